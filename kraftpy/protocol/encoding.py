@@ -1,0 +1,246 @@
+"""Writes encoders: schema and version in, the source of `encode(message, append)` out.
+
+An encoder hands the message to `append` piece by piece; joined, the pieces are the bytes.  Buffers
+and file slices given as `records` are passed on untouched, so nothing large is copied.
+
+* None for a field that may not be null, a number out of its type's range, a uuid that is not 16
+  bytes and a text that UTF-8 cannot hold raise `ValueError` with the field or message in its text.
+* A tagged field with its default value is not written (KIP-482); tags are written in order.
+* Values of the wrong type raise what Python raises for them: that is a bug in the caller.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sized
+from contextlib import nullcontext
+from typing import Any
+
+from kraftpy.protocol.schema import FIXED_FORMATS, ZERO_UUID, Field
+from kraftpy.protocol.source import SHORT_ARRAY, CodeWriter
+from kraftpy.protocol.varint import ONE_BYTE, encode_uvarint
+
+
+def null_field(field: str) -> ValueError:
+    return ValueError(f"{field} must not be None in this version")
+
+
+def bad_uuid(field: str) -> ValueError:
+    return ValueError(f"{field} must be 16 bytes")
+
+
+def records_size(records: Sized) -> int:
+    """The size in bytes of `records`: a buffer, or a list of objects with `len()`."""
+    return sum(map(len, records)) if isinstance(records, list) else len(records)
+
+
+def write_tags(tags: Mapping[int, bytes], append: Callable[[bytes], None]) -> None:
+    """Write the tagged fields section."""
+    append(encode_uvarint(len(tags)))
+    for tag in sorted(tags):
+        content = tags[tag]
+        append(encode_uvarint(tag) + encode_uvarint(len(content)))
+        append(content)
+
+
+def encoded(encode: Callable[[Any, Callable[[bytes], None]], None], value: Any) -> bytes:
+    """Return what `encode` writes for `value`."""
+    parts: list[bytes] = []
+    encode(value, parts.append)
+    return b"".join(parts)
+
+
+_RUNTIME = {
+    "ONE_BYTE": ONE_BYTE,
+    "bad_uuid": bad_uuid,
+    "encode_uvarint": encode_uvarint,
+    "encoded": encoded,
+    "null_field": null_field,
+    "pack": struct.pack,
+    "records_size": records_size,
+    "struct_error": struct.error,
+    "write_tags": write_tags,
+}
+
+_ARRAY_ELEMENT = Field("", "", False, 0, 0, None, None, None)
+
+
+class EncoderWriter(CodeWriter):
+    """Writes one encoder.  In the source, `m` is the message and `w` takes the pieces.
+
+    `_pending` holds (expression, format) of the fixed-size values not written yet.
+    """
+
+    def write(self) -> str:
+        """Return the source of `encode` and its helpers; `namespace` has the names they use."""
+        self.namespace.update(_RUNTIME)
+        what = f"{self.schema.name} v{self.version}"
+        with self.function("encode(m, w)"):
+            with self.block("try:"):
+                self._write_struct("m", self.schema.name)
+                self._flush()
+                self.emit("pass")
+            with self.block("except (struct_error, ValueError) as x:"):
+                self.emit(f"raise ValueError(f'{what}: {{x}}') from x")
+        return self.source()
+
+    def _take(self, *more: tuple[str, str]) -> str:
+        """Return an expression for the bytes of the pending values and `more`; forget them."""
+        values = [*self._pending, *more]
+        self._pending = []
+        if all(value.lstrip("-").isdigit() for value, _ in values):
+            formats = "".join(fmt for _, fmt in values)
+            return repr(struct.pack(">" + formats, *[int(value) for value, _ in values]))
+        pack = self.struct_method("pack", "".join(fmt for _, fmt in values))
+        return f"{pack}({', '.join(value for value, _ in values)})"
+
+    def _flush(self, *more: tuple[str, str]) -> None:
+        if self._pending or more:
+            self.emit(f"w({self._take(*more)})")
+
+    def _write_length(self, n: str, *, wide: bool) -> None:
+        """Write the length in the variable `n` behind the pending values.
+
+        In flexible versions `n` holds the length plus one already, and null is 0; else null is -1.
+        """
+        if not self.flexible:
+            self._flush((n, "i" if wide else "h"))
+        elif self._pending:
+            pending = list(self._pending)
+            short = self._take((n, "B"))
+            self._pending = pending
+            long = f"{self._take()} + encode_uvarint({n})"
+            self.emit(f"w({short} if {n} < 128 else {long})")
+        else:
+            self.emit(f"w(ONE_BYTE[{n}] if {n} < 128 else encode_uvarint({n}))")
+
+    def _write_struct(self, obj: str, struct_name: str) -> None:
+        regular, tagged, _ = self.split(struct_name)
+        for field in regular:
+            self._write_field(f"{obj}.{field.name}", field, f"{struct_name}.{field.name}")
+        if not self.flexible:
+            return
+        conditions = [f"{obj}._tags is None", *(_is_default(obj, field) for field in tagged)]
+        pending = list(self._pending)
+        with self.block(f"if {' and '.join(conditions)}:"):
+            self._flush(("0", "B"))
+        self._pending = pending
+        with self.block("else:"):
+            self._flush()
+            if tagged:
+                self.emit(f"{self._write_tags_helper(struct_name, tagged)}({obj}, w)")
+            else:
+                self.emit(f"write_tags({obj}._tags, w)")
+
+    def _write_tags_helper(self, struct_name: str, tagged: list[Field]) -> str:
+        helper = self.fresh("tags")
+        writers = {field.name: self.fresh("tag") for field in tagged}
+        for field in tagged:
+            with self.function(f"{writers[field.name]}(v, w)"):
+                self._write_field("v", field, f"{struct_name}.{field.name}")
+                self._flush()
+        with self.function(f"{helper}(m, w)"):
+            self.emit("tags = {**m._tags} if m._tags else {}")
+            for field in tagged:
+                test = f"m.{field.name} == C_{field.type}()" if field.is_struct else "False"
+                with self.block(f"if not ({_is_default('m', field)} or {test}):"):
+                    self.emit(f"tags[{field.tag}] = encoded({writers[field.name]}, m.{field.name})")
+            self.emit("write_tags(tags, w)")
+        return helper
+
+    def _write_field(self, value: str, field: Field, what: str) -> None:
+        if field.is_array:
+            self._write_array(value, field, what)
+        elif field.type in FIXED_FORMATS:
+            if field.type == "uuid":
+                self.emit(f"if len({value}) != 16: raise bad_uuid('{what}')")
+            self._pending.append((value, FIXED_FORMATS[field.type]))
+        elif field.is_struct:
+            self._write_single_struct(value, field, what)
+        else:
+            self._write_sized(value, field, what)
+
+    def _write_single_struct(self, value: str, field: Field, what: str) -> None:
+        obj = self.fresh("m")
+        self.emit(f"{obj} = {value}")
+        if not field.nullable_in(self.version):
+            self.emit(f"if {obj} is None: raise null_field('{what}')")
+            self._write_struct(obj, field.type)
+            return
+        pending = list(self._pending)
+        with self.block(f"if {obj} is None:"):
+            self._flush(("-1", "b"))
+        self._pending = pending
+        with self.block("else:"):
+            self._pending.append(("1", "b"))
+            self._write_struct(obj, field.type)
+            self._flush()
+
+    def _write_null(self, v: str, field: Field, what: str, *, wide: bool) -> None:
+        """Write the null branch for the value in the variable `v`."""
+        if not field.nullable_in(self.version):
+            self.emit(f"if {v} is None: raise null_field('{what}')")
+            return
+        pending = list(self._pending)
+        with self.block(f"if {v} is None:"):
+            self._flush(("0", "B") if self.flexible else ("-1", "i" if wide else "h"))
+        self._pending = pending
+
+    def _write_sized(self, value: str, field: Field, what: str) -> None:
+        """Write a string, bytes or records."""
+        v, n = self.fresh("v"), self.fresh("n")
+        wide = field.type != "string"
+        size = f"len({v})" if field.type != "records" else f"records_size({v})"
+        self.emit(f"{v} = {value}")
+        self._write_null(v, field, what, wide=wide)
+        with self.block("else:") if field.nullable_in(self.version) else nullcontext():
+            if field.type == "string":
+                self.emit(f"{v} = {v}.encode()")
+            self.emit(f"{n} = {size}{' + 1' if self.flexible else ''}")
+            self._write_length(n, wide=wide)
+            if field.type == "records":
+                self.emit(f"if {v}.__class__ is list:")
+                self.emit(f" for x in {v}: w(x)")
+                self.emit(f"else: w({v})")
+            else:
+                self.emit(f"w({v})")
+
+    def _write_array(self, value: str, field: Field, what: str) -> None:
+        v, n = self.fresh("v"), self.fresh("n")
+        self.emit(f"{v} = {value}")
+        self._write_null(v, field, what, wide=True)
+        with self.block("else:") if field.nullable_in(self.version) else nullcontext():
+            self.emit(f"{n} = len({v}){' + 1' if self.flexible else ''}")
+            self._write_length(n, wide=True)
+            self._write_elements(v, field, what)
+
+    def _write_elements(self, v: str, field: Field, what: str) -> None:
+        fmt = FIXED_FORMATS.get(field.type)
+        if fmt and fmt != "16s":
+            short = self.short_array_methods("pack", fmt)
+            many = f"pack('>%d{fmt}' % len({v}), *{v})"
+            self.emit(f"w({short}[len({v})](*{v}) if len({v}) < {SHORT_ARRAY} else {many})")
+            return
+        y = self.fresh("y")
+        with self.block(f"for {y} in {v}:"):
+            if field.type[0].isupper():
+                self._write_struct(y, field.type)
+            else:
+                self._write_field(y, _ARRAY_ELEMENT._replace(type=field.type), what)
+            self._flush()
+
+
+def _is_default(obj: str, field: Field) -> str:
+    """An expression: the tagged `field` has its default and is left out.
+
+    A struct that is not None is written anyway unless all its fields have their defaults; the
+    helper that writes the tags looks at that.
+    """
+    value = f"{obj}.{field.name}"
+    if field.default is None:
+        return f"{value} is None"
+    if field.type == "uuid":
+        return f"{value} == {ZERO_UUID!r}"
+    if field.default == () or field.default in ("", b"", 0):
+        return f"not {value}"
+    return f"{value} == {field.default!r}"

@@ -1,0 +1,102 @@
+"""Builds message classes and codecs from the schema tables, each on first use, and keeps them.
+
+This is the one place in kraftpy that executes generated source.  The source is made of names and
+numbers from our own tables (`kraftpy.protocol.schemas`), never of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from kraftpy.protocol import schema as schemas
+from kraftpy.protocol.decoding import DecoderWriter
+from kraftpy.protocol.encoding import EncoderWriter
+from kraftpy.protocol.messages import Message
+from kraftpy.protocol.schema import Field, Schema
+
+Decoder = Callable[[memoryview | bytes, int], tuple[Any, int]]
+Encoder = Callable[[Any, Callable[[Any], None]], None]
+
+
+@cache
+def message_class(name: str) -> type[Message]:
+    """Return the class of the message `name`; `KeyError` when there is no such message."""
+    return message_classes(name)[name]
+
+
+@cache
+def message_classes(name: str) -> dict[str, type[Message]]:
+    """Return the classes of the message `name` and of its structs, by struct name."""
+    schema = schemas.load(name)
+    source = "\n".join(_class_source(schema, struct) for struct in schema.structs)
+    namespace: dict[str, Any] = {"Message": Message, "EMPTY": ()}
+    _execute(source, f"{name} classes", namespace)
+    classes: dict[str, type[Message]] = {struct: namespace[struct] for struct in schema.structs}
+    root = classes[name]
+    for struct, cls in classes.items():
+        cls.__module__ = "kraftpy.protocol.messages"
+        if cls is not root:
+            cls.__qualname__ = f"{name}.{struct}"
+            setattr(root, struct, cls)
+    return classes
+
+
+def _class_source(schema: Schema, struct: str) -> str:
+    fields = schema.structs[struct]
+    slots = "".join(f"{field.name!r}, " for field in fields)
+    parameters = "".join(
+        f"{field.name}={'EMPTY' if field.default == () else repr(field.default)}, "
+        for field in fields
+    )
+    lines = [
+        f"class {struct}(Message):",
+        f" __slots__ = ({slots}'_tags')",
+        f" def __init__(self, {parameters}_tags=None):",
+        *(f"  self.{field.name} = {_initial(field)}" for field in fields),
+        "  self._tags = _tags",
+    ]
+    if struct == schema.name and schema.api_key is not None:
+        lines.append(f" API_KEY = {schema.api_key}")
+    return "\n".join(lines)
+
+
+def _initial(field: Field) -> str:
+    """An expression for the attribute's first value; arrays and structs must not be shared."""
+    if field.default == ():
+        return f"[] if {field.name} is EMPTY else {field.name}"
+    if field.is_struct and field.nullable_from is None and field.tag is None:
+        return f"{field.type}() if {field.name} is None else {field.name}"
+    return field.name
+
+
+def check_version(name: str, version: int) -> Schema:
+    """Return the schema of `name`; `KeyError` without one, `ValueError` for an unknown version."""
+    schema = schemas.load(name)
+    if not schema.first_version <= version <= schema.last_version:
+        known = f"{schema.first_version} to {schema.last_version}"
+        raise ValueError(f"{name} has no version {version}; the schema has {known}")
+    return schema
+
+
+@cache
+def decoder(name: str, version: int) -> Decoder:
+    """Build the decoder of one message version; errors as `check_version`."""
+    writer = DecoderWriter(check_version(name, version), version, message_classes(name))
+    _execute(writer.write(), f"{name} v{version} decoder", writer.namespace)
+    decode: Decoder = writer.namespace["decode"]
+    return decode
+
+
+@cache
+def encoder(name: str, version: int) -> Encoder:
+    """Build the encoder of one message version; errors as `check_version`."""
+    writer = EncoderWriter(check_version(name, version), version, message_classes(name))
+    _execute(writer.write(), f"{name} v{version} encoder", writer.namespace)
+    encode: Encoder = writer.namespace["encode"]
+    return encode
+
+
+def _execute(source: str, what: str, namespace: dict[str, Any]) -> None:
+    exec(compile(source, f"<{what}>", "exec"), namespace)  # noqa: S102 - see the module's docstring

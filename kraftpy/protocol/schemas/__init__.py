@@ -1,0 +1,1 @@
+"""Kafka's messages as tables, one module per family; `kraftpy.protocol.schema` has the grammar."""

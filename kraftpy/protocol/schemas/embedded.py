@@ -1,0 +1,73 @@
+"""Schema tables: messages kept inside other messages and inside records."""
+
+TABLES = """
+ConsumerProtocolSubscription data v0-3
+  topics                               []string
+  user_data                            bytes?                   =null
+  owned_partitions                     []TopicPartition         1+
+    topic                              string
+    partitions                         []int32
+  generation_id                        int32                    2+ =-1
+  rack_id                              string?                  3+ =null
+
+ConsumerProtocolAssignment data v0-3
+  assigned_partitions                  []TopicPartition
+    topic                              string
+    partitions                         []int32
+  user_data                            bytes?                   =null
+
+OffsetCommitKey data v0-1
+  group                                string
+  topic                                string
+  partition                            int32
+
+OffsetCommitValue data v0-4 flex4+
+  offset                               int64
+  leader_epoch                         int32                    3+ =-1
+  metadata                             string
+  commit_timestamp                     int64
+  expire_timestamp                     int64                    1 =-1
+  topic_id                             uuid                     4+ tag0
+
+GroupMetadataKey data v2-2
+  group                                string
+
+GroupMetadataValue data v0-4 flex4+
+  protocol_type                        string
+  generation                           int32
+  protocol                             string?
+  leader                               string?
+  current_state_timestamp              int64                    2+ =-1
+  members                              []MemberMetadata
+    member_id                          string
+    group_instance_id                  string?                  3+ =null
+    client_id                          string
+    client_host                        string
+    rebalance_timeout                  int32                    1+
+    session_timeout                    int32
+    subscription                       bytes
+    assignment                         bytes
+
+TransactionLogKey data v0-0
+  transactional_id                     string
+
+TransactionLogValue data v0-1 flex1+
+  producer_id                          int64
+  previous_producer_id                 int64                    1+ tag0 =-1
+  next_producer_id                     int64                    1+ tag1 =-1
+  producer_epoch                       int16
+  transaction_timeout_ms               int32
+  transaction_status                   int8
+  transaction_partitions               []PartitionsSchema?
+    topic                              string
+    partition_ids                      []int32
+  transaction_last_update_timestamp_ms int64
+  transaction_start_timestamp_ms       int64
+  client_transaction_version           int16                    1+ tag2
+
+ControlRecordTypeSchema data v0-0
+  type                                 int16
+
+EndTxnMarker data v0-0
+  coordinator_epoch                    int32
+"""
