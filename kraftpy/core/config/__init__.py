@@ -1,0 +1,38 @@
+"""Configuration: reading it, checking it, resolving it and showing it.
+
+`parse_properties` reads the text of a server.properties file, `BrokerConfig.from_properties` makes
+typed settings of it and `TopicConfig.resolve` those of a topic. The modules `broker` and `topic`
+hold the two tables of settings. What's wrong with a value is said by `ConfigError`, in a sentence
+that a person can act on.
+"""
+
+from __future__ import annotations
+
+from kraftpy.core.config.addresses import Address, Listener, Voter
+from kraftpy.core.config.broker import (
+    BROKER_SETTINGS,
+    PARTITIONS_MAX,
+    BrokerConfig,
+    validate_dynamic_broker_configs,
+)
+from kraftpy.core.config.kinds import ConfigError, ConfigType
+from kraftpy.core.config.properties import parse_properties
+from kraftpy.core.config.settings import Setting
+from kraftpy.core.config.topic import TOPIC_SETTINGS, TopicConfig, validate_topic_configs
+
+__all__ = [
+    "BROKER_SETTINGS",
+    "PARTITIONS_MAX",
+    "TOPIC_SETTINGS",
+    "Address",
+    "BrokerConfig",
+    "ConfigError",
+    "ConfigType",
+    "Listener",
+    "Setting",
+    "TopicConfig",
+    "Voter",
+    "parse_properties",
+    "validate_dynamic_broker_configs",
+    "validate_topic_configs",
+]

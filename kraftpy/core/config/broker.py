@@ -1,0 +1,524 @@
+"""Every setting of a broker, in one table: the fields of `BrokerConfig`.
+
+Rules: the field `log_retention_ms` is the key `log.retention.ms` (underscore for dot, no
+exceptions), and its metadata holds type, allowed values, default and documentation, so there is no
+second table to keep in step. Names, types and defaults are Kafka's (4.x); where a default differs
+its documentation says so. A value is looked up once, when the object is made: dynamic per broker,
+dynamic cluster-wide, server.properties, default (KIP-226). `BrokerConfig` never changes; a dynamic
+change makes a new one (`with_dynamic`).
+
+Keys that Kafka has and that mean nothing here are accepted and reported in `ignored`; ZooKeeper's
+are refused, because a cluster that expects one is not what its owner thinks it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from kraftpy.core.config import addresses, kinds
+from kraftpy.core.config.addresses import Address, Listener, Voter
+from kraftpy.core.config.broker_checks import check_complete, check_together
+from kraftpy.core.config.ignored import why_ignored
+from kraftpy.core.config.kinds import (
+    INT_MAX,
+    KEY_LENGTH_MAX,
+    LONG_MAX,
+    ConfigError,
+    boolean,
+    int32,
+    int64,
+    one_of,
+    text,
+    unknown_key,
+)
+from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
+
+PARTITIONS_MAX = 10_000
+"""The largest number of partitions a topic may have."""
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one node, parsed and checked. Make one with `from_properties`."""
+
+    # Who this node is and how it's reached.
+    node_id: int = setting(int32(-1), "-1", "Id of this node, unique in the cluster.")
+    process_roles: frozenset[str] = setting(
+        kinds.word_set("broker", "controller"),
+        "broker,controller",
+        "What this node is: broker, controller, or both. Kafka has no default; one node that is "
+        "both makes a cluster by itself.",
+    )
+    controller_quorum_voters: tuple[Voter, ...] | None = setting(
+        addresses.voters(), None, "The controllers that vote, as id@host:port."
+    )
+    controller_quorum_bootstrap_servers: tuple[Address, ...] | None = setting(
+        addresses.addresses(),
+        None,
+        "Controllers to contact first; for a node that is a broker only, or a quorum of one.",
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        kinds.text_list("listener names, comma-separated"),
+        "CONTROLLER",
+        "Which listeners belong to the controller. Kafka has no default.",
+    )
+    listeners: tuple[Listener, ...] = setting(
+        addresses.listeners(advertised=False),
+        "PLAINTEXT://:9092",
+        "Addresses to listen on. An empty host is every interface, port 0 any free port.",
+    )
+    advertised_listeners: tuple[Listener, ...] | None = setting(
+        addresses.listeners(advertised=True),
+        None,
+        "Addresses given to clients. Unset, a client is told the address it connected to.",
+    )
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = setting(
+        addresses.protocol_map(),
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,"
+        "SASL_SSL:SASL_SSL",
+        "The security protocol that each listener speaks.",
+    )
+    inter_broker_listener_name: str | None = setting(
+        text("the name of a listener"),
+        None,
+        "The listener that other brokers use. Unset, the first one that is no controller's.",
+    )
+    broker_rack: str | None = setting(
+        text("the name of a rack"),
+        None,
+        "Rack, machine or zone of this broker; replicas of a partition go to different ones.",
+    )
+
+    # Where data lies.
+    log_dir: str = setting(
+        text("a folder"),
+        "/tmp/kraftpy-logs",  # noqa: S108 - as Kafka's own default; real installations set it
+        "Folder of the data when log.dirs is unset. Kafka's default is /tmp/kafka-logs.",
+    )
+    log_dirs: tuple[str, ...] | None = setting(
+        kinds.text_list("folders, comma-separated, each once"),
+        None,
+        "Folders of the data. A new partition goes to the one with the fewest partitions.",
+    )
+    metadata_log_dir: str | None = setting(
+        text("a folder"), None, "Folder of the metadata log. Unset, the first of log.dirs."
+    )
+
+    # Topics.
+    num_partitions: int = setting(
+        int32(1, PARTITIONS_MAX), "1", "Partitions of a topic that is created without a number."
+    )
+    default_replication_factor: int = setting(
+        int32(1, 32767), "1", "Replicas of a topic that is created without a replication factor."
+    )
+    auto_create_topics_enable: bool = setting(
+        boolean(), "true", "Create a topic when a client asks for the metadata of an unknown one."
+    )
+    delete_topic_enable: bool = setting(boolean(), "true", "Allow topics to be deleted.")
+    min_insync_replicas: int = setting(
+        int32(1),
+        "1",
+        "Replicas that must have a record before acks=all is answered.",
+        dynamic=True,
+    )
+    unclean_leader_election_enable: bool = setting(
+        boolean(),
+        "false",
+        "Let a replica that is not in sync become leader if there is no other; loses records.",
+        dynamic=True,
+    )
+    compression_type: str = setting(
+        kinds.codec_name(),
+        "producer",
+        "Codec of stored batches; producer keeps what the producer chose.",
+        dynamic=True,
+    )
+    message_max_bytes: int = setting(
+        int32(0), "1048588", "The largest record batch accepted, as it's stored.", dynamic=True
+    )
+
+    # The log: segments.
+    log_segment_bytes: int = setting(
+        int32(14), "1073741824", "Size at which a segment is closed.", dynamic=True
+    )
+    log_roll_ms: int | None = setting(
+        int64(1), None, "Age at which a segment is closed. Unset, log.roll.hours.", dynamic=True
+    )
+    log_roll_hours: int = setting(int32(1), "168", "Age at which a segment is closed, in hours.")
+    log_roll_jitter_ms: int | None = setting(
+        int64(0),
+        None,
+        "Up to so much earlier a segment is closed, at random. Unset, log.roll.jitter.hours.",
+        dynamic=True,
+    )
+    log_roll_jitter_hours: int = setting(
+        int32(0), "0", "Up to so much earlier a segment is closed, at random, in hours."
+    )
+    log_index_interval_bytes: int = setting(
+        int32(0), "4096", "Log bytes between two entries of the offset index.", dynamic=True
+    )
+    log_index_size_max_bytes: int = setting(
+        int32(4), "10485760", "Size of an index at which its segment is closed.", dynamic=True
+    )
+    log_preallocate: bool = setting(
+        boolean(), "false", "Reserve a new segment's disk space at once.", dynamic=True
+    )
+    log_segment_delete_delay_ms: int = setting(
+        int64(0), "60000", "Time between a file's removal from the log and from disk.", dynamic=True
+    )
+
+    # The log: flushing.
+    log_flush_interval_messages: int = setting(
+        int64(1),
+        str(LONG_MAX),
+        "Records in a partition after which it's flushed to disk; 1 flushes before each answer.",
+        dynamic=True,
+    )
+    log_flush_interval_ms: int | None = setting(
+        int64(0),
+        None,
+        "Age of unflushed records at which they're flushed. Unset, "
+        "log.flush.scheduler.interval.ms.",
+        dynamic=True,
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        int64(1), str(LONG_MAX), "How often to look for logs that are due to be flushed."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        int32(0), "60000", "How often recovery points are written to their checkpoint file."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        int32(0), "60000", "How often log start offsets are written to their checkpoint file."
+    )
+
+    # The log: retention and compaction.
+    log_retention_ms: int | None = setting(
+        int64(-1),
+        None,
+        "Age at which records are deleted, -1 for never. Unset, log.retention.minutes.",
+        dynamic=True,
+    )
+    log_retention_minutes: int | None = setting(
+        int32(-1), None, "The same in minutes. Unset, log.retention.hours."
+    )
+    log_retention_hours: int = setting(int32(-1), "168", "The same in hours.")
+    log_retention_bytes: int = setting(
+        int64(-1),
+        "-1",
+        "Size of a partition above which its oldest segments are deleted, -1 for no limit.",
+        dynamic=True,
+    )
+    log_retention_check_interval_ms: int = setting(
+        int64(1), "300000", "How often to look for segments that are due to be deleted."
+    )
+    log_cleanup_policy: frozenset[str] = setting(
+        kinds.word_set("delete", "compact"),
+        "delete",
+        "What happens to old records: delete, compact (keep the newest of each key), or both.",
+        dynamic=True,
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        int64(0), "86400000", "How long a compacted log keeps a delete marker.", dynamic=True
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        int64(0), "0", "Time for which a record is not compacted.", dynamic=True
+    )
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        int64(1),
+        str(LONG_MAX),
+        "Time after which a record is compacted whatever the share of dirty bytes.",
+        dynamic=True,
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        kinds.ratio(), "0.5", "Share of dirty bytes at which a log is compacted.", dynamic=True
+    )
+
+    # Timestamps.
+    log_message_timestamp_type: str = setting(
+        one_of("CreateTime", "LogAppendTime"),
+        "CreateTime",
+        "Whether a record's timestamp is its producer's or the broker's.",
+        dynamic=True,
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        int64(0),
+        str(LONG_MAX),
+        "How far a CreateTime timestamp may lie before the broker's clock.",
+        dynamic=True,
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        int64(0),
+        "3600000",
+        "How far a CreateTime timestamp may lie after the broker's clock.",
+        dynamic=True,
+    )
+
+    # Connections and requests.
+    socket_request_max_bytes: int = setting(
+        int32(1), "104857600", "The largest request; a larger one closes the connection."
+    )
+    socket_send_buffer_bytes: int = setting(
+        int32(-1), "102400", "SO_SNDBUF of client connections; -1 leaves it to the system."
+    )
+    socket_receive_buffer_bytes: int = setting(
+        int32(-1), "102400", "SO_RCVBUF of client connections; -1 leaves it to the system."
+    )
+    queued_max_request_bytes: int = setting(
+        kinds.int64_or_unlimited(1),
+        "268435456",
+        "Memory for requests that are being received, over all connections. Kafka's default is "
+        "no limit.",
+    )
+    max_connections: int = setting(
+        int32(0), str(INT_MAX), "Connections to this broker at most.", dynamic=True
+    )
+    max_connections_per_ip: int = setting(
+        int32(0), str(INT_MAX), "Connections from one address at most.", dynamic=True
+    )
+    connections_max_idle_ms: int = setting(
+        int64(1), "600000", "Time without a request after which a connection is closed."
+    )
+    fetch_max_bytes: int = setting(
+        int32(1024), "57671680", "The most bytes of records in one fetch response."
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        int32(0), "1000", "Fetch sessions that are remembered."
+    )
+
+    # Producers.
+    producer_id_expiration_ms: int = setting(
+        int32(1),
+        "86400000",
+        "Time after its last batch for which a producer's sequence numbers are kept.",
+        dynamic=True,
+    )
+    transactional_id_expiration_ms: int = setting(
+        int32(1), "604800000", "Time after its last use for which a transactional id is kept."
+    )
+
+    # Group offsets and membership.
+    offsets_topic_num_partitions: int = setting(
+        int32(1, PARTITIONS_MAX), "50", "Partitions of __consumer_offsets when it's created."
+    )
+    offsets_topic_replication_factor: int = setting(
+        int32(1, 32767), "3", "Replicas of __consumer_offsets when it's created."
+    )
+    offsets_topic_segment_bytes: int = setting(
+        int32(14), "104857600", "segment.bytes of __consumer_offsets when it's created."
+    )
+    offsets_topic_compression_codec: str = setting(
+        kinds.codec_number(), "0", "Codec of the batches written to __consumer_offsets."
+    )
+    offsets_retention_minutes: int = setting(
+        int32(1), "10080", "How long an empty group's committed offsets are kept."
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        int64(1), "600000", "How often to look for committed offsets that are due to expire."
+    )
+    offset_metadata_max_bytes: int = setting(
+        int32(0), "4096", "The longest metadata text that may be committed with an offset."
+    )
+    offsets_commit_timeout_ms: int = setting(
+        int32(1), "5000", "How long an offset commit may wait for its replicas."
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        int32(0), "3000", "How long an empty group waits for more members after the first."
+    )
+    group_min_session_timeout_ms: int = setting(
+        int32(1), "6000", "The shortest session timeout that a member may ask for."
+    )
+    group_max_session_timeout_ms: int = setting(
+        int32(1), "1800000", "The longest session timeout that a member may ask for."
+    )
+    group_max_size: int = setting(int32(1), str(INT_MAX), "Members of one group at most.")
+
+    # Brokers and the controller.
+    broker_session_timeout_ms: int = setting(
+        int32(1), "9000", "Time without a heartbeat after which a broker is fenced."
+    )
+    broker_heartbeat_interval_ms: int = setting(
+        int32(1), "2000", "Time between two heartbeats of a broker."
+    )
+    broker_disconnect_grace_ms: int = setting(
+        int32(0),
+        "250",
+        "Time that a broker has to come back after its connection to the controller broke; then "
+        "it's fenced. kraftpy's own.",
+    )
+    controlled_shutdown_enable: bool = setting(
+        boolean(), "true", "Move partition leaders away before a broker stops."
+    )
+
+    # kraftpy's own.
+    kraftpy_quorum_secret_file: str | None = setting(
+        text("a file"),
+        None,
+        "File with the secret that controllers and brokers share; needed off loopback.",
+    )
+    kraftpy_metrics_listener: Address | None = setting(  # noqa: RUF009 - immutable
+        addresses.bind_address(), None, "host:port that serves /metrics. Unset, there is none."
+    )
+
+    # Where the values come from, as text; for DescribeConfigs.
+    static: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dynamic_broker: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ignored: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """The configuration that a server.properties file asks for; all else at its default.
+
+        `ignored` of the result says in one sentence each which keys have no effect and why.
+        Raises ConfigError for a key that is unknown, a value that is not allowed, and settings
+        that contradict each other.
+        """
+        properties = _with_node_id(properties)
+        static: dict[str, str] = {}
+        ignored: list[str] = []
+        for key, value in properties.items():
+            if key in BROKER_SETTINGS:
+                static[key] = value
+                continue
+            _refuse_zookeeper(key, value)
+            reason = why_ignored(key)
+            if reason is None:
+                raise unknown_key(key, value, BROKER_SETTINGS, "broker")
+            ignored.append(f"{key} has no effect: {reason}")
+        config = cls(
+            static=MappingProxyType(static), ignored=tuple(ignored), **dict(_parsed(static))
+        )
+        check_together(config)
+        return config
+
+    def with_dynamic(
+        self, broker: Mapping[str, str], default: Mapping[str, str] = _EMPTY
+    ) -> BrokerConfig:
+        """This node's static configuration with these dynamic ones on top.
+
+        `broker` are the overrides of this broker, `default` the cluster-wide ones; `broker` wins.
+        Replaces whatever dynamic configuration this object had. Raises ConfigError.
+        """
+        validate_dynamic_broker_configs(broker)
+        validate_dynamic_broker_configs(default)
+        merged = {**self.static, **default, **broker}
+        config = BrokerConfig(
+            static=self.static,
+            dynamic_broker=MappingProxyType(dict(broker)),
+            dynamic_default=MappingProxyType(dict(default)),
+            ignored=self.ignored,
+            **dict(_parsed(merged)),
+        )
+        check_together(config)
+        return config
+
+    @property
+    def data_dirs(self) -> tuple[str, ...]:
+        """The folders of the data, resolved: log.dirs, else log.dir."""
+        return self.log_dirs or (self.log_dir,)
+
+    @property
+    def metadata_dir(self) -> str:
+        """The folder of the metadata log, resolved."""
+        return self.metadata_log_dir or self.data_dirs[0]
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        """The entries of `listeners` that clients and brokers use."""
+        names = {name.upper() for name in self.controller_listener_names}
+        return tuple(each for each in self.listeners if each.name not in names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """The entries of `listeners` that belong to the controller."""
+        names = {name.upper() for name in self.controller_listener_names}
+        return tuple(each for each in self.listeners if each.name in names)
+
+    @property
+    def inter_broker_listener(self) -> Listener:
+        """The entry of `listeners` that other brokers use; needs the broker role."""
+        name = self.inter_broker_listener_name
+        candidates = self.broker_listeners
+        if name is None:
+            return candidates[0]
+        return next(each for each in candidates if each.name == name.upper())
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """The quorum: controller.quorum.voters, or this node by itself; empty if unknown here."""
+        if self.controller_quorum_voters is not None:
+            return self.controller_quorum_voters
+        if "controller" not in self.process_roles:
+            return ()
+        if self.controller_quorum_bootstrap_servers is not None:
+            return (Voter(self.node_id, *self.controller_quorum_bootstrap_servers[0]),)
+        return tuple(
+            Voter(self.node_id, each.host or "127.0.0.1", each.port)
+            for each in self.controller_listeners[:1]
+        )
+
+    def check_complete(self) -> None:
+        """Raises ConfigError if something is missing that a server can't start without."""
+        check_complete(self)
+
+
+BROKER_SETTINGS: Mapping[str, Setting] = MappingProxyType(settings_of(BrokerConfig))
+"""Every broker setting by its key."""
+
+
+def validate_dynamic_broker_configs(configs: Mapping[str, str]) -> None:
+    """Checks configs set on a broker resource while it runs. Raises ConfigError."""
+    for key, value in configs.items():
+        definition = BROKER_SETTINGS.get(key)
+        if definition is None:
+            raise unknown_key(key, value, BROKER_SETTINGS, "broker")
+        if not definition.dynamic:
+            raise ConfigError(
+                key,
+                value,
+                "set in server.properties",
+                f"{key} can't be changed while the broker runs: set it in server.properties and "
+                "restart the broker",
+            )
+        parse_value(definition, value)
+
+
+def _parsed(texts: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    for key, value in texts.items():
+        definition = BROKER_SETTINGS[key]
+        yield definition.attribute, parse_value(definition, value)
+
+
+def _with_node_id(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """`broker.id` is the old name of `node.id`."""
+    if "broker.id" not in properties:
+        return properties
+    old = properties["broker.id"]
+    if properties.get("node.id", old).strip() != old.strip():
+        raise ConfigError(
+            "broker.id",
+            old,
+            "the same as node.id",
+            f"broker.id={kinds.shorten(old)} and node.id={kinds.shorten(properties['node.id'])} "
+            "differ: they're two names of one setting, leave broker.id out",
+        )
+    return {
+        **{key: value for key, value in properties.items() if key != "broker.id"},
+        "node.id": old,
+    }
+
+
+def _refuse_zookeeper(key: str, value: str) -> None:
+    if key.startswith("zookeeper."):
+        raise ConfigError(
+            key,
+            value,
+            "left out",
+            f"{kinds.shorten(key, KEY_LENGTH_MAX)}: there is no ZooKeeper here, the metadata "
+            "quorum takes its place; leave out zookeeper.* and set controller.quorum.voters",
+        )

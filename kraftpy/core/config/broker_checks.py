@@ -1,0 +1,100 @@
+"""The rules of a broker's configuration that concern more than one setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftpy.core.config.addresses import Listener
+from kraftpy.core.config.kinds import ConfigError
+
+if TYPE_CHECKING:
+    from kraftpy.core.config.broker import BrokerConfig
+
+
+def check_complete(config: BrokerConfig) -> None:
+    """Raises ConfigError if something is missing that a server can't start without."""
+    if config.node_id < 0:
+        raise _missing("node.id", "node.id=1")
+    if "broker" in config.process_roles and not config.broker_listeners:
+        raise _missing("listeners", "listeners=PLAINTEXT://127.0.0.1:9092")
+    if "controller" in config.process_roles:
+        if not config.controller_listeners:
+            name = config.controller_listener_names[0].upper()
+            listener = Listener(name, "127.0.0.1", 9093)
+            shown = ",".join(str(each) for each in (*config.listeners, listener))
+            raise _missing("listeners", f"listeners={shown}")
+        if config.node_id not in {voter.id for voter in config.voters}:
+            raise ConfigError(
+                "controller.quorum.voters",
+                None,
+                f"a list that has node.id={config.node_id} in it",
+                f"node.id={config.node_id} is a controller but no voter: add it to "
+                "controller.quorum.voters, or set process.roles=broker",
+            )
+    elif not (config.controller_quorum_voters or config.controller_quorum_bootstrap_servers):
+        raise _missing("controller.quorum.voters", "controller.quorum.voters=1@host:9093")
+
+
+def _missing(key: str, example: str) -> ConfigError:
+    return ConfigError(key, None, example, f"{key} is not complete: set for example {example}")
+
+
+def check_together(config: BrokerConfig) -> None:
+    """The rules that concern more than one setting."""
+    names = {listener.name for listener in config.listeners}
+    protocols = dict(config.listener_security_protocol_map)
+    for listener in config.listeners:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            raise ConfigError(
+                "listeners",
+                str(listener),
+                "a listener that listener.security.protocol.map names",
+                f"listener {listener.name} is not in listener.security.protocol.map: add "
+                f"{listener.name}:PLAINTEXT to it",
+            )
+        if protocol != "PLAINTEXT":
+            raise ConfigError(
+                "listeners",
+                str(listener),
+                "a PLAINTEXT listener",
+                f"listener {listener.name} asks for {protocol}, but only PLAINTEXT is there in "
+                "this release",
+            )
+    for listener in config.advertised_listeners or ():
+        if listener.name not in names:
+            raise ConfigError(
+                "advertised.listeners",
+                str(listener),
+                "made of names that listeners has too",
+                f"advertised.listeners names {listener.name}, which is not in listeners",
+            )
+    name = config.inter_broker_listener_name
+    if name is not None and name.upper() not in {each.name for each in config.broker_listeners}:
+        raise ConfigError("inter.broker.listener.name", name, "the name of a broker's listener")
+    if config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise ConfigError(
+            "queued.max.request.bytes",
+            str(config.queued_max_request_bytes),
+            f"socket.request.max.bytes={config.socket_request_max_bytes} or more",
+        )
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            "group.min.session.timeout.ms",
+            str(config.group_min_session_timeout_ms),
+            f"group.max.session.timeout.ms={config.group_max_session_timeout_ms} or less",
+        )
+    bootstrap = config.controller_quorum_bootstrap_servers
+    if (
+        bootstrap
+        and len(bootstrap) > 1
+        and config.controller_quorum_voters is None
+        and "controller" in config.process_roles
+    ):
+        raise ConfigError(
+            "controller.quorum.bootstrap.servers",
+            None,
+            "one address, or controller.quorum.voters",
+            "a quorum of several controllers has a fixed list of voters: set "
+            "controller.quorum.voters=1@host:9093,2@host:9093,3@host:9093",
+        )

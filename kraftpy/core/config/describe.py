@@ -1,0 +1,121 @@
+"""What DescribeConfigs shows: each setting with its value, where that comes from, and its synonyms.
+
+Rules (KIP-226, KIP-569): a value's source is the first of these that has it: the topic's own, this
+broker's dynamic one, the cluster's dynamic default, server.properties, the default. Synonyms are
+all values that compete for a setting, in that order, the winner first; for a topic these are also
+the broker's settings that it inherits from. A password's value is never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig
+from kraftpy.core.config.kinds import ConfigType
+from kraftpy.core.config.settings import Setting, parse_value
+from kraftpy.core.config.topic import TOPIC_SETTINGS, inherited_value
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One value that competes for a setting; `value` is None if it's secret."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting as DescribeConfigs shows it; `value` is None if it's unset or secret."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    read_only: bool
+    sensitive: bool
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """Every setting of a broker."""
+    return [
+        _entry(
+            definition, getattr(config, definition.attribute), _broker_values(definition, config)
+        )
+        for definition in BROKER_SETTINGS.values()
+    ]
+
+
+def describe_broker_defaults(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """The cluster-wide dynamic broker configs: those that are set, as Kafka does."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    entries = []
+    for key in sorted(configs):
+        definition = BROKER_SETTINGS[key]
+        value = parse_value(definition, configs[key])
+        entries.append(_entry(definition, value, [(key, configs[key], source)]))
+    return entries
+
+
+def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
+    """Every setting of a topic with these overrides, as it is on a broker."""
+    entries = []
+    for key, definition in TOPIC_SETTINGS.items():
+        values: list[_Value] = []
+        if key in overrides:
+            values.append((key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG))
+            value = parse_value(definition, overrides[key])
+        else:
+            value = inherited_value(definition, config)
+        for broker_key, _ in definition.broker_keys:
+            values.extend(_broker_values(BROKER_SETTINGS[broker_key], config))
+        entries.append(_entry(definition, value, values))
+    return entries
+
+
+_Value = tuple[str, str, ConfigSource]
+
+
+def _broker_values(definition: Setting, config: BrokerConfig) -> Iterator[_Value]:
+    key = definition.key
+    if key in config.dynamic_broker:
+        yield key, config.dynamic_broker[key], ConfigSource.DYNAMIC_BROKER_CONFIG
+    if key in config.dynamic_default:
+        yield key, config.dynamic_default[key], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    if key in config.static:
+        yield key, config.static[key], ConfigSource.STATIC_BROKER_CONFIG
+    if definition.default is not None:
+        yield key, definition.default, ConfigSource.DEFAULT_CONFIG
+
+
+def _entry(definition: Setting, value: Any, values: Iterator[_Value] | list[_Value]) -> ConfigEntry:
+    sensitive = definition.kind.type is ConfigType.PASSWORD
+    synonyms = tuple(
+        ConfigSynonym(name, None if sensitive else text, source) for name, text, source in values
+    )
+    return ConfigEntry(
+        name=definition.key,
+        value=None if sensitive or value is None else definition.kind.render(value),
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        type=definition.kind.type,
+        read_only=not definition.dynamic,
+        sensitive=sensitive,
+        documentation=definition.doc,
+        synonyms=synonyms,
+    )

@@ -1,0 +1,233 @@
+"""What a configuration value may be: how its text is read, checked, named to people and shown.
+
+A `Kind` belongs to one setting. Its parser is stricter than Python's own `int` and `float` (no
+underscores, no other digits, no "nan"), because what Kafka refuses must not pass here. A parser
+raises `ValueError` for text that is not allowed; the caller turns that into a `ConfigError`, which
+says what is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Any
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+KEY_LENGTH_MAX = 256
+VALUE_LENGTH_MAX = 8192
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
+
+
+class ConfigError(ValueError):
+    """A setting that can't be used. `str()` is a sentence for people.
+
+    `key` and `value` are what was given (`value` is None if it's missing or is not to be shown);
+    `allowed` says what would have been right.
+    """
+
+    def __init__(self, key: str, value: str | None, allowed: str, message: str = "") -> None:
+        super().__init__(message or f"{key}={shorten(value or '')}: must be {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+
+def unknown_key(key: str, value: str | None, known: Iterable[str], what: str) -> ConfigError:
+    """The error for a key that is not in `known`; `what` names the table ("topic", "broker")."""
+    close = get_close_matches(key[:KEY_LENGTH_MAX], known, n=1, cutoff=0.75)
+    hint = f"did you mean {close[0]}?" if close else f"it is no {what} setting"
+    allowed = close[0] if close else f"a {what} setting"
+    return ConfigError(key, value, allowed, f"unknown {what} setting {shorten(key)!r}: {hint}")
+
+
+def shorten(text: str, length: int = 120) -> str:
+    """`text` cut to `length` characters, for messages."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+class ConfigType(IntEnum):
+    """Types as DescribeConfigs numbers them (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one setting is read and shown. `allowed` completes the sentence "must be ..."."""
+
+    type: ConfigType
+    allowed: str
+    parse: Callable[[str], Any]
+    render: Callable[[Any], str] = str
+
+
+def _parse_whole(text: str) -> int:
+    text = text.strip()
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _whole(type_: ConfigType, minimum: int, maximum: int, type_maximum: int) -> Kind:
+    if maximum < type_maximum:
+        allowed = f"a whole number from {minimum} to {maximum}"
+    elif minimum < -1:
+        allowed = "a whole number"
+    else:
+        allowed = f"a whole number, {minimum} or more"
+
+    def parse(text: str) -> int:
+        number = _parse_whole(text)
+        if not minimum <= number <= min(maximum, type_maximum):
+            raise ValueError(text)
+        return number
+
+    return Kind(type_, allowed, parse)
+
+
+def int32(minimum: int, maximum: int = INT_MAX) -> Kind:
+    """A 32-bit number."""
+    return _whole(ConfigType.INT, minimum, maximum, INT_MAX)
+
+
+def int64(minimum: int, maximum: int = LONG_MAX) -> Kind:
+    """A 64-bit number."""
+    return _whole(ConfigType.LONG, minimum, maximum, LONG_MAX)
+
+
+def int64_or_unlimited(minimum: int) -> Kind:
+    """A 64-bit number where -1 stands for no limit; -1 is read as the largest number."""
+
+    def parse(text: str) -> int:
+        number = _parse_whole(text)
+        if number == -1:
+            return LONG_MAX
+        if not minimum <= number <= LONG_MAX:
+            raise ValueError(text)
+        return number
+
+    def render(number: int) -> str:
+        return "-1" if number == LONG_MAX else str(number)
+
+    allowed = f"a whole number, {minimum} or more, or -1 for no limit"
+    return Kind(ConfigType.LONG, allowed, parse, render)
+
+
+def ratio() -> Kind:
+    """A decimal number from 0 to 1."""
+
+    def parse(text: str) -> float:
+        text = text.strip()
+        if not _DECIMAL.fullmatch(text) or not 0.0 <= float(text) <= 1.0:
+            raise ValueError(text)
+        return float(text)
+
+    return Kind(ConfigType.DOUBLE, "a number from 0 to 1", parse)
+
+
+def boolean() -> Kind:
+    """true or false, in any case."""
+    words = {"true": True, "false": False}
+
+    def parse(text: str) -> bool:
+        try:
+            return words[text.strip().lower()]
+        except KeyError:
+            raise ValueError(text) from None
+
+    return Kind(ConfigType.BOOLEAN, "true or false", parse, lambda value: str(value).lower())
+
+
+def text(allowed: str = "some text", *, empty: bool = False) -> Kind:
+    """A line of text; surrounding blanks don't count."""
+
+    def parse(value: str) -> str:
+        value = value.strip()
+        if not (value or empty) or any(ord(character) < 32 for character in value):
+            raise ValueError(value)
+        return value
+
+    return Kind(ConfigType.STRING, allowed, parse)
+
+
+def one_of(*words: str) -> Kind:
+    """One of a few words, spelled exactly."""
+
+    def parse(value: str) -> str:
+        value = value.strip()
+        if value not in words:
+            raise ValueError(value)
+        return value
+
+    return Kind(ConfigType.STRING, "one of " + ", ".join(words), parse)
+
+
+def codec_name() -> Kind:
+    """A topic's compression.type. "uncompressed" is read as "none", the codec's own name."""
+    words = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+    def parse(value: str) -> str:
+        value = str(words.parse(value))
+        return "none" if value == "uncompressed" else value
+
+    def render(value: str) -> str:
+        return "uncompressed" if value == "none" else value
+
+    return Kind(ConfigType.STRING, words.allowed, parse, render)
+
+
+def codec_number() -> Kind:
+    """A compression codec by its number in a record batch; read as the codec's name."""
+    names = ("none", "gzip", "snappy", "lz4", "zstd")
+    numbers = int32(0, len(names) - 1)
+    meanings = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
+    return Kind(
+        ConfigType.INT,
+        "one of " + meanings,
+        lambda value: names[numbers.parse(value)],
+        lambda name: str(names.index(name)),
+    )
+
+
+def word_set(*words: str) -> Kind:
+    """One or more of a few words, comma-separated; read as a frozenset."""
+
+    def parse(value: str) -> frozenset[str]:
+        found = split_list(value)
+        if not found or not set(found) <= set(words):
+            raise ValueError(value)
+        return frozenset(found)
+
+    def render(value: frozenset[str]) -> str:
+        return ",".join(word for word in words if word in value)
+
+    return Kind(ConfigType.LIST, " or ".join(words) + " or both, comma-separated", parse, render)
+
+
+def text_list(allowed: str) -> Kind:
+    """Comma-separated texts, at least one; read as a tuple."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        found = split_list(value)
+        if not found or len(set(found)) < len(found):
+            raise ValueError(value)
+        return tuple(found)
+
+    return Kind(ConfigType.LIST, allowed, parse, ",".join)
+
+
+def split_list(value: str) -> list[str]:
+    """The parts of a comma-separated list, without blanks and empty parts."""
+    return [part for part in (part.strip() for part in value.split(",")) if part]

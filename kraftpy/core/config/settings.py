@@ -1,0 +1,61 @@
+"""The table of settings is the dataclass itself: what a field's metadata says of its key.
+
+The field `log_retention_ms` is the key `log.retention.ms`: underscore for dot, no exceptions. So a
+setting is written down once, and type checkers know it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from kraftpy.core.config.kinds import VALUE_LENGTH_MAX, ConfigError, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the table knows of one key. `default` is text, as it'd stand in server.properties."""
+
+    key: str
+    attribute: str
+    kind: Kind
+    default: str | None
+    doc: str
+    dynamic: bool
+    broker_keys: tuple[tuple[str, int], ...] = ()
+
+
+def setting(
+    kind: Kind,
+    default: str | None,
+    doc: str,
+    *,
+    dynamic: bool = False,
+    broker_keys: tuple[tuple[str, int], ...] = (),
+) -> Any:
+    """A dataclass field that is a setting; typed Any so that the field's annotation counts."""
+    value = None if default is None else kind.parse(default)
+    metadata = {"setting": (kind, default, doc, dynamic, broker_keys)}
+    return field(default=value, metadata=metadata)
+
+
+def settings_of(cls: type) -> dict[str, Setting]:
+    """The settings of a dataclass made with `setting`, by key, in the order of the class."""
+    found = {}
+    for each in dataclasses.fields(cls):
+        if "setting" in each.metadata:
+            key = each.name.replace("_", ".")
+            kind, default, doc, dynamic, broker_keys = each.metadata["setting"]
+            found[key] = Setting(key, each.name, kind, default, doc, dynamic, broker_keys)
+    return found
+
+
+def parse_value(definition: Setting, value: str) -> Any:
+    """The value of one setting. Raises ConfigError."""
+    if len(value) <= VALUE_LENGTH_MAX:
+        try:
+            return definition.kind.parse(value)
+        except ValueError:
+            pass
+    raise ConfigError(definition.key, value, definition.kind.allowed)

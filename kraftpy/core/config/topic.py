@@ -1,0 +1,204 @@
+"""Every setting of a topic, in one table: the fields of `TopicConfig`.
+
+Rules: the field `retention_ms` is the key `retention.ms`. A topic's own value wins; else the
+broker's setting counts, named by `broker_keys` in Kafka's order of precedence with the factor that
+turns its unit into the topic's (`log.retention.ms`, then `.minutes`, then `.hours`). The broker's
+setting is taken with its dynamic configuration applied, so the precedence of KIP-226 holds as a
+whole. Types and limits are Kafka's; a topic's default is the default of its broker setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from kraftpy.core.config import kinds
+from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig
+from kraftpy.core.config.kinds import (
+    ConfigError,
+    Kind,
+    boolean,
+    int32,
+    int64,
+    one_of,
+    unknown_key,
+)
+from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+
+
+def _inherited(kind: Kind, doc: str, *broker_keys: str | tuple[str, int]) -> Any:
+    """A topic setting with the broker settings that stand in for it, first set one first."""
+    sources = tuple((key, 1) if isinstance(key, str) else key for key in broker_keys)
+    last_key, factor = sources[-1]
+    default = BROKER_SETTINGS[last_key].default
+    assert default is not None, f"{last_key} must have a default"
+    if factor != 1:
+        default = str(int(default) * factor)
+    return setting(kind, default, doc, dynamic=True, broker_keys=sources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings of one topic on one broker. Make one with `resolve`."""
+
+    cleanup_policy: frozenset[str] = _inherited(
+        kinds.word_set("delete", "compact"),
+        "What happens to old records: delete, compact (keep the newest of each key), or both.",
+        "log.cleanup.policy",
+    )
+    compression_type: str = _inherited(
+        kinds.codec_name(),
+        "Codec of stored batches; producer keeps what the producer chose.",
+        "compression.type",
+    )
+    retention_ms: int = _inherited(
+        int64(-1),
+        "Age at which records are deleted, -1 for never.",
+        "log.retention.ms",
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    )
+    retention_bytes: int = _inherited(
+        int64(-1),
+        "Size of a partition above which its oldest segments are deleted, -1 for no limit.",
+        "log.retention.bytes",
+    )
+    segment_bytes: int = _inherited(
+        int32(14), "Size at which a segment is closed.", "log.segment.bytes"
+    )
+    segment_ms: int = _inherited(
+        int64(1),
+        "Age at which a segment is closed, so that retention and compaction get at it.",
+        "log.roll.ms",
+        ("log.roll.hours", _HOUR_MS),
+    )
+    segment_jitter_ms: int = _inherited(
+        int64(0),
+        "Up to so much earlier a segment is closed, at random, so that not all roll at once.",
+        "log.roll.jitter.ms",
+        ("log.roll.jitter.hours", _HOUR_MS),
+    )
+    segment_index_bytes: int = _inherited(
+        int32(4), "Size of an index at which its segment is closed.", "log.index.size.max.bytes"
+    )
+    index_interval_bytes: int = _inherited(
+        int32(0), "Log bytes between two entries of the offset index.", "log.index.interval.bytes"
+    )
+    flush_messages: int = _inherited(
+        int64(1),
+        "Records in a partition after which it's flushed to disk; 1 flushes before each answer.",
+        "log.flush.interval.messages",
+    )
+    flush_ms: int = _inherited(
+        int64(0),
+        "Age of unflushed records at which they're flushed to disk.",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+    )
+    max_message_bytes: int = _inherited(
+        int32(0), "The largest record batch accepted, as it's stored.", "message.max.bytes"
+    )
+    message_timestamp_type: str = _inherited(
+        one_of("CreateTime", "LogAppendTime"),
+        "Whether a record's timestamp is its producer's or the broker's.",
+        "log.message.timestamp.type",
+    )
+    message_timestamp_before_max_ms: int = _inherited(
+        int64(0),
+        "How far a CreateTime timestamp may lie before the broker's clock.",
+        "log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_after_max_ms: int = _inherited(
+        int64(0),
+        "How far a CreateTime timestamp may lie after the broker's clock.",
+        "log.message.timestamp.after.max.ms",
+    )
+    min_insync_replicas: int = _inherited(
+        int32(1),
+        "Replicas that must have a record before acks=all is answered.",
+        "min.insync.replicas",
+    )
+    unclean_leader_election_enable: bool = _inherited(
+        boolean(),
+        "Let a replica that is not in sync become leader if there is no other; loses records.",
+        "unclean.leader.election.enable",
+    )
+    file_delete_delay_ms: int = _inherited(
+        int64(0),
+        "Time between a file's removal from the log and from disk.",
+        "log.segment.delete.delay.ms",
+    )
+    delete_retention_ms: int = _inherited(
+        int64(0),
+        "How long a compacted log keeps a delete marker.",
+        "log.cleaner.delete.retention.ms",
+    )
+    min_compaction_lag_ms: int = _inherited(
+        int64(0), "Time for which a record is not compacted.", "log.cleaner.min.compaction.lag.ms"
+    )
+    max_compaction_lag_ms: int = _inherited(
+        int64(1),
+        "Time after which a record is compacted whatever the share of dirty bytes.",
+        "log.cleaner.max.compaction.lag.ms",
+    )
+    min_cleanable_dirty_ratio: float = _inherited(
+        kinds.ratio(),
+        "Share of dirty bytes at which a log is compacted.",
+        "log.cleaner.min.cleanable.ratio",
+    )
+    preallocate: bool = _inherited(
+        boolean(), "Reserve a new segment's disk space at once.", "log.preallocate"
+    )
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """The settings of a topic with these overrides on a broker. Raises ConfigError."""
+        values: dict[str, Any] = {}
+        for key, definition in TOPIC_SETTINGS.items():
+            value = overrides.get(key)
+            values[definition.attribute] = (
+                inherited_value(definition, broker)
+                if value is None
+                else parse_value(definition, value)
+            )
+        return cls(**values)
+
+
+TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(settings_of(TopicConfig))
+"""Every topic setting by its key."""
+
+_DEFAULTS = TopicConfig()
+
+
+def inherited_value(definition: Setting, broker: BrokerConfig) -> Any:
+    """What a topic without a value of its own gets from the broker."""
+    for key, factor in definition.broker_keys:
+        value = getattr(broker, BROKER_SETTINGS[key].attribute)
+        if value is None:
+            continue
+        if factor == 1 or value < 0:
+            return value
+        return value * factor
+    raise AssertionError(f"no broker setting for {definition.key} has a default")
+
+
+def validate_topic_configs(configs: Mapping[str, str]) -> None:
+    """Checks the overrides of a topic. Raises ConfigError."""
+    values: dict[str, Any] = {}
+    for key, value in configs.items():
+        definition = TOPIC_SETTINGS.get(key)
+        if definition is None:
+            raise unknown_key(key, value, TOPIC_SETTINGS, "topic")
+        values[definition.attribute] = parse_value(definition, value)
+    config = replace(_DEFAULTS, **values)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise ConfigError(
+            "min.compaction.lag.ms",
+            configs.get("min.compaction.lag.ms"),
+            f"max.compaction.lag.ms={config.max_compaction_lag_ms} or less",
+        )
