@@ -1,0 +1,367 @@
+"""The quorum's durable journal: one append-only file of checksummed records.
+
+A record is `marker(4) | length(4) | CRC-32C(4) | kind(1) | payload`, big-endian, its payload
+msgpack:
+
+* START `[format version, file id, base index, base term]` opens the file: entries up to the base
+  index have been dropped because a snapshot covers them;
+* VOTE `[term, voted for]`: this voter's term and whom it gave its vote (the Raft back-end's too);
+* ENTRIES `[[index, term, command], ...]`: what one `append` wrote (a group commit).
+
+Rules:
+
+* One `append` is one record, one write and one fdatasync, and a record is only ever written once
+  all records before it are durable.  So an interrupted write can only damage the *last* record.
+  A damaged record followed by an intact one means that the disk lost what it had confirmed:
+  `JournalDamaged`; this node must not vote or lead on such a journal.
+* The checksum covers position and file id too, so bytes of an older file or a record quoted inside
+  a command never pass as a record.
+* The file is allocated ahead in steps of 1 MiB of zeros.  A full disk then fails cleanly before a
+  byte is written (`JournalFull`), and fdatasync need not write a new file size each time.
+* A failed write or fsync of any other kind is final (`JournalFailed`): the kernel may have dropped
+  the dirty pages and would report success next time.  The process has to stop.
+* If the very last record is complete but damaged (a bit flip after the fact) it can't be told from
+  an interrupted write, and is dropped like one.
+* The new file of a compaction is complete and durable before it takes the old one's name.
+
+Removing a conflicting suffix (a Raft follower whose leader disagrees) comes with the Raft back-end.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import struct
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.packing import pack, unpack
+from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Entry
+
+__all__ = [
+    "MAX_BATCH_SIZE_BYTES",
+    "NO_SPACE",
+    "Journal",
+    "JournalDamaged",
+    "JournalFailed",
+    "JournalFull",
+]
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+MAX_BATCH_SIZE_BYTES = 2 * MAX_COMMAND_SIZE_BYTES
+"""Commands of one `append`, at most: one command of the largest size always fits."""
+MAX_RECORD_SIZE_BYTES = MAX_BATCH_SIZE_BYTES + (16 << 20)
+ALLOCATION_STEP_BYTES = 1 << 20
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_MARKER = b"\xf5kpJ"
+_HEADER = struct.Struct(">4sIIB")
+_CHECKED = struct.Struct(">QIB")
+_START, _VOTE, _ENTRIES = 1, 2, 3
+
+
+class JournalDamaged(Exception):
+    """The journal lost or changed data that it had confirmed.  Names the file and what to do."""
+
+
+class JournalFull(Exception):
+    """No space to append: nothing was written, the journal is as it was."""
+
+
+class JournalFailed(Exception):
+    """A write or fsync failed; what is on disk is unknown.  The process has to stop."""
+
+
+class Journal:
+    """An open journal.  `create` or `open` make one; both need exclusive use of its folder."""
+
+    def __init__(self, path: Path, fd: int, files: FileLayer) -> None:
+        self.path = path
+        self._fd = fd
+        self._files = files
+        self._seed = 0
+        self._end = 0
+        self._allocated = os.fstat(fd).st_size
+        self.base_index = 0
+        self.base_term = 0
+        self.term = 0
+        self.voted_for: int | None = None
+        self._entries: list[Entry] = []
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry; everything up to it is durable."""
+        return self._entries[-1].index if self._entries else self.base_index
+
+    @property
+    def last_term(self) -> int:
+        return self._entries[-1].term if self._entries else self.base_term
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in use, without the space allocated ahead."""
+        return self._end
+
+    # Opening
+
+    @classmethod
+    def create(cls, path: Path, files: FileLayer) -> Journal:
+        """A new empty journal at `path`.  Raises `JournalFull` or `JournalFailed`."""
+        return _write_file(path, files, base=Entry(0, 0, b""), vote=None, entries=())
+
+    @classmethod
+    def open(cls, path: Path, files: FileLayer) -> Journal:
+        """The journal at `path`, its interrupted last write (if any) removed.
+
+        Raises `JournalDamaged` on any other damage, `FileNotFoundError`, `JournalFailed`.
+        """
+        data = path.read_bytes()
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        journal = cls(path, fd, files)
+        try:
+            journal._replay(data)
+        except BaseException:
+            os.close(fd)
+            raise
+        return journal
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    # Writing
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Make `entries` durable, all or none; they continue `last_index`.
+
+        Raises `JournalFull` (nothing changed) or `JournalFailed` (stop the process).
+        """
+        index = self.last_index
+        for entry in entries:
+            index += 1
+            assert entry.index == index, (entry.index, index)
+            assert entry.term >= self.last_term, (entry.term, self.last_term)
+            assert len(entry.command) <= MAX_COMMAND_SIZE_BYTES
+        self._write_record(_ENTRIES, _packable(entries))
+        self._entries.extend(entries)
+
+    def set_vote(self, term: int, voted_for: int | None) -> None:
+        """Make the term and the vote durable.  Raises as `append` does."""
+        assert term >= self.term
+        self._write_record(_VOTE, [term, voted_for])
+        self.term, self.voted_for = term, voted_for
+
+    def compact(self, index: int) -> Journal:
+        """Drop the entries up to `index`, which a snapshot covers; returns the new open journal.
+
+        Raises `JournalFull` (this journal stays in use) or `JournalFailed`.  The old object is
+        closed on success.
+        """
+        assert self.base_index <= index <= self.last_index
+        base = Entry(index, self.term_at(index), b"")
+        journal = _write_file(
+            self.path,
+            self._files,
+            base=base,
+            vote=(self.term, self.voted_for),
+            entries=self._entries[index - self.base_index :],
+        )
+        self.close()
+        return journal
+
+    def _write_record(self, kind: int, value: object) -> None:
+        data = _encode(self._end, kind, pack(value), self._seed)
+        try:
+            end = self._end + len(data)
+            if end > self._allocated:
+                step = -(-(end - self._allocated) // ALLOCATION_STEP_BYTES) * ALLOCATION_STEP_BYTES
+                self._files.allocate(self._fd, self._allocated, step)
+                self._allocated += step
+            self._files.write(self._fd, data, self._end)
+        except OSError as error:
+            self._undo_write(error)
+            raise JournalFull(
+                f"no space to write the quorum journal {self.path}: {error}"
+            ) from None
+        try:
+            self._files.datasync(self._fd)
+        except OSError as error:
+            raise JournalFailed(f"fdatasync of {self.path} failed: {error}") from error
+        self._end = end
+
+    def _undo_write(self, error: OSError) -> None:
+        """After a full disk: forget the unwritten record.  Any other error is final."""
+        if error.errno not in NO_SPACE:
+            raise JournalFailed(f"writing {self.path} failed: {error}") from error
+        try:
+            self._files.truncate(self._fd, self._end)
+        except OSError as second:
+            raise JournalFailed(f"truncating {self.path} failed: {second}") from second
+        self._allocated = self._end
+
+    # Reading
+
+    def term_at(self, index: int) -> int:
+        """The term of the entry at `index`, which lies within `base_index..last_index`."""
+        if index == self.base_index:
+            return self.base_term
+        return self._entries[index - self.base_index - 1].term
+
+    def entries_from(self, index: int, max_bytes: int) -> list[Entry] | None:
+        """Entries from `index` on, at least one if there is one; None if dropped by compaction."""
+        if index <= self.base_index:
+            return None
+        found: list[Entry] = []
+        size_bytes = 0
+        for entry in islice(self._entries, index - self.base_index - 1, None):
+            size_bytes += len(entry.command)
+            if found and size_bytes > max_bytes:
+                break
+            found.append(entry)
+        return found
+
+    def _replay(self, data: bytes) -> None:
+        position = 0
+        while (record := _decode(data, position, self._seed)) is not None:
+            kind, payload, after = record
+            try:
+                self._replay_record(kind, unpack(payload), position)
+            except (ValueError, TypeError) as error:
+                raise self._damaged(position, f"its record can't be read ({error})") from None
+            position = after
+        if position == 0:
+            raise self._damaged(0, "its opening record is missing")
+        self._end = position
+        rest = data[position:]
+        if rest.count(0) == len(rest):
+            return
+        found = data.find(_MARKER, position + 1)
+        while found >= 0:
+            if _decode(data, found, self._seed) is not None:
+                raise self._damaged(
+                    position,
+                    f"an intact record follows at byte {found}, so this is no interrupted write",
+                )
+            found = data.find(_MARKER, found + 1)
+        logger.warning(
+            "%s ended in an interrupted write at byte %d; removed it (it was never confirmed)",
+            self.path,
+            position,
+        )
+        try:
+            self._files.truncate(self._fd, position)
+            self._files.datasync(self._fd)
+        except OSError as error:
+            raise JournalFailed(f"truncating {self.path} failed: {error}") from error
+        self._allocated = position
+
+    def _replay_record(self, kind: int, value: Any, position: int) -> None:
+        if position == 0:
+            version, file_id, self.base_index, self.base_term = value
+            if kind != _START or version != FORMAT_VERSION:
+                raise ValueError(f"format version {version}; this kraftpy reads {FORMAT_VERSION}")
+            self._seed = crc32c(file_id)
+        elif kind == _VOTE:
+            self.term, self.voted_for = value
+        elif kind == _ENTRIES:
+            for index, term, command in value:
+                if index != self.last_index + 1 or term < self.last_term:
+                    raise ValueError(f"entry {index} of term {term} follows {self.last_index}")
+                self._entries.append(Entry(index, term, command))
+        else:
+            raise ValueError(f"record kind {kind} is unknown to this kraftpy")
+
+    def _damaged(self, position: int, what: str) -> JournalDamaged:
+        return JournalDamaged(
+            f"quorum journal {self.path} is damaged at byte {position}: {what}. Nothing was "
+            f"changed. Restore the folder {self.path.parent} from a backup; if the other voters "
+            "are healthy, move the folder away and this node copies theirs; a single node without "
+            "a backup loses its topics and settings when the folder is moved away"
+        )
+
+
+def _packable(entries: Sequence[Entry]) -> list[tuple[int, int, bytes]]:
+    return [(entry.index, entry.term, entry.command) for entry in entries]
+
+
+def _encode(position: int, kind: int, payload: bytes, seed: int) -> bytes:
+    assert len(payload) <= MAX_RECORD_SIZE_BYTES
+    checked = _CHECKED.pack(position, len(payload), kind)
+    crc = crc32c(payload, crc32c(checked, seed))
+    return _HEADER.pack(_MARKER, len(payload), crc, kind) + payload
+
+
+def _decode(data: bytes, position: int, seed: int) -> tuple[int, bytes, int] | None:
+    """(kind, payload, position after it) of the intact record at `position`, else None."""
+    start = position + _HEADER.size
+    if start > len(data):
+        return None
+    marker, length, crc, kind = _HEADER.unpack_from(data, position)
+    if marker != _MARKER or length > MAX_RECORD_SIZE_BYTES or start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    if crc32c(payload, crc32c(_CHECKED.pack(position, length, kind), seed)) != crc:
+        return None
+    return kind, payload, start + length
+
+
+def _write_file(
+    path: Path,
+    files: FileLayer,
+    *,
+    base: Entry,
+    vote: tuple[int, int | None] | None,
+    entries: Sequence[Entry],
+) -> Journal:
+    """Write a whole journal beside `path`, make it durable, and give it the name `path`."""
+    temporary = path.with_name(path.name + ".tmp")
+    file_id = os.urandom(8)
+    journal: Journal | None = None
+    try:
+        fd = files.create(temporary)
+        journal = Journal(path, fd, files)
+        start = pack([FORMAT_VERSION, file_id, base.index, base.term])
+        data = _encode(0, _START, start, 0)
+        journal._seed = crc32c(file_id)
+        if vote is not None:
+            data += _encode(len(data), _VOTE, pack(vote), journal._seed)
+            journal.term, journal.voted_for = vote
+        for batch in _batches(entries):
+            data += _encode(len(data), _ENTRIES, pack(_packable(batch)), journal._seed)
+        files.write(fd, data, 0)
+        files.datasync(fd)
+    except OSError as error:
+        if journal is not None:
+            journal.close()
+        if error.errno in NO_SPACE:
+            files.unlink(temporary)
+            raise JournalFull(f"no space to write {temporary}: {error}") from None
+        raise JournalFailed(f"writing {temporary} failed: {error}") from error
+    try:
+        files.replace(temporary, path)
+    except OSError as error:  # whichever file has the name now, the open one may not be it
+        journal.close()
+        raise JournalFailed(f"renaming {temporary} failed: {error}") from error
+    journal.base_index, journal.base_term = base.index, base.term
+    journal._entries = list(entries)
+    journal._end = journal._allocated = len(data)
+    return journal
+
+
+def _batches(entries: Sequence[Entry]) -> list[list[Entry]]:
+    batches: list[list[Entry]] = []
+    size_bytes = 0
+    for entry in entries:
+        size_bytes += len(entry.command)
+        if not batches or size_bytes > MAX_BATCH_SIZE_BYTES or len(batches[-1]) >= 10_000:
+            batches.append([])
+            size_bytes = len(entry.command)
+        batches[-1].append(entry)
+    return batches

@@ -1,0 +1,270 @@
+"""Where brokers meet the quorum: they propose, follow the committed commands, and show they live.
+
+`messages.py` has the messages.
+
+Rules:
+
+* A connection that follows gets every committed index once and in order, after a snapshot if it
+  starts from nothing (`next index` 0) or if the entries that it lacks are no longer kept.  An
+  envelope is nil where nothing is to be applied.
+* The reply to a proposal comes after its COMMITTED on the same connection, so a broker that
+  follows has applied what it is told has been applied.
+* Nothing is queued for a follower that doesn't read: its position in the log stays where it is, and
+  is served from the log, or from a snapshot, once it reads again.  If it has read nothing of what
+  is under way for `STALL_TIMEOUT_S` it is disconnected, and so is a broker of which nothing was
+  heard for `SILENCE_TIMEOUT_S` (its machine may be gone without a word).
+* Bounds: connections, connections that have not authenticated (the oldest gives way), proposals
+  under way in a connection (reading pauses).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+from kraftpy.quorum.messages import FromBroker, FromController
+from kraftpy.quorum.packing import pack
+from kraftpy.quorum.port import (
+    Applied,
+    CommandResult,
+    Entry,
+    MachineSnapshot,
+    ProposalRefused,
+    Quorum,
+)
+from kraftpy.quorum.state import MAX_OUTSTANDING
+from kraftpy.quorum.transport import FrameConnection
+
+__all__ = ["Listener"]
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 1000
+MAX_UNAUTHENTICATED = 100
+STALL_TIMEOUT_S = 30.0
+SILENCE_TIMEOUT_S = 30.0
+CHECK_INTERVAL_S = 5.0
+CHUNK_SIZE_BYTES = 256 << 10
+_NO_INDEX = -1
+
+
+class Listener:
+    """Serves `quorum` on a bound socket."""
+
+    def __init__(
+        self, quorum: Quorum, secret: bytes, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        self.quorum = quorum
+        self._secret = secret
+        self._ssl_context = ssl_context
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._unauthenticated: dict[_Broker, None] = {}  # in order of arrival
+        self._connected: set[_Broker] = set()
+        quorum.on_apply(self._applied)
+        quorum.on_leader(self._leader_changed)
+
+    async def start(self, sock: socket.socket) -> None:
+        """Accept on `sock`, which is bound to its address."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._new_connection, sock=sock, ssl=self._ssl_context, backlog=128
+        )
+        self._check()
+
+    def close(self) -> None:
+        """Stop accepting and close all connections."""
+        if self._server is not None:
+            self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for broker in [*self._unauthenticated, *self._connected]:
+            broker.close()
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        for broker in self._connected:
+            broker.check(loop.time())
+        self._timer = loop.call_later(CHECK_INTERVAL_S, self._check)
+
+    def _new_connection(self) -> _Broker:
+        broker = _Broker(self, self._secret)
+        self._unauthenticated[broker] = None
+        if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
+            oldest = next(iter(self._unauthenticated))
+            del self._unauthenticated[oldest]
+            oldest.close("too many connections wait to authenticate; this is the oldest")
+        return broker
+
+    def admit(self, broker: _Broker) -> None:
+        """`broker` has authenticated."""
+        self._unauthenticated.pop(broker, None)
+        if len(self._connected) >= MAX_CONNECTIONS:
+            broker.close(f"{MAX_CONNECTIONS} brokers are connected already")
+            return
+        self._connected.add(broker)
+
+    def forget(self, broker: _Broker, reason: str | None) -> None:
+        """`broker`'s connection has ended."""
+        if broker in self._connected:
+            self._connected.remove(broker)
+            logger.info("node %d disconnected%s", broker.node_id, f": {reason}" if reason else "")
+        else:
+            self._unauthenticated.pop(broker, None)
+            logger.warning(
+                "closed the connection from %s: %s",
+                broker.peer,
+                reason or "it left before it authenticated",
+            )
+
+    def _applied(self, batch: Sequence[Applied]) -> None:
+        first = batch[0].entry.index
+        after = batch[-1].entry.index + 1
+        packed: bytes | None = None
+        for broker in self._connected:
+            if broker.next_index == first and not broker.is_paused:
+                if packed is None:
+                    packed = _pack_committed([(one.entry, one.fresh) for one in batch])
+                broker.next_index = after
+                broker.send_packed(packed)
+
+    def _leader_changed(self, leader_id: int | None, term: int) -> None:
+        for broker in self._connected:
+            broker.send([FromController.LEADER, leader_id, term])
+
+
+def _pack_committed(entries: Sequence[tuple[Entry, bool]]) -> bytes:
+    return pack(
+        [
+            FromController.COMMITTED,
+            [[entry.index, entry.command if fresh else None] for entry, fresh in entries],
+        ]
+    )
+
+
+class _Broker(FrameConnection):
+    """One broker's connection."""
+
+    def __init__(self, listener: Listener, secret: bytes) -> None:
+        super().__init__(secret, dialer=False)
+        self._listener = listener
+        self._quorum = listener.quorum
+        self._under_way = 0
+        self._snapshot: MachineSnapshot | None = None
+        self._snapshot_position = 0
+        self._heard_at = self._progressed_at = asyncio.get_running_loop().time()
+        self._unsent_before = 0
+        self.node_id = -1
+        self.next_index: int | None = None
+
+    def introduction(self) -> Any:
+        quorum = self._quorum
+        return [quorum.voter_id, quorum.leader_id, quorum.term, quorum.applied_index]
+
+    def authenticated(self, introduction: Any) -> None:
+        match introduction:
+            case [int(node_id)]:
+                self.node_id = node_id
+            case _:
+                raise ValueError("its introduction has the wrong shape")
+        self._listener.admit(self)
+
+    def disconnected(self, reason: str | None) -> None:
+        self._snapshot = None
+        self._listener.forget(self, reason)
+
+    def check(self, now: float) -> None:
+        """Disconnect a broker that went silent or doesn't read; called now and then."""
+        unsent = self.unsent_bytes()
+        if not self.is_paused or unsent < self._unsent_before:
+            self._progressed_at = now
+        self._unsent_before = unsent
+        if now - self._progressed_at > STALL_TIMEOUT_S:
+            self.close(f"it has read nothing for {STALL_TIMEOUT_S:g} s; {unsent} bytes wait")
+        elif now - self._heard_at > SILENCE_TIMEOUT_S:
+            self.close(f"nothing was heard from it for {SILENCE_TIMEOUT_S:g} s")
+
+    def received(self, message: Any) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        match message:
+            case [FromBroker.PROPOSE, int(sequence), bytes(envelope)]:
+                self._propose(sequence, envelope)
+            case [FromBroker.FOLLOW, int(next_index)] if next_index >= 0:
+                self._follow(next_index)
+            case [FromBroker.BARRIER, int(request_id)]:
+                self._quorum.barrier().add_done_callback(
+                    lambda future: self._answer_barrier(request_id, future)
+                )
+            case [FromBroker.HEARTBEAT, int(request_id)]:
+                self.send([FromController.ALIVE, request_id, self._quorum.applied_index])
+            case _:
+                raise ValueError("it sent a message of unknown kind or shape")
+
+    # Proposals
+
+    def _propose(self, sequence: int, envelope: bytes) -> None:
+        self._under_way += 1
+        if self._under_way == MAX_OUTSTANDING:
+            self.pause_reading()
+        self._quorum.propose(envelope).add_done_callback(
+            lambda future: self._answer(sequence, future)
+        )
+
+    def _answer(self, sequence: int, future: asyncio.Future[Applied]) -> None:
+        if self._under_way == MAX_OUTSTANDING:
+            self.resume_reading()
+        self._under_way -= 1
+        if future.cancelled():
+            return  # outcome unknown: the broker asks again
+        error = future.exception()
+        if error is None:
+            _, index, result, _ = future.result()
+        elif isinstance(error, ProposalRefused):
+            index, result = _NO_INDEX, CommandResult(error.error, error.message, {})
+        else:
+            raise error
+        self.send([FromController.REPLY, sequence, index, *result])
+
+    def _answer_barrier(self, request_id: int, future: asyncio.Future[int]) -> None:
+        sound = not future.cancelled() and future.exception() is None
+        self.send([FromController.BARRIER_DONE, request_id, future.result() if sound else None])
+
+    # Following
+
+    def _follow(self, next_index: int) -> None:
+        self._snapshot = None
+        self.next_index = next_index
+        self._advance()
+
+    def drained(self) -> None:
+        self._advance()
+
+    def _advance(self) -> None:
+        """Send what the broker lacks until it's up to date or must read first."""
+        while not self.is_paused and self.next_index is not None:
+            if self._snapshot is not None:
+                self._send_chunk(self._snapshot)
+                continue
+            if self.next_index > self._quorum.applied_index:
+                return
+            entries = self._quorum.entries_from(self.next_index, CHUNK_SIZE_BYTES)
+            if entries is None:
+                self._snapshot = self._quorum.snapshot()
+                self._snapshot_position = 0
+                continue
+            self.send_packed(_pack_committed(entries))
+            self.next_index += len(entries)
+
+    def _send_chunk(self, snapshot: MachineSnapshot) -> None:
+        position = self._snapshot_position
+        size = len(snapshot.state)
+        chunk = snapshot.state[position : position + CHUNK_SIZE_BYTES]
+        self.send([FromController.SNAPSHOT, snapshot.index, size, position, chunk])
+        self._snapshot_position += len(chunk)
+        if self._snapshot_position == size:
+            self._snapshot = None
+            self.next_index = snapshot.index + 1

@@ -1,0 +1,322 @@
+"""The controller process: the quorum's voter, its journal and its listener, beside the broker.
+
+`spawn_controller` starts it as a child of a broker (`process.roles=broker,controller`);
+`run_controller` is the whole process on its own (`process.roles=controller`).
+
+Rules:
+
+* The fork happens before the parent has a loop or a thread, so the child inherits imported modules
+  and nothing else; it starts in a few milliseconds.
+* The parent binds the listening socket, so a client's connection attempt can't come too early and
+  port 0 is known to both.
+* Both halves live and die together: the kernel kills the child when the parent is gone, and
+  `ControllerHandle.watch` tells the parent, which then has to stop itself.
+* Fail-stop: a failed write or fsync, a damaged file, or an exception where none is foreseen ends
+  the process with one log line and the exit code that `ExitCode` documents.
+* SIGTERM stops it in order.  A child ignores SIGINT: Ctrl-C reaches the whole process group, and
+  the broker still needs its controller to shut down.
+* One process uses the folder at a time (`.lock`); a predecessor that is just dying gets
+  `LOCK_TIMEOUT_S` to let go of the folder and of the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.forking import become_child
+from kraftpy.quorum.journal import JournalDamaged, JournalFailed, JournalFull
+from kraftpy.quorum.listener import Listener
+from kraftpy.quorum.port import MachineType
+from kraftpy.quorum.single import SNAPSHOT_INTERVAL_BYTES, SingleVoter
+from kraftpy.quorum.snapshot import SnapshotDamaged, SnapshotUnknown
+from kraftpy.quorum.transport import load_secret
+
+__all__ = [
+    "ControllerHandle",
+    "ControllerOptions",
+    "ExitCode",
+    "FolderInUse",
+    "run_controller",
+    "spawn_controller",
+]
+
+logger = logging.getLogger(__name__)
+
+LOCK_TIMEOUT_S = 5.0
+_RETRY_S = 0.01
+
+
+class ExitCode(IntEnum):
+    """How a controller process ends; the numbers are those of sysexits.h."""
+
+    STOPPED = 0
+    DATA_DAMAGED = 65
+    BUG = 70
+    DISK_FULL = 73
+    DISK_FAILED = 74
+    FOLDER_IN_USE = 75
+
+
+class FolderInUse(Exception):
+    """Another process holds the folder's lock; says what to look for."""
+
+
+@dataclass(frozen=True)
+class ControllerOptions:
+    """What a controller needs to know.
+
+    `metadata_dir` belongs to it alone.  `host` and `port` (0: any free one) are its listener's.
+    `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
+    """
+
+    metadata_dir: Path
+    voter_id: int
+    machine_type: MachineType
+    host: str = "127.0.0.1"
+    port: int = 0
+    secret_file: Path | None = None
+    ssl_context: ssl.SSLContext | None = None
+    snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
+    files: FileLayer = field(default_factory=FileLayer)
+
+
+class ControllerHandle:
+    """The parent's view of its controller process."""
+
+    def __init__(self, pid: int, host: str, port: int, secret: bytes) -> None:
+        self.pid = pid
+        self.host = host
+        self.port = port
+        self.secret = secret
+        self.exit_code: int | None = None
+        """An `ExitCode`, or minus a signal's number; None while it runs (see `poll`)."""
+        self._pidfd = os.pidfd_open(pid)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def poll(self) -> int | None:
+        """Update and return `exit_code` without waiting."""
+        if self.exit_code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._ended(status)
+        return self.exit_code
+
+    def watch(self, loop: asyncio.AbstractEventLoop, on_exit: Callable[[int], None]) -> None:
+        """Call `on_exit(exit_code)` on `loop` when the process has ended for whatever reason."""
+
+        def ended() -> None:
+            if self.poll() is not None:
+                assert self.exit_code is not None
+                on_exit(self.exit_code)
+
+        if self.exit_code is not None:
+            loop.call_soon(ended)
+            return
+        self._loop = loop
+        loop.add_reader(self._pidfd, ended)
+
+    def stop(self, timeout_ms: int = 5_000) -> int:
+        """Stop it in order, or kill it after `timeout_ms`; returns the exit code.
+
+        Blocks; call it when the loop has nothing else to do.  No `on_exit` is called.
+        """
+        self._unwatch()
+        deadline = time.monotonic() + timeout_ms / 1000
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(_RETRY_S)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._ended(os.waitpid(self.pid, 0)[1])
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def _ended(self, status: int) -> None:
+        self.exit_code = os.waitstatus_to_exitcode(status)
+        self._unwatch()
+        os.close(self._pidfd)
+
+    def _unwatch(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._pidfd)
+            self._loop = None
+
+
+def spawn_controller(options: ControllerOptions) -> ControllerHandle:
+    """Start a controller process as a child of this one.
+
+    Call it from the main thread before there is a loop or another thread.  Raises `SecretUnusable`
+    or `OSError` (the address can't be bound).  What goes wrong later, a damaged journal for
+    instance, the child logs before it ends: see `ControllerHandle.watch`.
+    """
+    secret = load_secret(options.secret_file, options.host, options.metadata_dir)
+    listening = _bind(options.host, options.port)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        code: int = ExitCode.BUG
+        try:
+            become_child(parent, "kraftpy-quorum", [listening.fileno(), *_log_fds()])
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            code = _run(options, listening, secret)
+        except BaseException:
+            logger.critical("the controller failed to start", exc_info=True)
+        finally:
+            logging.shutdown()
+            os._exit(code)
+    port = listening.getsockname()[1]
+    listening.close()
+    return ControllerHandle(pid, options.host, port, secret)
+
+
+def run_controller(options: ControllerOptions) -> int:
+    """Be a controller process until SIGTERM or SIGINT; returns the exit code.
+
+    Raises `SecretUnusable` or `OSError` as `spawn_controller` does.
+    """
+    secret = load_secret(options.secret_file, options.host, options.metadata_dir)
+    return _run(options, _bind(options.host, options.port), secret)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A listening socket, waiting for a predecessor on a fixed port to be gone."""
+    family, kind, proto, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        listening = socket.socket(family, kind, proto)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(128)
+            return listening
+        except OSError as error:
+            listening.close()
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise OSError(
+                    error.errno, f"the quorum can't listen on {host}:{port}: {error.strerror}"
+                ) from None
+        time.sleep(_RETRY_S)
+
+
+def _log_fds() -> list[int]:
+    """Descriptors of log files, which the child goes on writing."""
+    streams = [getattr(handler, "stream", None) for handler in logging.getLogger().handlers]
+    fds = []
+    for stream in streams:
+        try:
+            fds.append(stream.fileno())  # type: ignore[union-attr]
+        except (AttributeError, OSError, ValueError):
+            continue
+    return fds
+
+
+def _lock(folder: Path) -> int:
+    """Take the folder for this process; returns the descriptor that holds the lock."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise FolderInUse(
+                    f"another controller uses {folder} (it holds {folder / '.lock'}); stop it, or "
+                    "give this node a folder of its own"
+                ) from None
+        time.sleep(_RETRY_S)
+
+
+def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) -> int:
+    """Run to the end and turn what ended it into an exit code with one log line."""
+    try:
+        lock = _lock(options.metadata_dir)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(_serve(options, listening, secret))
+        finally:
+            os.close(lock)
+    except FolderInUse as error:
+        logger.critical("%s", error)
+        return ExitCode.FOLDER_IN_USE
+    except (JournalDamaged, SnapshotDamaged, SnapshotUnknown) as error:
+        logger.critical("the controller does not start: %s", error)
+        return ExitCode.DATA_DAMAGED
+    except JournalFull as error:
+        logger.critical("the controller does not start: %s", error)
+        return ExitCode.DISK_FULL
+    except (JournalFailed, OSError) as error:
+        logger.critical("the controller does not start: %s", error)
+        return ExitCode.DISK_FAILED
+
+
+async def _serve(options: ControllerOptions, listening: socket.socket, secret: bytes) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_unforeseen)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopped.set)
+    quorum = SingleVoter(
+        options.metadata_dir,
+        options.voter_id,
+        options.machine_type,
+        _fatal,
+        files=options.files,
+        snapshot_interval_bytes=options.snapshot_interval_bytes,
+    )
+    listener = Listener(quorum, secret, options.ssl_context)
+    await listener.start(listening)
+    logger.info(
+        "controller %d leads term %d at index %d, listening on %s:%d",
+        quorum.voter_id,
+        quorum.term,
+        quorum.applied_index,
+        *listening.getsockname()[:2],
+    )
+    await stopped.wait()
+    listener.close()
+    quorum.stop()
+    return ExitCode.STOPPED
+
+
+def _fatal(error: Exception) -> None:
+    """End the process now: nothing that it would still do can be trusted."""
+    if isinstance(error, JournalFailed | OSError):
+        logger.critical("stopping the controller: %s; check the disk", error)
+        code = ExitCode.DISK_FAILED
+    else:
+        logger.critical("stopping the controller after an unforeseen error", exc_info=error)
+        code = ExitCode.BUG
+    logging.shutdown()
+    os._exit(code)
+
+
+def _unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The loop's exception handler: a connection's trouble ends it; any other ends the process."""
+    error = context.get("exception")
+    if "transport" in context or "protocol" in context:
+        logger.error("closed a connection: %s", context["message"], exc_info=error)
+    else:
+        _fatal(error if isinstance(error, Exception) else RuntimeError(context["message"]))

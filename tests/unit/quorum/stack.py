@@ -1,0 +1,140 @@
+"""A controller and its brokers on one event loop, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kraftpy.quorum.client import ControllerClient
+from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.listener import Listener
+from kraftpy.quorum.port import Quorum
+from kraftpy.quorum.single import SNAPSHOT_INTERVAL_BYTES, SingleVoter
+
+from .standin import Values
+
+SECRET = b"0123456789abcdef" * 2
+VOTER = 1
+TIMEOUT_MS = 10_000
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run an async test on uvloop; an unhandled exception in a callback fails it."""
+    unhandled: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, c: unhandled.append(c))
+        async with asyncio.timeout(60):
+            await test()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert not unhandled
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
+    """Wait until `condition()` holds."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        await asyncio.sleep(0.002)
+
+
+def listening_socket(port: int = 0) -> socket.socket:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", port))
+    sock.listen(128)
+    return sock
+
+
+def port_of(sock: socket.socket) -> int:
+    port: int = sock.getsockname()[1]
+    return port
+
+
+class Controller:
+    """A back-end with its listener."""
+
+    def __init__(self, quorum: Quorum, port: int = 0) -> None:
+        self.quorum = quorum
+        self.listener = Listener(quorum, SECRET)
+        self._sock = listening_socket(port)
+        self.port = port_of(self._sock)
+
+    async def __aenter__(self) -> Controller:
+        await self.listener.start(self._sock)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.listener.close()
+
+
+@contextlib.asynccontextmanager
+async def controller(
+    folder: Path,
+    *,
+    port: int = 0,
+    files: FileLayer | None = None,
+    snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES,
+    on_fatal: Callable[[Exception], None] | None = None,
+) -> AsyncIterator[Controller]:
+    def fail(error: Exception) -> None:
+        raise AssertionError("the controller failed") from error
+
+    quorum = SingleVoter(
+        folder,
+        VOTER,
+        Values,
+        on_fatal or fail,
+        files=files,
+        snapshot_interval_bytes=snapshot_interval_bytes,
+    )
+    try:
+        async with Controller(quorum, port) as serving:
+            yield serving
+    finally:
+        quorum.stop()
+
+
+class Broker:
+    """A client and the copy of the state that it keeps."""
+
+    def __init__(self, voters: dict[int, int], *, secret: bytes = SECRET, **options: Any) -> None:
+        self.copy = Values()
+        self.seen: list[int] = []
+        self.snapshots: list[int] = []
+        self.client = ControllerClient(
+            {voter: ("127.0.0.1", port) for voter, port in voters.items()},
+            secret,
+            42,
+            on_commit=self.on_commit,
+            on_snapshot=self.on_snapshot,
+            **options,
+        )
+
+    def on_commit(self, index: int, command: dict[str, Any]) -> None:
+        self.seen.append(index)
+        self.copy.apply(index, command)
+
+    def on_snapshot(self, state: dict[str, Any], index: int) -> None:
+        self.snapshots.append(index)
+        self.copy = Values.from_snapshot(state)
+
+    async def add(self, value: Any, timeout_ms: int = TIMEOUT_MS) -> int:
+        index, result = await self.client.propose({"add": value}, timeout_ms)
+        assert not result.error
+        return index
+
+    async def __aenter__(self) -> Broker:
+        await self.client.start(TIMEOUT_MS)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()

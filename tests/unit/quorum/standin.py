@@ -1,0 +1,39 @@
+"""A small state machine for the quorum's tests: a list of values, and how often each was added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kraftpy.protocol.errors import ErrorCode
+
+
+@dataclass
+class Result:
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    value: dict[str, Any] = field(default_factory=dict)
+
+
+class Values:
+    """Commands: {"add": value}, {"fail": text}, {"bug": True}; "pad" is ignored."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def apply(self, index: int, command: dict[str, Any]) -> Result:
+        if "fail" in command:
+            return Result(ErrorCode.INVALID_REQUEST, command["fail"])
+        if "bug" in command:
+            raise RuntimeError("a bug in the rules")
+        self.values.append(command["add"])
+        return Result(value={"count": len(self.values), "index": index})
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"values": self.values}
+
+    @classmethod
+    def from_snapshot(cls, snapshot: dict[str, Any]) -> Values:
+        values = cls()
+        values.values = list(snapshot["values"])
+        return values
