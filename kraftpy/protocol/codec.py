@@ -14,7 +14,7 @@ from typing import Any
 from kraftpy.protocol import api, schema
 from kraftpy.protocol.decoding import read_tags
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.generator import check_version, decoder, encoder
+from kraftpy.protocol.generator import Decoder, check_version, decoder, encoder
 
 __all__ = [
     "RequestHeader",
@@ -89,7 +89,7 @@ def decode_request_header(buf: memoryview | bytes) -> tuple[RequestHeader, int]:
 class _Cache(dict[tuple[int, int], Any]):
     """(API key, version) -> codec, built when first asked for; `ValueError` if there is none."""
 
-    def __init__(self, names: dict[int, str], build: Callable[[str, int], Any]) -> None:
+    def __init__(self, names: dict[int, str], build: Callable[[int, str, int], Any]) -> None:
         super().__init__()
         self._names = names
         self._build = build
@@ -98,14 +98,30 @@ class _Cache(dict[tuple[int, int], Any]):
         api_key, version = key
         if api_key not in self._names:
             raise ValueError(f"no API has the key {api_key}")
-        codec = self[key] = self._build(self._names[api_key], version)
+        codec = self[key] = self._build(api_key, self._names[api_key], version)
         return codec
 
 
-_request_decoders = _Cache(api.REQUEST_NAMES, decoder)
-_request_encoders = _Cache(api.REQUEST_NAMES, encoder)
-_response_decoders = _Cache(api.RESPONSE_NAMES, decoder)
-_response_encoders = _Cache(api.RESPONSE_NAMES, encoder)
+def _request_tags(api_key: int, version: int) -> bytes:
+    """The end of a request header: no tagged fields, or no room for them."""
+    return b"\0" if api.request_header_version(api_key, version) == 2 else b""
+
+
+def _response_tags(api_key: int, version: int) -> bytes:
+    """The end of a response header: no tagged fields, or no room for them."""
+    return b"\0" if api.response_header_version(api_key, version) == 1 else b""
+
+
+_request_decoders = _Cache(api.REQUEST_NAMES, lambda key, name, v: decoder(name, v))
+_request_encoders = _Cache(
+    api.REQUEST_NAMES, lambda key, name, v: (encoder(name, v), _request_tags(key, v))
+)
+_response_decoders = _Cache(
+    api.RESPONSE_NAMES, lambda key, name, v: (decoder(name, v), _response_tags(key, v))
+)
+_response_encoders = _Cache(
+    api.RESPONSE_NAMES, lambda key, name, v: (encoder(name, v), _response_tags(key, v))
+)
 
 
 def decode_request(api_key: int, version: int, buf: memoryview | bytes, pos: int) -> Any:
@@ -123,10 +139,9 @@ def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
 ) -> list[Any]:
     """Return the pieces of the frame: header and body, without the size.  Raises `ValueError`."""
-    encode = _request_encoders[api_key, version]
+    encode, tags = _request_encoders[api_key, version]
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
-    tags = b"\0" if api.is_flexible(api_key, version) else b""
     parts = [_REQUEST_START.pack(api_key, version, correlation_id, size) + name + tags]
     encode(request, parts.append)
     return parts
@@ -139,11 +154,11 @@ def decode_response(api_key: int, version: int, buf: memoryview | bytes) -> tupl
     """
     if not isinstance(buf, memoryview):
         buf = memoryview(buf)
-    decode = _response_decoders[api_key, version]
+    decode, tags = _response_decoders[api_key, version]
     pos = 4
     try:
         (correlation_id,) = _INT32.unpack_from(buf)
-        if api.response_header_version(api_key, version) == 1:
+        if tags:
             pos = 5
             if buf[4]:
                 _, pos = read_tags(buf, 5, buf[4], len(buf))
@@ -157,11 +172,8 @@ def decode_response(api_key: int, version: int, buf: memoryview | bytes) -> tupl
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Any]:
     """Return the pieces of the frame: header and body, without the size.  Raises `ValueError`."""
-    encode = _response_encoders[api_key, version]
-    head = _INT32.pack(correlation_id)
-    if api.response_header_version(api_key, version) == 1:
-        head += b"\0"
-    parts = [head]
+    encode, tags = _response_encoders[api_key, version]
+    parts = [_INT32.pack(correlation_id) + tags]
     encode(response, parts.append)
     return parts
 
@@ -180,20 +192,31 @@ def decode_versioned(name: str, data: memoryview | bytes) -> tuple[int, Any]:
     """Return (version, message) of a stored message.
 
     Consumer protocol messages of versions above the known ones are read as the newest known
-    version, and bytes behind them are ignored.  Raises `DecodeError`, also for unknown versions.
+    version, and bytes behind them are ignored.  Raises `DecodeError`, also for unknown versions,
+    and `KeyError` for an unknown name.
     """
     if len(data) < 2:
         raise DecodeError(f"{name}: the version is missing")
     (version,) = _INT16.unpack_from(data)
-    forward_compatible = name in _FORWARD_COMPATIBLE
+    decode = _stored_decoders.get((name, version)) or _stored_decoder(name, version)
+    message, end = decode(data, 2)
+    if end != len(data) and name not in _FORWARD_COMPATIBLE:
+        raise DecodeError(f"{name} v{version} ends {len(data) - end} bytes early")
+    return version, message
+
+
+_stored_decoders: dict[tuple[str, int], Decoder] = {}
+
+
+def _stored_decoder(name: str, version: int) -> Decoder:
     readable = version
-    if forward_compatible:
+    if name in _FORWARD_COMPATIBLE:
         readable = min(version, schema.load(name).last_version)
     try:
         check_version(name, readable)
     except ValueError as error:
         raise DecodeError(str(error)) from None
-    message, end = decoder(name, readable)(data, 2)
-    if end != len(data) and not forward_compatible:
-        raise DecodeError(f"{name} v{version} ends {len(data) - end} bytes early")
-    return version, message
+    decode = decoder(name, readable)
+    if readable == version:
+        _stored_decoders[name, version] = decode
+    return decode

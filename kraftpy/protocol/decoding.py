@@ -20,7 +20,7 @@ import struct
 
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.schema import FIXED_FORMATS, Default, Field
-from kraftpy.protocol.source import SHORT_ARRAY, CodeWriter
+from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import decode_uvarint, finish_uvarint
 
 
@@ -83,8 +83,6 @@ _RUNTIME = {
     "trailing": trailing,
     "unpack_from": struct.unpack_from,
 }
-
-_ARRAY_ELEMENT = Field("", "", False, 0, 0, None, None, None)
 
 
 class DecoderWriter(CodeWriter):
@@ -265,7 +263,7 @@ class DecoderWriter(CodeWriter):
         add = self.fresh("a")
         self.emit(f"l = []; {add} = l.append; {target} = l")
         with self.block(f"for _ in range({n}):"):
-            element = _ARRAY_ELEMENT._replace(type="string")
+            element = ARRAY_ELEMENT._replace(type="string")
             self._read_sized("s", element, what)
             self.emit(f"{add}(s)")
 

@@ -3,22 +3,24 @@
 An encoder hands the message to `append` piece by piece; joined, the pieces are the bytes.  Buffers
 and file slices given as `records` are passed on untouched, so nothing large is copied.
 
-* None for a field that may not be null, a number out of its type's range, a uuid that is not 16
-  bytes and a text that UTF-8 cannot hold raise `ValueError` with the field or message in its text.
+* A field that cannot be encoded (None where the version has no null, a number out of its type's
+  range, a uuid that is not 16 bytes, text that UTF-8 cannot hold) is a `ValueError` with its name.
 * A tagged field with its default value is not written (KIP-482); tags are written in order.
-* Values of the wrong type raise what Python raises for them: that is a bug in the caller.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-from kraftpy.protocol.schema import FIXED_FORMATS, ZERO_UUID, Field
-from kraftpy.protocol.source import SHORT_ARRAY, CodeWriter
+from kraftpy.protocol.schema import FIXED_FORMATS, ZERO_UUID, Field, Schema
+from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import ONE_BYTE, encode_uvarint
+
+_INT16_MAX = 2**15 - 1
 
 
 def null_field(field: str) -> ValueError:
@@ -27,11 +29,6 @@ def null_field(field: str) -> ValueError:
 
 def bad_uuid(field: str) -> ValueError:
     return ValueError(f"{field} must be 16 bytes")
-
-
-def records_size(records: Sized) -> int:
-    """The size in bytes of `records`: a buffer, or a list of objects with `len()`."""
-    return sum(map(len, records)) if isinstance(records, list) else len(records)
 
 
 def write_tags(tags: Mapping[int, bytes], append: Callable[[bytes], None]) -> None:
@@ -50,6 +47,41 @@ def encoded(encode: Callable[[Any, Callable[[bytes], None]], None], value: Any) 
     return b"".join(parts)
 
 
+def bad_field(schema: Schema, version: int, struct_name: str, message: Any) -> str | None:
+    """Say which field of `message` cannot be encoded and why; None if no field stands out.
+
+    `struct` and `len` know neither field nor message; this looks for them after the fact.
+    """
+    for field in schema.structs[struct_name]:
+        value = getattr(message, field.name)
+        what = f"{struct_name}.{field.name}"
+        if not field.exists_in(version):
+            continue
+        if value is None:
+            if field.nullable_in(version) or (field.is_struct and field.tag is not None):
+                continue
+            return str(null_field(what))
+        for element in value if field.is_array else (value,):
+            bad = None
+            if field.type[0].isupper():
+                bad = bad_field(schema, version, field.type, element)
+            elif field.type in FIXED_FORMATS:
+                bad = _unpackable(what, FIXED_FORMATS[field.type], element)
+            elif field.type == "string" and len(element.encode()) > _INT16_MAX:
+                bad = f"{what} is longer than {_INT16_MAX} bytes"
+            if bad:
+                return bad
+    return None
+
+
+def _unpackable(what: str, fmt: str, value: Any) -> str | None:
+    try:
+        struct.pack(">" + fmt, value)
+    except struct.error as error:
+        return f"{what} = {value!r}: {error}"
+    return None
+
+
 _RUNTIME = {
     "ONE_BYTE": ONE_BYTE,
     "bad_uuid": bad_uuid,
@@ -57,12 +89,9 @@ _RUNTIME = {
     "encoded": encoded,
     "null_field": null_field,
     "pack": struct.pack,
-    "records_size": records_size,
     "struct_error": struct.error,
     "write_tags": write_tags,
 }
-
-_ARRAY_ELEMENT = Field("", "", False, 0, 0, None, None, None)
 
 
 class EncoderWriter(CodeWriter):
@@ -74,13 +103,16 @@ class EncoderWriter(CodeWriter):
     def write(self) -> str:
         """Return the source of `encode` and its helpers; `namespace` has the names they use."""
         self.namespace.update(_RUNTIME)
+        self.namespace["blame"] = partial(bad_field, self.schema, self.version, self.schema.name)
         what = f"{self.schema.name} v{self.version}"
         with self.function("encode(m, w)"):
             with self.block("try:"):
                 self._write_struct("m", self.schema.name)
                 self._flush()
                 self.emit("pass")
-            with self.block("except (struct_error, ValueError) as x:"):
+            with self.block("except (struct_error, TypeError) as x:"):
+                self.emit(f"raise ValueError('{what}: ' + (blame(m) or str(x))) from x")
+            with self.block("except ValueError as x:"):
                 self.emit(f"raise ValueError(f'{what}: {{x}}') from x")
         return self.source()
 
@@ -190,7 +222,9 @@ class EncoderWriter(CodeWriter):
         """Write a string, bytes or records."""
         v, n = self.fresh("v"), self.fresh("n")
         wide = field.type != "string"
-        size = f"len({v})" if field.type != "records" else f"records_size({v})"
+        size = f"len({v})"
+        if field.type == "records":
+            size = f"(len({v}) if {v}.__class__ is not list else sum(map(len, {v})))"
         self.emit(f"{v} = {value}")
         self._write_null(v, field, what, wide=wide)
         with self.block("else:") if field.nullable_in(self.version) else nullcontext():
@@ -226,7 +260,7 @@ class EncoderWriter(CodeWriter):
             if field.type[0].isupper():
                 self._write_struct(y, field.type)
             else:
-                self._write_field(y, _ARRAY_ELEMENT._replace(type=field.type), what)
+                self._write_field(y, ARRAY_ELEMENT._replace(type=field.type), what)
             self._flush()
 
 

@@ -14,6 +14,10 @@ SHORT_ARRAY = 17
 """Arrays of numbers shorter than this have their `struct` prepared."""
 
 
+ARRAY_ELEMENT = Field("", "", False, 0, 0, None, None, None)
+"""To be given a primitive's name as its type: an array's elements have no name and are not null."""
+
+
 class CodeWriter:
     """The source of one function under construction, and the names that it may use.
 
