@@ -1,0 +1,38 @@
+"""Consumer groups and their offsets: the rules, without a clock or a network.
+
+`GroupMachine` is one partition's coordinator; its module says how to drive it.
+"""
+
+from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.effects import Effects, Write
+from kraftpy.core.groups.machine import GroupMachine
+from kraftpy.core.groups.membership import Client
+from kraftpy.core.groups.partitioner import java_string_hash, partition_for
+from kraftpy.core.groups.records import (
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupRecord,
+    GroupSnapshot,
+    MemberSnapshot,
+    OffsetRecord,
+    decode_record,
+    encode_record,
+)
+
+__all__ = [
+    "Client",
+    "CommittedOffset",
+    "CoordinatorRecord",
+    "Effects",
+    "GroupConfig",
+    "GroupMachine",
+    "GroupRecord",
+    "GroupSnapshot",
+    "MemberSnapshot",
+    "OffsetRecord",
+    "Write",
+    "decode_record",
+    "encode_record",
+    "java_string_hash",
+    "partition_for",
+]

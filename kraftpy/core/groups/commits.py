@@ -1,0 +1,393 @@
+"""What requests and time do to committed offsets: commit, fetch, delete, expire.
+
+Rules:
+
+* The map holds committed records only: it changes in `replay` and nowhere else, so a fetch never
+  sees a commit that could still fail, and a failed append changes nothing.
+* One OffsetCommit is one write, whole or not at all. Partitions refused on their own account
+  (unknown, metadata too large) are not part of it.
+* Every commit is checked against the group's generation (KIP-41's fencing). A commit from outside
+  (generation -1, no member) is for groups without members only.
+* What goes into the log after a write in flight must know of that write: a tombstone for a group
+  covers the offsets in flight, and an expiry leaves the group alone until they have landed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.rebalance import Rebalance
+from kraftpy.core.groups.records import (
+    NO_TIMESTAMP,
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+    too_long,
+)
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+)
+
+log = logging.getLogger(__name__)
+
+# Tombstones of one group go out in batches of this many: a batch must stay below max.message.bytes.
+_TOMBSTONES_PER_BATCH = 1_000
+
+PartitionExists = Callable[[str, int], bool]
+
+
+class Commits:
+    """The offsets of the groups of one partition of the offsets topic."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: dict[str, Group],
+        offsets: OffsetMap,
+        rebalance: Rebalance,
+        outbox: Outbox,
+    ) -> None:
+        self._config = config
+        self._groups = groups
+        self._offsets = offsets
+        self._rebalance = rebalance
+        self._out = outbox
+
+    # -- OffsetCommit
+
+    def commit(
+        self,
+        token: object,
+        request: OffsetCommitRequest,
+        partition_exists: PartitionExists,
+        now_ms: int,
+    ) -> None:
+        """An OffsetCommit of version 2 to 8: answered once its batch is committed."""
+        group = self._groups.get(request.group_id)
+        error = _check_commit(group, request)
+        if error is not ErrorCode.NONE:
+            self._out.reply(token, commit_error_response(request, error))
+            return
+        if group is not None:
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalance.touch(member, now_ms)
+        response, records = self._judge(request, partition_exists, now_ms)
+        if not records:
+            self._out.reply(token, response)
+            return
+
+        def committed(now_ms: int) -> None:
+            self._out.reply(token, response)
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            self._out.reply(token, _withdraw(response, commit_error(error)))
+
+        self._out.write(records, (request.group_id,), committed, failed)
+
+    def _judge(
+        self, request: OffsetCommitRequest, partition_exists: PartitionExists, now_ms: int
+    ) -> tuple[OffsetCommitResponse, list[CoordinatorRecord]]:
+        """The answer if all goes well, and the records to write."""
+        retention_ms = request.retention_time_ms
+        expire_ms = NO_TIMESTAMP if retention_ms < 0 else now_ms + retention_ms
+        response = OffsetCommitResponse()
+        records: list[CoordinatorRecord] = []
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                metadata = partition.committed_metadata or ""
+                error = ErrorCode.NONE
+                if not partition_exists(topic.name, index):
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif len(metadata) > self._config.offset_metadata_max_bytes or too_long(metadata):
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    committed = CommittedOffset(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        now_ms,
+                        expire_ms,
+                    )
+                    records.append(OffsetRecord(request.group_id, topic.name, index, committed))
+                answers.append(OffsetCommitResponse.OffsetCommitResponsePartition(index, error))
+            response.topics.append(
+                OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=answers)
+            )
+        return response, records
+
+    # -- OffsetFetch
+
+    def fetch(
+        self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]] | None
+    ) -> list[tuple[str, list[tuple[int, CommittedOffset | None]]]]:
+        """Per topic, (partition, committed offset or None); all that the group has for None."""
+        if topics is not None:
+            return [
+                (name, [(index, self._offsets.get(group_id, name, index)) for index in indexes])
+                for name, indexes in topics
+            ]
+        found: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
+        for topic, partition, committed in self._offsets.of_group(group_id):
+            found.setdefault(topic, []).append((partition, committed))
+        return list(found.items())
+
+    # -- deleting
+
+    def delete_offsets(
+        self,
+        token: object,
+        request: OffsetDeleteRequest,
+        partition_exists: PartitionExists,
+    ) -> None:
+        """An OffsetDelete (KIP-496): not for topics that the group still consumes."""
+        group_id = request.group_id
+        group = self._groups.get(group_id)
+        error = self._check_delete_offsets(group_id, group)
+        if error is not ErrorCode.NONE:
+            self._out.reply(token, OffsetDeleteResponse(error_code=error))
+            return
+        subscribed = None if group is None else group.subscribed_topics()
+        in_flight = self._offsets_in_flight(group_id)
+        response = OffsetDeleteResponse()
+        records: list[CoordinatorRecord] = []
+        for topic in request.topics:
+            is_subscribed = group is not None and group.is_subscribed_to(topic.name, subscribed)
+            answers = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                error = ErrorCode.NONE
+                if not partition_exists(topic.name, index):
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif is_subscribed:
+                    error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                elif (
+                    self._offsets.get(group_id, topic.name, index) is not None
+                    or (topic.name, index) in in_flight
+                ):
+                    records.append(OffsetRecord(group_id, topic.name, index, None))
+                answers.append(OffsetDeleteResponse.OffsetDeleteResponsePartition(index, error))
+            response.topics.append(
+                OffsetDeleteResponse.OffsetDeleteResponseTopic(topic.name, answers)
+            )
+        if not records:
+            self._out.reply(token, response)
+            return
+        self._out.write(
+            records,
+            (group_id,),
+            lambda now_ms: self._out.reply(token, response),
+            lambda error, now_ms: self._out.reply(
+                token, OffsetDeleteResponse(error_code=commit_error(error))
+            ),
+        )
+
+    def _check_delete_offsets(self, group_id: str, group: Group | None) -> ErrorCode:
+        if group is None:
+            known = group_id in self._offsets or self._out.in_flight(group_id)
+            return ErrorCode.NONE if known else ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+            return ErrorCode.NON_EMPTY_GROUP
+        return ErrorCode.NONE
+
+    def delete_group(
+        self, group_id: str, now_ms: int, done: Callable[[ErrorCode], None]
+    ) -> ErrorCode:
+        """Begins to delete a group and its offsets; `done` hears of the end.
+
+        Anything but NONE is the final answer, and `done` is not called: GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            if group_id not in self._offsets and not self._out.in_flight(group_id):
+                return ErrorCode.GROUP_ID_NOT_FOUND
+            group = self._groups[group_id] = Group(group_id, now_ms)
+        elif group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        partitions = dict.fromkeys(
+            (topic, index) for topic, index, _ in self._offsets.of_group(group_id)
+        )
+        partitions.update(dict.fromkeys(self._offsets_in_flight(group_id)))
+        self._bury(group, list(partitions), now_ms, done)
+        return ErrorCode.NONE
+
+    def delete_topic(self, topic: str) -> None:
+        """Writes tombstones for all that was committed for a topic, or is about to be."""
+        for group_id in dict.fromkeys([*self._offsets.group_ids(), *self._out.groups_in_flight()]):
+            partitions = dict.fromkeys(self._offsets.of_topic(group_id, topic))
+            for name, index in self._offsets_in_flight(group_id):
+                if name == topic:
+                    partitions[index] = None
+            self._write_tombstones(group_id, [(topic, index) for index in partitions])
+
+    def _bury(
+        self,
+        group: Group,
+        partitions: Sequence[tuple[str, int]],
+        now_ms: int,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Writes tombstones for these offsets and, in the last batch, for the group."""
+        self._rebalance.forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.transition_to(GroupState.DEAD, now_ms)
+        group_id = group.group_id
+        last = partitions[len(partitions) // _TOMBSTONES_PER_BATCH * _TOMBSTONES_PER_BATCH :]
+        self._write_tombstones(group_id, partitions[: len(partitions) - len(last)])
+        tombstones: list[CoordinatorRecord] = [
+            OffsetRecord(group_id, topic, index, None) for topic, index in last
+        ]
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            if group.state is GroupState.DEAD:
+                group.transition_to(GroupState.EMPTY, now_ms)
+            done(commit_error(error))
+
+        tombstones.append(GroupRecord(group_id, None))
+        self._out.write(tombstones, (group_id,), lambda now_ms: done(ErrorCode.NONE), failed)
+
+    def _write_tombstones(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> None:
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            log.warning(
+                "group %r: %d offsets could not be deleted: %s", group_id, len(partitions), error
+            )
+
+        for start in range(0, len(partitions), _TOMBSTONES_PER_BATCH):
+            chunk = partitions[start : start + _TOMBSTONES_PER_BATCH]
+            records = [OffsetRecord(group_id, topic, index, None) for topic, index in chunk]
+            self._out.write(records, (group_id,), lambda now_ms: None, failed)
+
+    def _offsets_in_flight(self, group_id: str) -> set[tuple[str, int]]:
+        return {
+            (record.topic, record.partition)
+            for write in self._out.in_flight(group_id)
+            for record in write.records
+            if isinstance(record, OffsetRecord) and record.group_id == group_id
+        }
+
+    # -- expiry
+
+    def expire(self, group_id: str, now_ms: int) -> int:
+        """Writes tombstones for what has expired; gives how many offsets that is.
+
+        The clock (`offsets.retention.minutes`) starts when the group becomes empty; for groups that
+        only keep offsets, and for topics that a live group no longer reads, with the commit
+        (KIP-211). An empty group without offsets goes too.
+        """
+        if self._out.in_flight(group_id):
+            return 0
+        group = self._groups.get(group_id)
+        if group is not None and (group.state is GroupState.DEAD or group.pending):
+            return 0
+        subscribed = None if group is None else group.subscribed_topics()
+        expired = []
+        kept = False
+        for topic, partition, committed in self._offsets.of_group(group_id):
+            if self._is_expired(group, topic, subscribed, committed, now_ms):
+                expired.append((topic, partition))
+            else:
+                kept = True
+        if group is not None and group.state is GroupState.EMPTY and not kept:
+            self._bury(group, expired, now_ms, lambda error: None)
+            return len(expired)
+        self._write_tombstones(group_id, expired)
+        return len(expired)
+
+    def _is_expired(
+        self,
+        group: Group | None,
+        topic: str,
+        subscribed: set[str] | None,
+        committed: CommittedOffset,
+        now_ms: int,
+    ) -> bool:
+        since_ms = committed.commit_timestamp_ms
+        if group is not None and group.protocol_type is not None:
+            if group.state is GroupState.EMPTY:
+                if group.state_timestamp_ms != NO_TIMESTAMP:
+                    since_ms = group.state_timestamp_ms
+            elif group.state is not GroupState.STABLE or subscribed is None or topic in subscribed:
+                return False
+        if committed.expire_timestamp_ms != NO_TIMESTAMP:
+            return now_ms >= committed.expire_timestamp_ms
+        return now_ms - since_ms >= self._config.offsets_retention_ms
+
+
+def _check_commit(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # Its assignment may be another member's already; PreparingRebalance is the time to commit.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def commit_error(error: ErrorCode) -> ErrorCode:
+    """What a client is told when its offsets could not be recorded (Kafka's translation)."""
+    if error in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return error
+
+
+def commit_error_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition of the request."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition.partition_index, error
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _withdraw(response: OffsetCommitResponse, error: ErrorCode) -> OffsetCommitResponse:
+    """Puts the error in place of every success."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.NONE:
+                partition.error_code = error
+    return response

@@ -1,0 +1,42 @@
+"""The broker settings that govern groups, under Kafka's names, and this coordinator's bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraftpy.core.config import BrokerConfig
+
+# Bounds on what clients can make a coordinator hold; Kafka leaves these open.
+GROUPS_PER_PARTITION_MAX = 1_000_000
+PENDING_MEMBERS_MAX = 65_536
+
+# A new member may wait this long in its first JoinGroup before the group gives up on it: long
+# enough for a slow rebalance, short enough that a client which vanished does not block the group
+# for ever (Kafka's newMemberJoinTimeoutMs).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Defaults are Kafka's."""
+
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2_147_483_647
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 10_080 * 60_000
+
+    @classmethod
+    def from_broker(cls, config: BrokerConfig) -> GroupConfig:
+        """The group settings of a broker's configuration."""
+        return cls(
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_max_size=config.group_max_size,
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        )

@@ -1,0 +1,284 @@
+"""The group coordinator of one partition of `__consumer_offsets`, as a deterministic machine.
+
+Its contract with the shell (architecture.md, decision 8):
+
+* Time and randomness are arguments. Every call gives `Effects`: batches to append, then replies.
+* A batch that committed comes back through `committed`, in the order of the log; it is replayed,
+  which is the only way that committed state changes, and then its requests are answered.
+* A batch that failed comes back through `failed`. One whose fate is unknown after
+  `offsets.commit.timeout.ms` does too, and may still come back through `committed` later: its
+  requests have been answered, but its records count.
+* Loading is replaying: the shell feeds the log's records to `load`, then calls `finish_load`.
+* `next_deadline` says when `handle_timers` is due at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraftpy.core.groups.commits import Commits, PartitionExists
+from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.effects import Effects, Outbox, Write
+from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.membership import Client, Membership
+from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.rebalance import Rebalance
+from kraftpy.core.groups.records import CommittedOffset, CoordinatorRecord, OffsetRecord
+from kraftpy.core.groups.timers import TimerQueue
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import (
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    SyncGroupRequest,
+)
+
+DescribedGroup = DescribeGroupsResponse.DescribedGroup
+ListedGroup = ListGroupsResponse.ListedGroup
+
+_GROUP_TYPE = "Classic"
+
+
+class GroupMachine:
+    """Groups and committed offsets; see the module for how to drive it."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
+        self._groups: dict[str, Group] = {}
+        self._offsets = OffsetMap()
+        self._timers = TimerQueue()
+        self._out = Outbox()
+        self._rebalance = Rebalance(config, self._groups, self._timers, self._out)
+        self._membership = Membership(
+            config, self._groups, self._timers, self._out, self._rebalance
+        )
+        self._commits = Commits(config, self._groups, self._offsets, self._rebalance, self._out)
+
+    # -- loading
+
+    def load(self, record: CoordinatorRecord) -> None:
+        """Takes in one record of the log, oldest first."""
+        if isinstance(record, OffsetRecord):
+            self._replay_offset(record)
+        elif record.snapshot is None:
+            self._groups.pop(record.group_id, None)
+        else:
+            self._groups[record.group_id] = Group.from_snapshot(record.group_id, record.snapshot)
+
+    def finish_load(self, now_ms: int) -> Effects:
+        """The whole log has been read: the machine takes requests from here on."""
+        for group in list(self._groups.values()):
+            self._rebalance.loaded(group, now_ms)
+        return self._out.take()
+
+    # -- requests
+
+    def join(
+        self, token: object, request: JoinGroupRequest, client: Client, uuid: str, now_ms: int
+    ) -> Effects:
+        """JoinGroup 0-9; `uuid` is a random one in case that a member id is due."""
+        self._membership.join(token, request, client, uuid, now_ms)
+        return self._out.take()
+
+    def sync(self, token: object, request: SyncGroupRequest, now_ms: int) -> Effects:
+        """SyncGroup 0-5."""
+        self._membership.sync(token, request, now_ms)
+        return self._out.take()
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        """Heartbeat 0-4, answered at once; it never has effects."""
+        return self._membership.heartbeat(request, now_ms)
+
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> tuple[LeaveGroupResponse, Effects]:
+        """LeaveGroup in the batched form of version 3-5, answered at once."""
+        response = self._membership.leave(request, now_ms)
+        return response, self._out.take()
+
+    def commit(
+        self,
+        token: object,
+        request: OffsetCommitRequest,
+        partition_exists: PartitionExists,
+        now_ms: int,
+    ) -> Effects:
+        """OffsetCommit 2-8; `partition_exists(topic, index)` knows the cluster's partitions."""
+        self._commits.commit(token, request, partition_exists, now_ms)
+        return self._out.take()
+
+    def fetch(
+        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
+    ) -> list[tuple[str, list[tuple[int, CommittedOffset | None]]]]:
+        """Committed offsets by topic; of all the group's partitions if `topics` is None."""
+        return self._commits.fetch(group_id, topics)
+
+    def delete_offsets(
+        self, token: object, request: OffsetDeleteRequest, partition_exists: PartitionExists
+    ) -> Effects:
+        """OffsetDelete 0."""
+        self._commits.delete_offsets(token, request, partition_exists)
+        return self._out.take()
+
+    def delete_topic(self, topic: str) -> Effects:
+        """The topic is gone: its committed offsets must not meet a new one of the same name."""
+        self._commits.delete_topic(topic)
+        return self._out.take()
+
+    def delete_group(self, token: object, group_id: str, now_ms: int) -> Effects:
+        """One group of a DeleteGroups; `token` is answered with an `ErrorCode`."""
+        error = self._commits.delete_group(
+            group_id, now_ms, lambda error: self._out.reply(token, error)
+        )
+        if error is not ErrorCode.NONE:
+            self._out.reply(token, error)
+        return self._out.take()
+
+    def group_ids(self) -> list[str]:
+        """Every group that there is, in a list of its own."""
+        return list(dict.fromkeys([*self._groups, *self._offsets.group_ids()]))
+
+    def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
+        """ListGroups 0-5: groups in any of these states and types, whatever their case."""
+        if types and _GROUP_TYPE.lower() not in {name.lower() for name in types}:
+            return []
+        wanted = {name.lower() for name in states}
+        listed = []
+        for group_id in self.group_ids():
+            group = self._groups.get(group_id)
+            state = GroupState.EMPTY if group is None else group.state
+            if not wanted or state.value.lower() in wanted:
+                protocol_type = "" if group is None else group.protocol_type or ""
+                listed.append(ListedGroup(group_id, protocol_type, state.value, _GROUP_TYPE))
+        return listed
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """DescribeGroups 0-5: a group that is not there is Dead, without an error."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            is_simple = group is None and group_id in self._offsets
+            state = GroupState.EMPTY if is_simple else GroupState.DEAD
+            return DescribedGroup(group_id=group_id, group_state=state.value)
+        is_stable = group.state is GroupState.STABLE
+        # What a rebalance is about to replace is not shown.
+        protocol_name = (group.protocol_name or "") if is_stable else ""
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol_name,
+            members=[
+                DescribeGroupsResponse.DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.protocols[protocol_name] if is_stable else b"",
+                    member_assignment=member.assignment if is_stable else b"",
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    # -- outcomes
+
+    def committed(self, write: Write, now_ms: int) -> Effects:
+        """The batch is below the high watermark: its records take effect, its requests end."""
+        self._out.landed(write)
+        for record in write.records:
+            if isinstance(record, OffsetRecord):
+                self._replay_offset(record)
+            elif record.snapshot is not None:
+                self._rebalance.replay(record.group_id, record.snapshot, now_ms)
+            else:
+                self._replay_tombstone(record.group_id)
+        if not write.settled:
+            write.settled = True
+            write.on_committed(now_ms)
+        self._discard_unused(write)
+        return self._out.take()
+
+    def failed(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
+        """The batch is not in the log and never will be."""
+        self._out.landed(write)
+        return self._settle(write, error, now_ms)
+
+    def timed_out(self, write: Write, now_ms: int) -> Effects:
+        """The batch is in the log but not committed yet: its requests stop waiting for it."""
+        return self._settle(write, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+
+    def _settle(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
+        if not write.settled:
+            write.settled = True
+            write.on_failed(error, now_ms)
+        self._discard_unused(write)
+        return self._out.take()
+
+    def _discard_unused(self, write: Write) -> None:
+        for group_id in write.group_ids:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._rebalance.discard_if_unused(group)
+
+    def _replay_offset(self, record: OffsetRecord) -> None:
+        group_id, topic, partition, committed = record
+        if committed is None:
+            self._offsets.remove(group_id, topic, partition)
+        else:
+            self._offsets.put(group_id, topic, partition, committed)
+
+    def _replay_tombstone(self, group_id: str) -> None:
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        if group.state is GroupState.DEAD:
+            del self._groups[group_id]
+        else:
+            # The deletion was given up as timed out, and somebody uses the group again.
+            group.persisted = False
+
+    # -- time
+
+    def next_deadline(self) -> int | None:
+        """When `handle_timers` has something to do, None if there is nothing to wait for."""
+        return self._timers.next_deadline()
+
+    def handle_timers(self, now_ms: int) -> Effects:
+        """Carries out every deadline that has passed."""
+        while (timer := self._timers.pop_due(now_ms)) is not None:
+            self._rebalance.timer_fired(timer, now_ms)
+        return self._out.take()
+
+    def shift_deadlines(self, delta_ms: int) -> None:
+        """The clock that `now_ms` comes from was set by this much; waits last as long as before."""
+        self._timers.shift(delta_ms)
+
+    def expire_offsets(self, group_ids: Sequence[str], now_ms: int) -> tuple[int, Effects]:
+        """Looks for expired offsets in these groups; how many there were, and what to write."""
+        count = sum(self._commits.expire(group_id, now_ms) for group_id in group_ids)
+        return count, self._out.take()
+
+    # -- the end
+
+    def close(self, error: ErrorCode, now_ms: int) -> Effects:
+        """This broker does not lead the partition any more: every parked request is answered."""
+        for write in self._out.all_in_flight():
+            if not write.settled:
+                write.settled = True
+                write.on_failed(error, now_ms)
+        for group in self._groups.values():
+            self._rebalance.forget(group, error)
+        return Effects([], self._out.take().replies)
+
+    # -- numbers for metrics
+
+    @property
+    def offsets_count(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def groups_count(self) -> int:
+        return len(self.group_ids())

@@ -1,0 +1,21 @@
+"""Which partition of `__consumer_offsets` keeps a group: Kafka's rule, so that its tools agree."""
+
+from __future__ import annotations
+
+
+def java_string_hash(text: str) -> int:
+    """Java's `String.hashCode` as an unsigned 32-bit number (over UTF-16 code units)."""
+    if text.isascii():
+        units: bytes | list[int] = text.encode("ascii")
+    else:
+        utf16 = text.encode("utf-16-be", "surrogatepass")
+        units = [high << 8 | low for high, low in zip(utf16[::2], utf16[1::2], strict=True)]
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value
+
+
+def partition_for(group_id: str, partitions_count: int) -> int:
+    """The partition of the offsets topic that the group lives in."""
+    return (java_string_hash(group_id) & 0x7FFFFFFF) % partitions_count

@@ -1,0 +1,235 @@
+"""The records of `__consumer_offsets`, in Kafka's own formats.
+
+Two kinds matter here: a committed offset (OffsetCommitKey version 0-1, value version 0-4) and the
+state of a classic group (GroupMetadataKey version 2, value version 0-4). A record without a value
+is a tombstone. What members exchange inside a group (ConsumerProtocol) stays opaque bytes.
+
+Written versions are those that every Kafka since 2.1 reads: 3, and 1 for an offset with an expiry
+time of its own (only that version has the field).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from kraftpy.protocol import messages
+from kraftpy.protocol.codec import decode_versioned, encode_versioned
+from kraftpy.protocol.errors import DecodeError
+
+NO_TIMESTAMP = -1
+
+# The string fields of these versions have a 16-bit length.
+STRING_MAX_BYTES = 32_767
+
+_OFFSET_KEY_VERSION = 1
+_OFFSET_VALUE_VERSION = 3
+_OFFSET_VALUE_WITH_EXPIRY_VERSION = 1
+_GROUP_KEY_VERSION = 2
+_GROUP_VALUE_VERSION = 3
+
+
+class CommittedOffset(NamedTuple):
+    """What a group committed for one partition; times in milliseconds since 1970.
+
+    `expire_timestamp_ms` is -1 unless the client asked for a retention of its own (OffsetCommit
+    version 2-4).
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+
+
+class OffsetRecord(NamedTuple):
+    """A committed offset, or its tombstone (`committed` None)."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+
+
+class MemberSnapshot(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupSnapshot(NamedTuple):
+    """A classic group's state at the end of a rebalance: stable with members, or empty."""
+
+    protocol_type: str | None
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberSnapshot, ...]
+
+
+class GroupRecord(NamedTuple):
+    """A group's state, or its tombstone (`snapshot` None)."""
+
+    group_id: str
+    snapshot: GroupSnapshot | None
+
+
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
+
+
+def too_long(text: str) -> bool:
+    """Whether the text does not fit into a record's string field."""
+    # A code point takes at most four bytes, so most texts need no encoding to be sure.
+    return len(text) * 4 > STRING_MAX_BYTES and len(text.encode()) > STRING_MAX_BYTES
+
+
+def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """The record's key and value bytes."""
+    if isinstance(record, OffsetRecord):
+        return _encode_offset(record)
+    return _encode_group(record)
+
+
+def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
+    key = encode_versioned(
+        "OffsetCommitKey",
+        _OFFSET_KEY_VERSION,
+        messages.OffsetCommitKey(record.group_id, record.topic, record.partition),
+    )
+    committed = record.committed
+    if committed is None:
+        return key, None
+    value = messages.OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=committed.expire_timestamp_ms,
+    )
+    version = (
+        _OFFSET_VALUE_VERSION
+        if committed.expire_timestamp_ms == NO_TIMESTAMP
+        else _OFFSET_VALUE_WITH_EXPIRY_VERSION
+    )
+    return key, encode_versioned("OffsetCommitValue", version, value)
+
+
+def _encode_group(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    key = encode_versioned(
+        "GroupMetadataKey", _GROUP_KEY_VERSION, messages.GroupMetadataKey(record.group_id)
+    )
+    snapshot = record.snapshot
+    if snapshot is None:
+        return key, None
+    value = messages.GroupMetadataValue(
+        protocol_type=snapshot.protocol_type or "",
+        generation=snapshot.generation,
+        protocol=snapshot.protocol_name,
+        leader=snapshot.leader,
+        current_state_timestamp=snapshot.state_timestamp_ms,
+        members=[
+            messages.GroupMetadataValue.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in snapshot.members
+        ],
+    )
+    return key, encode_versioned("GroupMetadataValue", _GROUP_VALUE_VERSION, value)
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+    """The record behind these bytes, None for a kind that is not known here.
+
+    Kafka skips unknown kinds too: a newer coordinator may have written them. Raises `DecodeError`
+    for bytes that are no such record, and for a group that could not have been.
+    """
+    if key is None or len(key) < 2:
+        raise DecodeError("a record of the offsets topic needs a key that starts with its version")
+    kind = int.from_bytes(key[:2], "big", signed=True)
+    if kind in (0, 1):
+        return _decode_offset(key, value)
+    if kind == _GROUP_KEY_VERSION:
+        return _decode_group(key, value)
+    return None
+
+
+def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord:
+    _, decoded_key = decode_versioned("OffsetCommitKey", key)
+    assert isinstance(decoded_key, messages.OffsetCommitKey)
+    committed = None
+    if value is not None:
+        _, decoded = decode_versioned("OffsetCommitValue", value)
+        assert isinstance(decoded, messages.OffsetCommitValue)
+        committed = CommittedOffset(
+            decoded.offset,
+            decoded.leader_epoch,
+            decoded.metadata,
+            decoded.commit_timestamp,
+            decoded.expire_timestamp,
+        )
+    return OffsetRecord(decoded_key.group, decoded_key.topic, decoded_key.partition, committed)
+
+
+def _decode_group(key: bytes, value: bytes | None) -> GroupRecord:
+    _, decoded_key = decode_versioned("GroupMetadataKey", key)
+    assert isinstance(decoded_key, messages.GroupMetadataKey)
+    if value is None:
+        return GroupRecord(decoded_key.group, None)
+    version, decoded = decode_versioned("GroupMetadataValue", value)
+    assert isinstance(decoded, messages.GroupMetadataValue)
+    members = tuple(
+        MemberSnapshot(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            # Version 0 had no rebalance timeout: the session timeout stood for both.
+            member.session_timeout
+            if version == 0 or member.rebalance_timeout == -1
+            else member.rebalance_timeout,
+            member.session_timeout,
+            member.subscription,
+            member.assignment,
+        )
+        for member in decoded.members
+    )
+    snapshot = GroupSnapshot(
+        decoded.protocol_type or None,
+        decoded.generation,
+        decoded.protocol,
+        decoded.leader,
+        decoded.current_state_timestamp,
+        members,
+    )
+    _check_group(decoded_key.group, snapshot)
+    return GroupRecord(decoded_key.group, snapshot)
+
+
+def _check_group(group_id: str, snapshot: GroupSnapshot) -> None:
+    """Refuses a group that no coordinator can have written, before it breaks a rule elsewhere."""
+    members = snapshot.members
+    if not members:
+        return
+    if snapshot.protocol_type is None or snapshot.protocol_name is None:
+        raise DecodeError(f"group {group_id!r} has members but no protocol")
+    member_ids = {member.member_id for member in members}
+    if len(member_ids) != len(members):
+        raise DecodeError(f"group {group_id!r} lists a member twice")
+    if snapshot.leader not in member_ids:
+        raise DecodeError(f"group {group_id!r} is led by {snapshot.leader!r}, which is no member")
+    instances = [m.group_instance_id for m in members if m.group_instance_id is not None]
+    if len(set(instances)) != len(instances):
+        raise DecodeError(f"group {group_id!r} lists a static member twice")

@@ -1,0 +1,309 @@
+"""Consumer groups: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
+0-5, OffsetCommit 2-8, OffsetFetch 1-8, OffsetDelete 0, DescribeGroups 0-5, ListGroups 0-5,
+DeleteGroups 0-2.
+
+This module turns versions into one form and errors into the place where each response has them; the
+rules are in `kraftpy.core.groups`. A request about one group fails as Kafka's does: with the error
+at the top, per group, or on every partition, whatever the version has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kraftpy.core.groups import Client, CommittedOffset
+from kraftpy.core.groups.commits import commit_error_response
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
+
+# FindCoordinator waits this long for its own partition to load: clients back off for longer when
+# they are sent to a coordinator that isn't ready.
+LOAD_WAIT_S = 5.0
+
+_FIRST_BATCHED_FIND = 4
+_FIRST_BATCHED_LEAVE = 3
+_FIRST_FETCH_WITH_TOP_ERROR = 2
+_FIRST_FETCH_OF_GROUPS = 8
+_NO_OFFSET = -1
+
+Coordinator = FindCoordinatorResponse.Coordinator
+Offsets = list[tuple[str, list[tuple[int, CommittedOffset | None]]]]
+
+
+@handles(ApiKey.FIND_COORDINATOR)
+async def find_coordinator(
+    broker: Broker, ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Where each group is coordinated; the first call of all creates the offsets topic."""
+    deadline_s = broker.loop.time() + LOAD_WAIT_S
+    if ctx.api_version >= _FIRST_BATCHED_FIND:
+        keys = request.coordinator_keys
+        return FindCoordinatorResponse(
+            coordinators=[
+                await _find(broker, ctx, request.key_type, key, deadline_s) for key in keys
+            ]
+        )
+    found = await _find(broker, ctx, request.key_type, request.key, deadline_s)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _find(
+    broker: Broker, ctx: RequestContext, key_type: int, key: str, deadline_s: float
+) -> Coordinator:
+    try:
+        if key_type == TRANSACTION_KEY:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not available yet"
+            )
+        if key_type != GROUP_KEY:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}"
+            )
+        node_id = await broker.groups.coordinator_of(key, deadline_s)
+        for node in broker.reachable_nodes(ctx):
+            if node.node_id == node_id:
+                return Coordinator(key, node_id, node.host, node.port, ErrorCode.NONE, None)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not available")
+    except KafkaError as error:
+        return Coordinator(key, -1, "", -1, error.code, error.message)
+
+
+@handles(ApiKey.JOIN_GROUP)
+def join_group(
+    broker: Broker, ctx: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
+    """Enters a group and waits for the next generation."""
+    host = ctx.peer.rpartition(":")[0].strip("[]")
+    client = Client(ctx.api_version, ctx.client_id or "", f"/{host}")
+    try:
+        return broker.groups.join_group(client, request)
+    except KafkaError as error:
+        return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+
+
+@handles(ApiKey.SYNC_GROUP)
+def sync_group(
+    broker: Broker, ctx: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
+    """Brings (the leader) and fetches the assignment of a generation."""
+    try:
+        return broker.groups.sync_group(request)
+    except KafkaError as error:
+        return SyncGroupResponse(error_code=error.code)
+
+
+@handles(ApiKey.HEARTBEAT)
+def heartbeat(broker: Broker, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Keeps a member's session alive; tells it of a rebalance."""
+    try:
+        error = broker.groups.heartbeat(request)
+    except KafkaError as raised:
+        error = raised.code
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Its session starts afresh when the load is done; an error would make it rejoin.
+            error = ErrorCode.NONE
+    return HeartbeatResponse(error_code=error)
+
+
+@handles(ApiKey.LEAVE_GROUP)
+def leave_group(
+    broker: Broker, ctx: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse:
+    """Takes members out of a group: one up to version 2, any number since."""
+    try:
+        if ctx.api_version >= _FIRST_BATCHED_LEAVE:
+            return broker.groups.leave_group(request)
+        identity = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
+        response = broker.groups.leave_group(
+            LeaveGroupRequest(group_id=request.group_id, members=[identity])
+        )
+        if not response.error_code and response.members:
+            response.error_code = response.members[0].error_code
+        return response
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
+
+
+@handles(ApiKey.OFFSET_COMMIT)
+def offset_commit(
+    broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
+    """Commits offsets, all in one batch."""
+    try:
+        return broker.groups.commit_offsets(request)
+    except KafkaError as error:
+        return commit_error_response(request, error.code)
+
+
+@handles(ApiKey.OFFSET_FETCH)
+def offset_fetch(
+    broker: Broker, ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
+    """The last committed offsets of one group, or of several since version 8."""
+    if ctx.api_version >= _FIRST_FETCH_OF_GROUPS:
+        return OffsetFetchResponse(groups=[_fetch_group(broker, group) for group in request.groups])
+    topics = request.topics
+    wanted = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
+    try:
+        return _fetched(broker.groups.fetch_offsets(request.group_id, wanted), ErrorCode.NONE)
+    except KafkaError as error:
+        if ctx.api_version >= _FIRST_FETCH_WITH_TOP_ERROR:
+            return OffsetFetchResponse(error_code=error.code)
+        nothing: Offsets = [
+            (name, [(index, None) for index in indexes]) for name, indexes in wanted or ()
+        ]
+        return _fetched(nothing, error.code)
+
+
+def _fetched(offsets: Offsets, error: ErrorCode) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name,
+                [
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        index, *_shown(committed), error_code=error
+                    )
+                    for index, committed in partitions
+                ],
+            )
+            for name, partitions in offsets
+        ]
+    )
+
+
+def _fetch_group(
+    broker: Broker, request: OffsetFetchRequest.OffsetFetchRequestGroup
+) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    topics = request.topics
+    wanted = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
+    response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
+    try:
+        offsets = broker.groups.fetch_offsets(request.group_id, wanted)
+    except KafkaError as error:
+        response.error_code = error.code
+        return response
+    response.topics = [
+        OffsetFetchResponse.OffsetFetchResponseTopics(
+            name=name,
+            partitions=[
+                OffsetFetchResponse.OffsetFetchResponsePartitions(index, *_shown(committed))
+                for index, committed in partitions
+            ],
+        )
+        for name, partitions in offsets
+    ]
+    return response
+
+
+def _shown(committed: CommittedOffset | None) -> tuple[int, int, str]:
+    """Offset, leader epoch and metadata as OffsetFetch gives them; -1 for no offset."""
+    if committed is None:
+        return _NO_OFFSET, -1, ""
+    return committed.offset, committed.leader_epoch, committed.metadata
+
+
+@handles(ApiKey.OFFSET_DELETE)
+def offset_delete(
+    broker: Broker, ctx: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
+    """Deletes committed offsets of topics that the group does not read (KIP-496)."""
+    try:
+        return broker.groups.delete_offsets(request)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+
+
+@handles(ApiKey.DESCRIBE_GROUPS)
+def describe_groups(
+    broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """State, members and assignments of groups."""
+    return DescribeGroupsResponse(groups=[_describe(broker, name) for name in request.groups])
+
+
+def _describe(broker: Broker, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+    try:
+        return broker.groups.describe_group(group_id)
+    except KafkaError as error:
+        return DescribeGroupsResponse.DescribedGroup(error_code=error.code, group_id=group_id)
+
+
+@handles(ApiKey.LIST_GROUPS)
+def list_groups(
+    broker: Broker, ctx: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse:
+    """The groups that this broker coordinates."""
+    try:
+        groups = broker.groups.list_groups(request.states_filter, request.types_filter)
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    return ListGroupsResponse(groups=groups)
+
+
+@handles(ApiKey.DELETE_GROUPS)
+async def delete_groups(
+    broker: Broker, ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    """Deletes empty groups with all their offsets (KIP-229)."""
+    names = list(dict.fromkeys(request.groups_names))
+    errors = await asyncio.gather(*_deletions(broker, names))
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(name, error)
+            for name, error in zip(names, errors, strict=True)
+        ]
+    )
+
+
+def _deletions(broker: Broker, names: Iterable[str]) -> Iterable[asyncio.Future[ErrorCode]]:
+    for name in names:
+        future: asyncio.Future[ErrorCode] = broker.loop.create_future()
+        try:
+            result = broker.groups.delete_group(name)
+        except KafkaError as error:
+            result = error.code
+        if isinstance(result, ErrorCode):
+            future.set_result(result)
+            yield future
+        else:
+            yield result

@@ -1,0 +1,1 @@
+"""Tests of the group coordinator's rules, with explicit time and no I/O."""
