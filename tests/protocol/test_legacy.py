@@ -29,13 +29,14 @@ payloads = st.none() | st.binary(max_size=200)
 messages = st.lists(st.tuples(st.integers(0, 1 << 45), payloads, payloads), min_size=1, max_size=15)
 
 
-def message(magic, value, *, attributes=0, offset=0, timestamp=0, key=None) -> bytes:
+def message(magic, value, *, attributes=0, offset=0, timestamp=0, key=None, junk=b"") -> bytes:
     """One entry of a message set, put together by hand."""
     body = struct.pack(">bb", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", timestamp)
     for field in (key, value):
         body += struct.pack(">i", -1 if field is None else len(field)) + (field or b"")
+    body += junk
     body = struct.pack(">I", zlib.crc32(body)) + body
     return struct.pack(">qi", offset, len(body)) + body
 
@@ -150,6 +151,7 @@ PLAIN = message(1, b"value", key=b"key")
         (PLAIN[:-1] + b"?", CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
         (message(2, b""), CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
         (struct.pack(">qi", 0, -5), CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
+        (message(1, b"", junk=b"?"), InvalidBatch, ErrorCode.INVALID_RECORD),
         (message(0, b"", attributes=4), InvalidBatch, ErrorCode.INVALID_RECORD),
         (message(0, b"", attributes=5), InvalidBatch, ErrorCode.INVALID_RECORD),
         (message(1, None, attributes=1), InvalidBatch, ErrorCode.INVALID_RECORD),

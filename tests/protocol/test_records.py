@@ -487,6 +487,12 @@ def test_timestamp_search_is_a_scan(records, wanted, min_offset):
     assert max_timestamp_of(batch) == (largest, [r[0] for r in records].index(largest))
 
 
+def test_the_first_of_several_largest_timestamps_counts():
+    batch = build_batch([(timestamp, None, None, []) for timestamp in (1, 9, 9, 3)])
+    assert max_timestamp_of(batch) == (9, 1)
+    assert find_timestamp(batch, 0, 9) == (9, 1)
+
+
 def test_a_batch_emptied_by_compaction_has_no_timestamps():
     batch = with_body(b"", 0)
     assert max_timestamp_of(batch) is None
