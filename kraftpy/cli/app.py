@@ -1,0 +1,95 @@
+"""The command `kraftpy`: its subcommands by name, and what its exit codes mean.
+
+A command that fails says so in one sentence on stderr (never a traceback for something a user can
+put right) and ends with one of the exit codes listed in `EXIT_CODES_HELP`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from kraftpy.cli.common import EXIT_INTERRUPTED, Failure
+
+# Name, module that holds `command`, in the order of `kraftpy --help`.
+_COMMANDS = {
+    "dev": "kraftpy.cli.dev",
+    "server": "kraftpy.cli.server",
+    "topic": "kraftpy.cli.topic",
+    "produce": "kraftpy.cli.produce",
+    "consume": "kraftpy.cli.consume",
+}
+
+EXIT_CODES_HELP = """\b
+Exit codes:
+  0    done (also when the reader of consume's output closed the pipe)
+  1    the broker answered with an error
+  2    wrong usage, configuration or input
+  3    no broker could be reached, or none answered in time
+  4    a node could not start: port taken, folder in use or not writable, ...
+  130  interrupted with Ctrl-C (dev and server: 0, that is how they end)
+"""
+
+
+class _LazyGroup(click.Group):
+    """Imports a subcommand's module when it is looked up."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+
+def _show_version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
+        import kraftpy
+
+        click.echo(kraftpy.__version__)
+        ctx.exit()
+
+
+@click.group(
+    cls=_LazyGroup,
+    epilog=EXIT_CODES_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def app() -> None:
+    """A durable message broker that speaks the Kafka wire protocol.
+
+    `kraftpy dev` starts one with no configuration; any Kafka client can talk to it.
+    """
+
+
+def run() -> None:
+    """Parse the arguments, run the command, exit."""
+    try:
+        code = app.main(standalone_mode=False)
+    except Failure as error:
+        error.show()
+        sys.exit(error.code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has what it wanted.  Python flushes stdout on the way out: give it a place.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

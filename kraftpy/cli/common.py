@@ -1,0 +1,142 @@
+"""What the subcommands share: options, exit codes, errors as sentences, tables."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import IO, Any, TypeVar
+
+import click
+
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+EXIT_BROKER_ERROR = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_NOT_STARTED = 4
+EXIT_INTERRUPTED = 130
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """Ends the command with a sentence on stderr and an exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"kraftpy: {self.format_message()}", file=file, err=True)
+
+
+def bootstrap_option(function: _F) -> _F:
+    """-b, --bootstrap, as kcat spells it."""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        envvar="KRAFTPY_BOOTSTRAP",
+        default="127.0.0.1:9092",
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Brokers to ask first.",
+    )(function)
+
+
+def timeout_option(function: _F) -> _F:
+    """--timeout, in seconds because a person types it."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to try before giving up.",
+    )(function)
+
+
+def output_option(function: _F) -> _F:
+    """-o, --output: a table for people or JSON for programs."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="Table for people, JSON for programs.",
+    )(function)
+
+
+def run_client(work: Coroutine[Any, Any, None]) -> None:
+    """Run a command's coroutine; what the client raises becomes a `Failure`."""
+    from kraftpy.client.cluster import AddressError, NoBrokerError
+
+    try:
+        asyncio.run(work)
+    except BrokenPipeError:
+        raise
+    except NoBrokerError as error:
+        raise Failure(
+            f"{error}. Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT",
+            EXIT_UNREACHABLE,
+        ) from None
+    except AddressError as error:
+        raise click.BadParameter(str(error), param_hint="'-b' / '--bootstrap'") from None
+    except ConnectionError as error:
+        raise Failure(str(error), EXIT_UNREACHABLE) from None
+    except KafkaError as error:
+        raise Failure(str(error), EXIT_BROKER_ERROR) from None
+
+
+def topic_failure(topic: str, error: KafkaError) -> Failure:
+    """An error about a topic, with what to type next where that is known."""
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error.message == error.code.message:
+        return Failure(
+            f"topic {topic!r} does not exist. Create it with `kraftpy topic create {topic}`; "
+            "`kraftpy topic list` shows what there is",
+            EXIT_BROKER_ERROR,
+        )
+    if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return Failure(
+            f"topic {topic!r} exists already. `kraftpy topic alter {topic}` changes it, "
+            "--if-not-exists accepts it",
+            EXIT_BROKER_ERROR,
+        )
+    return Failure(f"topic {topic!r}: {error}", EXIT_BROKER_ERROR)
+
+
+def parse_key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
+    """`key=value` arguments as a dict; a usage error names the one that is not."""
+    parsed = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=what)
+        parsed[key.strip()] = value
+    return parsed
+
+
+def echo_json(value: Any) -> None:
+    """One JSON document on one line."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns padded to their widest cell; columns of numbers are aligned to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    numeric = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]
+    lines = [list(header), *cells]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    for line in lines:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        click.echo("  ".join(padded).rstrip())
+
+
+def _is_number(cell: str) -> bool:
+    return cell.removeprefix("-").isdigit()

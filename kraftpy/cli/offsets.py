@@ -1,0 +1,87 @@
+"""Where `consume` begins and ends: `start`, `end`, `-10`, `+5`, `42`, `@timestamp`, and `:end`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.fetcher import EARLIEST, LATEST, Partition, list_offsets
+
+OFFSET_HELP = """\b
+Offsets (-o), for each partition:
+  start         the oldest record (the default)
+  end           records from now on
+  -10           the last 10
+  +5            5 behind the oldest
+  42            offset 42
+  @1700000000000, @2023-11-14T22:13:20Z
+                the first record at or after a time: milliseconds since 1970, or
+                ISO 8601 (local time unless it names a zone)
+  :end          behind any of these, or alone: stop at what is the end now
+"""
+
+
+class OffsetError(ValueError):
+    """Not an offset as `OFFSET_HELP` lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """`kind` is start, end, last (`value` records), after (the start), exact, or time (ms)."""
+
+    kind: str
+    value: int = 0
+    until_end: bool = False
+
+
+def parse_offset(text: str) -> OffsetSpec:
+    """An offset as typed; `OffsetError` says what is allowed."""
+    begin = text.removesuffix(":end")
+    until_end = begin != text
+    if begin == "start" or (not begin and until_end):
+        return OffsetSpec("start", until_end=until_end)
+    if begin == "end":
+        return OffsetSpec("end", until_end=until_end)
+    if begin.startswith("@"):
+        return OffsetSpec("time", _parse_time(begin[1:]), until_end)
+    match = re.fullmatch(r"([+-]?)([0-9]{1,18})", begin)
+    if match is None:
+        raise OffsetError(f"{text!r} is none of start, end, -10, +5, 42, @TIME, or one with :end")
+    kind = {"-": "last", "+": "after", "": "exact"}[match[1]]
+    return OffsetSpec(kind, int(match[2]), until_end)
+
+
+def _parse_time(text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise OffsetError(
+            f"'@{text}' is neither milliseconds since 1970 nor ISO 8601 like @2023-11-14T22:13:20Z"
+        ) from None
+
+
+async def resolve(
+    cluster: Cluster, partitions: Sequence[Partition], spec: OffsetSpec
+) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    """The offsets to begin at, and the ends (high watermarks) of the partitions now."""
+    starts = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    match spec.kind:
+        case "start":
+            return starts, ends
+        case "end":
+            return ends, ends
+        case "last":
+            return {p: max(starts[p], ends[p] - spec.value) for p in partitions}, ends
+        case "after":
+            return {p: min(starts[p] + spec.value, ends[p]) for p in partitions}, ends
+        case "time":
+            found = await list_offsets(cluster, dict.fromkeys(partitions, spec.value))
+            return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}, ends
+        case _:
+            return dict.fromkeys(partitions, spec.value), ends

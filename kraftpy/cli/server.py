@@ -1,0 +1,64 @@
+"""`kraftpy server`: one node in the foreground, configured by a server.properties file."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure
+
+if TYPE_CHECKING:
+    from kraftpy.core.config import BrokerConfig
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_EXIT_CODES_HELP = """\b
+Exit codes:
+  0  stopped by SIGTERM or Ctrl-C
+  1  it started and had to stop; the last line of the log says why
+  2  the configuration cannot be used
+  4  the node could not start: port taken, folder in use, not writable or of
+     another cluster
+"""
+
+
+@click.command(epilog=_EXIT_CODES_HELP)
+@click.option(
+    "--config",
+    "path",
+    required=True,
+    metavar="FILE",
+    help="server.properties, as Kafka's or as `kraftpy dev` writes it.",
+)
+def command(path: str) -> None:
+    """Run one node until SIGTERM or Ctrl-C; log to stderr, one line an event."""
+    from kraftpy.core.config import ConfigError
+
+    config = load_config(path)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    from kraftpy.server.node import StartupError, run_node
+
+    try:
+        code = run_node(config)
+    except StartupError as error:
+        raise Failure(str(error), EXIT_NOT_STARTED) from None
+    except ConfigError as error:
+        raise Failure(f"{path}: {error}", EXIT_USAGE) from None
+    click.get_current_context().exit(code)
+
+
+def load_config(path: str) -> BrokerConfig:
+    """The configuration in a server.properties file; a `Failure` names what is wrong with it."""
+    from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
+
+    try:
+        with click.open_file(path, encoding="utf-8") as file:
+            return BrokerConfig.from_properties(parse_properties(file.read()))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise Failure(f"cannot read {path}: {reason}", EXIT_USAGE) from None
+    except ConfigError as error:
+        raise Failure(f"{path}: {error}", EXIT_USAGE) from None

@@ -1,0 +1,222 @@
+"""The processes that `kraftpy dev` starts and watches: one per node, forked from this one.
+
+Rules:
+
+* This process imports the broker once and forks, before it has a thread or a loop: a node is up in
+  the time that it takes to open its files.
+* A node leaves the terminal's process group (Ctrl-C is for this process, which stops the nodes in
+  order) and is killed by the kernel if this process dies.
+* A node that ends by itself or by somebody's kill is reported and not started again: who kills a
+  broker in an experiment wants it dead.
+* Signals arrive as bytes on a socket (`signal.set_wakeup_fd`), so that one `select` waits for them,
+  for the nodes' reports and for the end of stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.cli.common import EXIT_NOT_STARTED, Failure
+from kraftpy.cli.server import LOG_FORMAT
+
+if TYPE_CHECKING:
+    from kraftpy.core.config import BrokerConfig
+    from kraftpy.server.node import NodeInfo
+
+STOP_TIMEOUT_S = 10.0
+_LOG_TAIL_LINES = 15
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+
+
+@dataclass(slots=True)
+class Node:
+    """A node to start: where it lies, and once it is ready where it listens."""
+
+    id: int
+    config_path: Path
+    log_dir: Path
+    log_path: Path
+    host: str = ""
+    port: int = 0
+    pid: int = 0
+    exit_code: int | None = None
+    report_fd: int = -1
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Supervisor:
+    """Starts nodes and waits; leaving the `with` block stops them all."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._signals, self._wakeup = socket.socketpair()
+
+    def __enter__(self) -> Supervisor:
+        self._signals.setblocking(False)
+        self._wakeup.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno())
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+        signal.set_wakeup_fd(-1)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        self._signals.close()
+        self._wakeup.close()
+
+    def start(self, node: Node, config: BrokerConfig) -> None:
+        """Fork a node; `wait_ready` waits until it serves."""
+        # Here, so that each child finds it imported.
+        import kraftpy.server.node  # noqa: F401
+
+        node.report_fd, report = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        node.pid = os.fork()
+        if node.pid == 0:
+            _be_node(node, config, parent, report)
+        os.close(report)
+        self.nodes.append(node)
+
+    def wait_ready(self, nodes: Sequence[Node]) -> bool:
+        """Wait until the nodes serve, and set their addresses; False when told to stop meanwhile.
+
+        A `Failure` says why a node did not start.
+        """
+        for node in nodes:
+            report = b""
+            while not report.endswith(b"\n"):
+                readable, stop = self._select([node.report_fd])
+                if stop:
+                    return False
+                if readable:
+                    part = os.read(node.report_fd, 4096)
+                    if not part:
+                        raise self._not_started(node)
+                    report += part
+            os.close(node.report_fd)
+            node.report_fd = -1
+            answer = json.loads(report)
+            if "error" in answer:
+                raise Failure(answer["error"], EXIT_NOT_STARTED)
+            node.host, node.port = answer["host"], answer["port"]
+        return True
+
+    def _not_started(self, node: Node) -> Failure:
+        _, status = os.waitpid(node.pid, 0)
+        node.exit_code = os.waitstatus_to_exitcode(status)
+        lines = node.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        text = "\n  ".join(
+            [f"broker {node.id} {_ended(node.exit_code)} before it was ready", *lines]
+        )
+        return Failure(text, EXIT_NOT_STARTED)
+
+    def watch(self, on_exit: Callable[[Node, str], None], *, until_eof: bool) -> None:
+        """Wait for Ctrl-C or SIGTERM (or the end of stdin); report each node that ends."""
+        stdin = sys.stdin.fileno() if until_eof else -1
+        while True:
+            readable, stop = self._select([stdin] if until_eof else [])
+            for node in self.nodes:
+                if node.exit_code is None and self._reap(node):
+                    assert node.exit_code is not None
+                    on_exit(node, _ended(node.exit_code))
+            if stop or (readable and not os.read(stdin, 4096)):
+                return
+
+    def _select(self, fds: list[int], timeout_s: float | None = None) -> tuple[list[int], bool]:
+        """Wait for input; the readable descriptors, and whether a signal told us to stop."""
+        readable, _, _ = select.select([self._signals.fileno(), *fds], [], [], timeout_s)
+        numbers = b""
+        if self._signals.fileno() in readable:
+            readable.remove(self._signals.fileno())
+            numbers = self._signals.recv(4096)
+        return readable, any(number != signal.SIGCHLD for number in numbers)
+
+    def _reap(self, node: Node) -> bool:
+        pid, status = os.waitpid(node.pid, os.WNOHANG)
+        if pid:
+            node.exit_code = os.waitstatus_to_exitcode(status)
+        return bool(pid)
+
+    def _stop(self) -> None:
+        """SIGTERM to every node, SIGKILL to those that take too long or on another Ctrl-C."""
+        alive = [node for node in self.nodes if node.exit_code is None and not self._reap(node)]
+        for node in alive:
+            os.kill(node.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while alive := [node for node in alive if not self._reap(node)]:
+            left = deadline - time.monotonic()
+            _, again = self._select([], max(0.0, left))
+            if again or left <= 0:
+                for node in alive:
+                    os.kill(node.pid, signal.SIGKILL)
+                deadline = time.monotonic() + STOP_TIMEOUT_S
+
+
+def _ended(exit_code: int) -> str:
+    if exit_code < 0:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    return f"ended with exit code {exit_code}"
+
+
+def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None:
+    """The child: become the node, report to the parent when it serves, never return."""
+    from kraftpy.core.config import ConfigError
+    from kraftpy.quorum.forking import become_child
+    from kraftpy.server.node import StartupError, run_node
+
+    def tell(answer: dict[str, Any]) -> None:
+        os.write(report, json.dumps(answer).encode() + b"\n")
+        os.close(report)
+
+    def ready(info: NodeInfo) -> None:
+        tell({"host": info.host, "port": info.port})
+
+    code = EXIT_NOT_STARTED
+    try:
+        become_child(parent, f"kraftpy-{node.id}", [report])
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        _log_to(node.log_path)
+        code = run_node(config, ready=ready)
+    except (StartupError, ConfigError) as error:
+        tell({"error": str(error)})
+    except BaseException:
+        logging.getLogger(__name__).critical("broker %d failed", node.id, exc_info=True)
+    finally:
+        logging.shutdown()
+        os._exit(code)
+
+
+def _log_to(path: Path) -> None:
+    """Everything into the node's file; to the terminal only what a person has to know."""
+    file = logging.FileHandler(path)
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setLevel(logging.ERROR)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[file, terminal])

@@ -1,0 +1,11 @@
+"""A small asyncio client on kraftpy's own codec, for the command line, consumers and tests.
+
+It stands on `kraftpy.protocol` alone and talks to any broker that speaks the Kafka protocol.  The
+parts, each usable by itself:
+
+* `connection`: one socket; requests in flight by correlation id; versions as the broker offers them
+* `cluster`: the brokers, who leads which partition, one connection each, retries with backoff
+* `admin`: topics, partitions, configurations
+* `producer`: batches, partitioner, compression, idempotence
+* `fetcher`: offsets by time, and records from given offsets on
+"""

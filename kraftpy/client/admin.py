@@ -1,0 +1,179 @@
+"""Topics, partitions and configurations: what Kafka's Admin client does.
+
+Changes go to the controller that Metadata names (a KRaft broker forwards them, a ZooKeeper-mode
+controller takes them itself) and are tried again on retriable errors until `timeout_ms`.  Errors
+are per item: a method raises for the first item that failed, after all were tried, so each takes
+one item; callers loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kraftpy.client.cluster import Cluster, Retry, TopicInfo, check
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+_OPERATION_SET = 0
+_OPERATION_DELETE = 1
+# ConfigSource of DescribeConfigs: 1 topic, 2 dynamic broker, 3 dynamic default, 4 static, 5 default
+_SOURCES = {1: "topic", 2: "broker", 3: "brokers", 4: "file", 5: "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One configuration entry; `value` is None when it is unset or hidden (sensitive).
+
+    `source` says where the value comes from: topic, broker, brokers (dynamic, all brokers), file
+    (server.properties) or default.
+    """
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+
+
+class Admin:
+    """Administration through a `Cluster`, which stays the caller's to close."""
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+
+    async def _change(self, request: Any, results: str) -> Any:
+        """Send a one-item change to the controller until it is accepted; the item's result."""
+        retry = Retry(self._timeout_ms)
+        while True:
+            try:
+                await self._cluster.refresh()
+                controller = self._cluster.controller_id
+                response = await self._cluster.request(
+                    request, node_id=controller if controller >= 0 else None
+                )
+                (item,) = getattr(response, results)
+                # The message came to DeleteTopics with version 5.
+                check(item.error_code, getattr(item, "error_message", None))
+                return item
+            except (ConnectionError, KafkaError) as error:
+                # What names an item that is not there is an answer, not a reason to wait.
+                if (
+                    isinstance(error, KafkaError)
+                    and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                ):
+                    raise
+                await retry.wait(error)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; -1 stands for the broker's num.partitions / default.replication.factor.
+
+        KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
+        """
+        kinds = messages.CreateTopicsRequest
+        topic = kinds.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[
+                kinds.CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ],
+        )
+        request = kinds(topics=[topic], timeout_ms=self._timeout_ms)
+        await self._change(request, "topics")
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic; KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
+        request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=self._timeout_ms)
+        await self._change(request, "responses")
+        self._cluster.topics.pop(name, None)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Raise a topic's number of partitions to `count`; KafkaError: INVALID_PARTITIONS."""
+        kinds = messages.CreatePartitionsRequest
+        request = kinds(
+            topics=[kinds.CreatePartitionsTopic(name=name, count=count, assignments=None)],
+            timeout_ms=self._timeout_ms,
+        )
+        await self._change(request, "results")
+        self._cluster.topics.pop(name, None)
+
+    async def alter_configs(
+        self,
+        name: str,
+        *,
+        values: Mapping[str, str] | None = None,
+        delete: Iterable[str] = (),
+        resource_type: int = TOPIC_RESOURCE,
+    ) -> None:
+        """Set some of a resource's configurations and return others to their defaults.
+
+        Entries not named stay as they are (IncrementalAlterConfigs, KIP-339).  KafkaError:
+        INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        kinds = messages.IncrementalAlterConfigsRequest
+        configs = [
+            kinds.AlterableConfig(name=key, config_operation=_OPERATION_SET, value=value)
+            for key, value in (values or {}).items()
+        ]
+        configs += [
+            kinds.AlterableConfig(name=key, config_operation=_OPERATION_DELETE, value=None)
+            for key in delete
+        ]
+        resource = kinds.AlterConfigsResource(
+            resource_type=resource_type, resource_name=name, configs=configs
+        )
+        await self._change(kinds(resources=[resource]), "responses")
+
+    async def describe_configs(
+        self, name: str, *, resource_type: int = TOPIC_RESOURCE
+    ) -> list[ConfigValue]:
+        """Every configuration entry of a topic or broker, sorted by name."""
+        kinds = messages.DescribeConfigsRequest
+        resource = kinds.DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=None
+        )
+        node_id = int(name) if resource_type == BROKER_RESOURCE else None
+        retry = Retry(self._timeout_ms)
+        while True:
+            try:
+                if node_id is not None and node_id not in self._cluster.brokers:
+                    await self._cluster.refresh()
+                response = await self._cluster.request(kinds(resources=[resource]), node_id=node_id)
+                break
+            except ConnectionError as error:
+                await retry.wait(error)
+        (result,) = response.results
+        check(result.error_code, result.error_message)
+        values = [
+            ConfigValue(c.name, c.value, _SOURCES.get(c.config_source, "default"), c.read_only)
+            for c in result.configs
+        ]
+        return sorted(values, key=lambda value: value.name)
+
+    async def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
+        """Topics by name (None: all), sorted; KafkaError for the first one that has an error."""
+        retry = Retry(self._timeout_ms)
+        while True:
+            try:
+                errors = await self._cluster.refresh(names)
+                break
+            except ConnectionError as error:
+                await retry.wait(error)
+        for name in names or ():
+            if name in errors:
+                raise errors[name]
+        wanted = self._cluster.topics if names is None else names
+        return [self._cluster.topics[name] for name in sorted(wanted)]

@@ -1,0 +1,301 @@
+"""What a client knows of its cluster: the brokers, the topics, who leads which partition.
+
+Rules:
+
+* Bootstrap addresses are only asked for the first Metadata; afterwards the brokers' advertised
+  addresses are used (and the bootstrap addresses again when none of those answers).
+* A topic's metadata is used until a request proves it wrong or it is `METADATA_MAX_AGE_MS` old.
+* Each broker has one connection per lane.  A fetch that waits for data holds up every answer behind
+  it, so fetches have a lane of their own.
+* Only what Kafka calls retriable, and lost connections, are tried again: `Retry` sleeps longer each
+  time, with jitter so that clients do not come back together, and ends at its deadline with the
+  error of the last attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from kraftpy.client.connection import Connection, ConnectionLostError
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+DEFAULT_PORT = 9092
+METADATA_MAX_AGE_MS = 300_000
+RETRY_BACKOFF_MS = 50
+RETRY_BACKOFF_MAX_MS = 1000
+
+
+class NoBrokerError(ConnectionError):
+    """No bootstrap address answered; the text names each with its reason."""
+
+
+class AddressError(ValueError):
+    """A bootstrap address is not HOST:PORT."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A broker as Metadata lists it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition as Metadata lists it; `leader` is -1 while there is none."""
+
+    id: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as Metadata lists it; `fetched_at` is a `time.monotonic()`."""
+
+    name: str
+    id: bytes
+    internal: bool
+    partitions: dict[int, PartitionInfo]
+    fetched_at: float
+
+
+class Retry:
+    """The attempts of one operation: how long to wait between them, and when to give up."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._deadline = time.monotonic() + timeout_ms / 1000
+        self._backoff_ms = RETRY_BACKOFF_MS
+
+    async def wait(self, error: Exception) -> None:
+        """Sleep before the next attempt; raise `error` if it cannot be retried or time is up."""
+        pause_s = self._backoff_ms / 1000 * random.uniform(0.8, 1.2)  # noqa: S311
+        if not is_retriable(error) or time.monotonic() + pause_s > self._deadline:
+            raise error
+        self._backoff_ms = min(self._backoff_ms * 2, RETRY_BACKOFF_MAX_MS)
+        await asyncio.sleep(pause_s)
+
+
+def is_retriable(error: Exception) -> bool:
+    """Whether the same request may succeed later: Kafka's retriable codes, lost connections."""
+    if isinstance(error, KafkaError):
+        return error.code.retriable
+    return isinstance(error, ConnectionError)
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raise `KafkaError` for a response's error code other than NONE."""
+    if code:
+        raise KafkaError(error_code(code), message)
+
+
+def error_code(code: int) -> ErrorCode:
+    """The `ErrorCode` of a number; a code newer than this client is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
+    """`host:port,host:port` (the port defaults to 9092) as pairs; `AddressError`."""
+    texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    addresses = []
+    for text in (t.strip() for t in texts):
+        host, separator, port = text.rpartition(":")
+        if not separator or text.endswith("]"):
+            host, port = text, str(DEFAULT_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise AddressError(f"{text!r} is not HOST:PORT, like 127.0.0.1:9092")
+        addresses.append((host, int(port)))
+    return addresses
+
+
+class Cluster:
+    """Connections to a cluster and a cache of its metadata; `async with Cluster(...)` closes it."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        *,
+        client_id: str = "kraftpy",
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 5_000,
+    ) -> None:
+        self.bootstrap = parse_addresses(bootstrap)
+        self.request_timeout_ms = request_timeout_ms
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self._client_id = client_id
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[tuple[int | str, str], Connection] = {}
+        self._connecting: dict[tuple[int | str, str], asyncio.Lock] = {}
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        connections = list(self._connections.values())
+        self._connections.clear()
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    # Connections
+
+    async def connection(self, node_id: int, lane: str = "") -> Connection:
+        """The open connection to a broker in a lane; `ConnectionLostError` if there is none."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            raise ConnectionLostError(f"broker {node_id} is not known to the cluster")
+        return await self._connection((node_id, lane), broker.host, broker.port)
+
+    async def any_connection(self) -> Connection:
+        """A connection to some broker, an open one if there is one; `NoBrokerError`."""
+        for (_, lane), connection in self._connections.items():
+            if not lane and not connection.closed:
+                return connection
+        candidates: list[tuple[int | str, str, int]] = [
+            (broker.id, broker.host, broker.port) for broker in self.brokers.values()
+        ]
+        random.shuffle(candidates)
+        candidates += [(f"{host}:{port}", host, port) for host, port in self.bootstrap]
+        reasons: list[str] = []
+        for node, host, port in candidates:
+            try:
+                return await self._connection((node, ""), host, port)
+            except ConnectionLostError as error:
+                reasons.append(str(error))
+        raise NoBrokerError("no broker answers: " + "; ".join(dict.fromkeys(reasons)))
+
+    async def _connection(self, key: tuple[int | str, str], host: str, port: int) -> Connection:
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is None or connection.closed:
+                connection = await Connection.open(
+                    host, port, client_id=self._client_id, timeout_ms=self._connect_timeout_ms
+                )
+                self._connections[key] = connection
+            return connection
+
+    async def request(
+        self,
+        request: Any,
+        *,
+        node_id: int | None = None,
+        lane: str = "",
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """Send one request to a broker (any broker by default), once, and return its response."""
+        if node_id is None:
+            connection = await self.any_connection()
+        else:
+            connection = await self.connection(node_id, lane)
+        return await connection.request(request, timeout_ms=timeout_ms or self.request_timeout_ms)
+
+    # Metadata
+
+    async def refresh(
+        self, topics: Sequence[str] | None = (), *, auto_create: bool = False
+    ) -> dict[str, KafkaError]:
+        """Ask for the brokers and some topics (None: all) and keep the answer.
+
+        Returns the error of each topic that has one.  `auto_create` lets the broker create missing
+        topics if its auto.create.topics.enable allows it.
+        """
+        wanted = None
+        if topics is not None:
+            wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        response = await self.request(
+            messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create),
+        )
+        now = time.monotonic()
+        self.brokers = {
+            broker.node_id: BrokerInfo(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        errors: dict[str, KafkaError] = {}
+        if topics is None:
+            self.topics.clear()
+        for topic in response.topics:
+            if topic.error_code:
+                errors[topic.name] = KafkaError(error_code(topic.error_code))
+                self.topics.pop(topic.name, None)
+            else:
+                self.topics[topic.name] = _topic_info(topic, now)
+        return errors
+
+    async def topic(
+        self, name: str, *, auto_create: bool = False, timeout_ms: int | None = None
+    ) -> TopicInfo:
+        """A topic's metadata, asked for if it is not known or too old.
+
+        A topic that does not exist raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) at once, or with
+        `auto_create` when it has not come into being within `timeout_ms`.
+        """
+        retry = Retry(timeout_ms or self.request_timeout_ms)
+        while True:
+            known = self.topics.get(name)
+            if known and time.monotonic() - known.fetched_at < METADATA_MAX_AGE_MS / 1000:
+                return known
+            try:
+                errors = await self.refresh([name], auto_create=auto_create)
+            except ConnectionError as error:
+                await retry.wait(error)
+                continue
+            if name in errors:
+                if not auto_create and errors[name].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise errors[name]
+                await retry.wait(errors[name])
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition, from the cache; a retriable KafkaError if none."""
+        info = self.topics.get(topic)
+        if info is None or partition not in info.partitions:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition} of topic {topic!r}"
+            )
+        leader = info.partitions[partition].leader
+        if leader not in self.brokers:
+            raise KafkaError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader"
+            )
+        return leader
+
+
+def _topic_info(topic: Any, now: float) -> TopicInfo:
+    partitions = {
+        partition.partition_index: PartitionInfo(
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+        )
+        for partition in sorted(topic.partitions, key=lambda p: p.partition_index)
+    }
+    return TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions, now)

@@ -1,0 +1,445 @@
+"""The producer: records to batches, batches to the brokers that lead their partitions.
+
+Rules:
+
+* A partition has one batch in flight.  So order holds over retries with and without idempotence; a
+  broker serves many partitions in one request, and batches grow while one is under way.
+* A batch is encoded once, with its producer id, epoch and first sequence number, and sent byte for
+  byte the same on every retry: the broker recognises what it wrote already (KIP-98).
+  DUPLICATE_SEQUENCE_NUMBER therefore means delivered.
+* When an idempotent batch fails for good, it may or may not have been written, and the sequence
+  behind it has a gap.  The producer asks for a new producer id and begins again at 0.
+* At most `buffer_size_bytes` of records wait; `send` waits for room.  A batch that is not
+  acknowledged `delivery_timeout_ms` after its first record fails with its last error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable
+from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, Header, RecordInput, build_batch
+
+# An upper bound of a record's own fields: length, attributes, deltas, key and value lengths.
+_RECORD_OVERHEAD = 21
+_RETRY_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record was written; offset -1 when the broker did not say (acks=0, a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Delivery:
+    """A record on its way: `await delivery` gives its RecordMetadata or raises its batch's error.
+
+    A failed delivery that nobody awaits is reported by `Producer.flush`.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: _Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def partition(self) -> int:
+        return self._batch.partition
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        base_offset = yield from asyncio.shield(self._batch.done).__await__()
+        offset = base_offset + self._index if base_offset >= 0 else -1
+        return RecordMetadata(self._batch.topic, self._batch.partition, offset)
+
+
+class _Batch:
+    """Records of one partition; `done` becomes the base offset or the error."""
+
+    __slots__ = ("created", "done", "encoded", "error", "partition", "records", "size", "topic")
+
+    def __init__(self, topic: str, partition: int, now: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.created = now
+        self.records: list[RecordInput] = []
+        self.size = RECORD_BATCH_OVERHEAD
+        self.encoded: bytes | None = None
+        self.error: Exception | None = None
+        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # Marks the error as seen: flush() reports it whether or not somebody awaits a delivery.
+        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class _Queue:
+    """One partition's batches in order; the first may be in flight, the last may be open."""
+
+    __slots__ = ("batches", "in_flight", "next_sequence", "not_before", "producer")
+
+    def __init__(self) -> None:
+        self.batches: deque[_Batch] = deque()
+        self.in_flight = False
+        self.not_before = 0.0
+        self.producer: tuple[int, int] = (-1, -1)
+        self.next_sequence = 0
+
+
+class Producer:
+    """Sends records through a `Cluster`; `async with Producer(...)` flushes at the end.
+
+    The options are Kafka's: acks (-1 all, 1, 0), compression.type (none, gzip, snappy, lz4, zstd),
+    linger.ms, batch.size, buffer.memory, delivery.timeout.ms, enable.idempotence.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = -1,
+        compression: str = "none",
+        linger_ms: int = 5,
+        batch_size_bytes: int = 128 * 1024,
+        buffer_size_bytes: int = 32 * 1024 * 1024,
+        delivery_timeout_ms: int = 120_000,
+        idempotent: bool = False,
+    ) -> None:
+        if idempotent and acks != -1:
+            raise ValueError("an idempotent producer needs acks=-1 (all)")
+        self._cluster = cluster
+        self._acks = acks
+        self._compression = compression
+        self._linger_s = linger_ms / 1000
+        self._batch_size_bytes = batch_size_bytes
+        self._buffer_size_bytes = buffer_size_bytes
+        self._delivery_timeout_s = delivery_timeout_ms / 1000
+        self._idempotent = idempotent
+        self._producer = (-1, -1)
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._active: set[tuple[str, int]] = set()
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._rng = random.Random()  # noqa: S311
+        self._buffered_bytes = 0
+        self._flushing = 0
+        self._closed = False
+        self._failure: Exception | None = None
+        self._room = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._wake = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._sender = asyncio.create_task(self._send_forever())
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(flush=error is None)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[Header] = (),
+    ) -> Delivery:
+        """Queue a record and return its `Delivery` (await that to know it is written).
+
+        Waits for the topic's metadata (a missing topic is created if the broker allows it) and for
+        room in the buffer.  KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a partition that the topic
+        has not, MESSAGE_TOO_LARGE for a record larger than the whole buffer.
+        """
+        if self._closed:
+            raise RuntimeError("the producer is closed")
+        info = await self._cluster.topic(topic, auto_create=True)
+        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        size += sum(len(name) + len(data or b"") + 10 for name, data in headers)
+        if partition is None:
+            partition = self._choose(topic, key, size)
+        elif partition not in info.partitions:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has partitions 0 to {len(info.partitions) - 1}, not {partition}",
+            )
+        await self._wait_for_room(size)
+        now = time.monotonic()
+        batch = self._open_batch(topic, partition, size, now)
+        batch.records.append((timestamp_ms or int(time.time() * 1000), key, value, list(headers)))
+        batch.size += size
+        self._buffered_bytes += size
+        return Delivery(batch, len(batch.records) - 1)
+
+    def _choose(self, topic: str, key: bytes | None, size: int) -> int:
+        partitions = self._cluster.topics[topic].partitions
+        if key is not None:
+            return partition_of_key(key, len(partitions))
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = StickyPartitioner(self._batch_size_bytes, self._rng)
+            self._sticky[topic] = sticky
+        available = [p.id for p in partitions.values() if p.leader >= 0]
+        return sticky.partition(size, available or list(partitions))
+
+    async def _wait_for_room(self, size: int) -> None:
+        if size > self._buffer_size_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size} bytes is larger than the producer's buffer "
+                f"({self._buffer_size_bytes} bytes)",
+            )
+        while self._buffered_bytes + size > self._buffer_size_bytes:
+            self._room.clear()
+            self._flushing += 1
+            self._wake.set()
+            try:
+                await self._room.wait()
+            finally:
+                self._flushing -= 1
+
+    def _open_batch(self, topic: str, partition: int, size: int, now: float) -> _Batch:
+        """The batch that takes a record of this size: the partition's open one, or a new one."""
+        name = (topic, partition)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _Queue()
+        if queue.batches:
+            batch = queue.batches[-1]
+            if batch.encoded is None and batch.size + size <= self._batch_size_bytes:
+                return batch
+        batch = _Batch(topic, partition, now)
+        queue.batches.append(batch)
+        self._active.add(name)
+        self._idle.clear()
+        # The sender sets a timer for the new batch, or sends the one that is full now.
+        self._wake.set()
+        return batch
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is acknowledged or has failed.
+
+        Raises the first error since the last flush.
+        """
+        self._flushing += 1
+        self._wake.set()
+        try:
+            await self._idle.wait()
+        finally:
+            self._flushing -= 1
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Flush (unless told not to) and stop; records not sent fail with ConnectionError."""
+        self._closed = True
+        try:
+            if flush:
+                await self.flush()
+        finally:
+            tasks = [self._sender, *self._requests]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for name in list(self._active):
+                while self._queues[name].batches:
+                    self._complete(name, ConnectionError("the producer was closed"))
+
+    # The sender
+
+    async def _send_forever(self) -> None:
+        while True:
+            ready, timeout_s = self._ready()
+            for node_id, names in ready.items():
+                task = asyncio.create_task(self._deliver(node_id, names))
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    def _ready(self) -> tuple[dict[int, list[tuple[str, int]]], float | None]:
+        """Partitions to send now, by leader (-1: unknown), and seconds until the next is due."""
+        now = time.monotonic()
+        ready: dict[int, list[tuple[str, int]]] = {}
+        due_in: float | None = None
+        for name in self._active:
+            queue = self._queues[name]
+            if queue.in_flight:
+                continue
+            batch = queue.batches[0]
+            due = queue.not_before
+            full = len(queue.batches) > 1 or batch.size >= self._batch_size_bytes
+            if not (full or self._flushing or batch.encoded):
+                due = max(due, batch.created + self._linger_s)
+            if due > now:
+                due_in = due - now if due_in is None else min(due_in, due - now)
+                continue
+            queue.in_flight = True
+            try:
+                leader = self._cluster.leader(*name)
+            except KafkaError as error:
+                batch.error = error
+                leader = -1
+            ready.setdefault(leader, []).append(name)
+        return ready, due_in
+
+    async def _deliver(self, node_id: int, names: list[tuple[str, int]]) -> None:
+        """Send the first batch of each partition to their leader and settle what came of it."""
+        outcomes: dict[tuple[str, int], int | Exception] = {}
+        try:
+            if node_id < 0:
+                await self._cluster.refresh(sorted({topic for topic, _ in names}))
+                outcomes = {
+                    name: self._queues[name].batches[0].error
+                    or KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+                    for name in names
+                }
+            else:
+                outcomes = await self._produce(node_id, names)
+        except Exception as error:
+            # Anything, even a batch that cannot be encoded: its records must not wait for ever.
+            outcomes = dict.fromkeys(names, error)
+        stale = set()
+        for name in names:
+            outcome = outcomes.get(name, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if self._settle(name, outcome) and node_id >= 0:
+                stale.add(name[0])
+        self._wake.set()
+        if stale:
+            await self._refresh_quietly(sorted(stale))
+
+    async def _refresh_quietly(self, topics: list[str]) -> None:
+        """Look for new leaders; a failure shows in the next attempt."""
+        try:
+            await self._cluster.refresh(topics)
+        except (ConnectionError, KafkaError):
+            return
+        self._wake.set()
+
+    async def _produce(
+        self, node_id: int, names: list[tuple[str, int]]
+    ) -> dict[tuple[str, int], int | Exception]:
+        if self._idempotent and self._producer[0] < 0:
+            await self._init_producer_id()
+        kinds = messages.ProduceRequest
+        topics: dict[str, list[Any]] = {}
+        for name in names:
+            partition = kinds.PartitionProduceData(index=name[1], records=self._encode(name))
+            topics.setdefault(name[0], []).append(partition)
+        request = kinds(
+            acks=self._acks,
+            timeout_ms=self._cluster.request_timeout_ms,
+            topic_data=[
+                kinds.TopicProduceData(name=topic, partition_data=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+        if self._acks == 0:
+            connection = await self._cluster.connection(node_id)
+            await connection.send_unanswered(request)
+            return dict.fromkeys(names, -1)
+        response = await self._cluster.request(request, node_id=node_id)
+        outcomes: dict[tuple[str, int], int | Exception] = {}
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                code = error_code(partition.error_code)
+                name = (topic.name, partition.index)
+                if code == ErrorCode.NONE:
+                    outcomes[name] = partition.base_offset
+                elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    outcomes[name] = -1
+                else:
+                    outcomes[name] = KafkaError(code, partition.error_message)
+        return outcomes
+
+    def _encode(self, name: tuple[str, int]) -> bytes:
+        queue = self._queues[name]
+        batch = queue.batches[0]
+        if batch.encoded is None:
+            if queue.producer != self._producer:
+                queue.producer = self._producer
+                queue.next_sequence = 0
+            batch.encoded = build_batch(
+                batch.records,
+                compression=self._compression,
+                producer_id=self._producer[0],
+                producer_epoch=self._producer[1],
+                base_sequence=queue.next_sequence if self._idempotent else -1,
+            )
+            # Sequence numbers wrap to 0 after the largest 32-bit one.
+            queue.next_sequence = (queue.next_sequence + len(batch.records)) & 0x7FFFFFFF
+        return batch.encoded
+
+    async def _init_producer_id(self) -> None:
+        retry = Retry(self._cluster.request_timeout_ms)
+        request = messages.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60_000
+        )
+        while self._producer[0] < 0:
+            try:
+                response = await self._cluster.request(request)
+                check(response.error_code)
+            except (ConnectionError, KafkaError) as error:
+                await retry.wait(error)
+            else:
+                # Two deliveries may ask at once; both must go on with the same id.
+                if self._producer[0] < 0:
+                    self._producer = (response.producer_id, response.producer_epoch)
+
+    def _settle(self, name: tuple[str, int], outcome: int | Exception) -> bool:
+        """Complete the partition's first batch; or keep it for a retry and return True."""
+        queue = self._queues[name]
+        batch = queue.batches[0]
+        now = time.monotonic()
+        queue.in_flight = False
+        if isinstance(outcome, Exception):
+            overdue = now + _RETRY_PAUSE_S > batch.created + self._delivery_timeout_s
+            if is_retriable(outcome) and not overdue:
+                batch.error = outcome
+                queue.not_before = now + _RETRY_PAUSE_S
+                return True
+            if self._idempotent:
+                self._producer = (-1, -1)
+        queue.not_before = 0.0
+        self._complete(name, outcome)
+        return False
+
+    def _complete(self, name: tuple[str, int], outcome: int | Exception) -> None:
+        queue = self._queues[name]
+        batch = queue.batches.popleft()
+        if not queue.batches:
+            self._active.discard(name)
+            if not self._active:
+                self._idle.set()
+        self._buffered_bytes -= batch.size - RECORD_BATCH_OVERHEAD
+        self._room.set()
+        if batch.done.cancelled():
+            return
+        if isinstance(outcome, Exception):
+            self._failure = self._failure or outcome
+            batch.done.set_exception(outcome)
+        else:
+            batch.done.set_result(outcome)

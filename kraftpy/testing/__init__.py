@@ -1,0 +1,16 @@
+"""Brokers for tests.
+
+Installing kraftpy gives pytest the fixtures of `kraftpy.testing.plugin`; `Broker` is what they hand
+out, for use outside pytest too:
+
+    from kraftpy.testing import Broker
+
+    with Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+Only the standard library is imported here: pytest loads the plugin for every user.
+"""
+
+from kraftpy.testing.broker import Broker, BrokerError
+
+__all__ = ["Broker", "BrokerError"]

@@ -1,0 +1,233 @@
+"""The fetcher: what is shown of batches, how positions move, what a lost broker does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.fetcher import EARLIEST, LATEST, Fetcher, Partition, list_offsets
+from kraftpy.protocol import messages
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+from .peer import HANG_UP, Peer, batch, fetch_response, running
+
+T0: Partition = ("t", 0)
+
+
+def fetch(
+    peer: Peer,
+    positions: dict[Partition, int],
+    work: Callable[[Fetcher], Coroutine[Any, Any, None]],
+    **options: Any,
+) -> None:
+    async def run() -> None:
+        async with (
+            running(peer),
+            Cluster(peer.bootstrap, request_timeout_ms=2000) as cluster,
+            Fetcher(cluster, positions, max_wait_ms=20, **options) as fetcher,
+        ):
+            await work(fetcher)
+
+    asyncio.run(run())
+
+
+def answering(data: dict[int, bytes], *, error: int = 0) -> Callable[[Any], Any]:
+    """Answers a fetch of t-0 with what stands for its offset, or nothing."""
+
+    def answer(request: Any) -> Any:
+        offset = request.topics[0].partitions[0].fetch_offset
+        return fetch_response({T0: data.get(offset, b"")}, error=error)
+
+    return answer
+
+
+async def values(fetcher: Fetcher, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    async with asyncio.timeout(10):
+        async for fetched in fetcher:
+            found += [record.value for record in fetched.records]
+            if len(found) >= count:
+                return found
+    raise AssertionError("the fetcher ended")
+
+
+def test_records_before_the_position_are_dropped() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.FETCH] = answering({12: batch(10, b"a", b"b", b"c", b"d")})
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 2) == [b"c", b"d"]
+        assert fetcher.positions == {T0: 14}
+
+    fetch(peer, {T0: 12}, work)
+
+
+def test_control_batches_are_skipped_and_passed() -> None:
+    peer = Peer({"t": 1})
+    marker = batch(1, b"\0\0\0\0\0\0", control=True, transactional=True, producer_id=1)
+    peer.answers[ApiKey.FETCH] = answering({0: batch(0, b"a") + marker + batch(2, b"b")})
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 2) == [b"a", b"b"]
+        assert fetcher.positions == {T0: 3}
+
+    fetch(peer, {T0: 0}, work)
+
+
+def test_a_batch_cut_off_by_the_limit_is_fetched_again() -> None:
+    peer = Peer({"t": 1})
+    second = batch(1, b"b" * 100)
+    peer.answers[ApiKey.FETCH] = answering(
+        {0: batch(0, b"a") + second[:80], 1: second, 2: second[:30]}
+    )
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 2) == [b"a", b"b" * 100]
+        assert await fetcher.poll() == []
+
+    fetch(peer, {T0: 0}, work)
+
+
+def test_compressed_batches_and_all_partitions() -> None:
+    peer = Peer({"t": 2})
+
+    def answer(request: Any) -> Any:
+        offsets = {p.partition: p.fetch_offset for p in request.topics[0].partitions}
+        return fetch_response(
+            {
+                ("t", number): batch(0, b"%d" % number, compression="gzip") if not offset else b""
+                for number, offset in offsets.items()
+            }
+        )
+
+    peer.answers[ApiKey.FETCH] = answer
+
+    async def work(fetcher: Fetcher) -> None:
+        assert sorted(await values(fetcher, 2)) == [b"0", b"1"]
+
+    fetch(peer, {T0: 0, ("t", 1): 0}, work)
+
+
+def test_damaged_records_are_named() -> None:
+    peer = Peer({"t": 1})
+    damaged = bytearray(batch(0, b"hello"))
+    damaged[-3] ^= 1
+    peer.answers[ApiKey.FETCH] = answering({0: bytes(damaged)})
+
+    async def work(fetcher: Fetcher) -> None:
+        with pytest.raises(KafkaError, match="t-0 from offset 0") as caught:
+            await fetcher.poll()
+        assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+    fetch(peer, {T0: 0}, work)
+
+
+def test_comes_back_after_a_lost_connection_and_a_moved_leader() -> None:
+    peer = Peer({"t": 1})
+    good = answering({0: batch(0, b"a")})
+
+    def answer(request: Any) -> Any:
+        match len(peer.asked(ApiKey.FETCH)):
+            case 1:
+                return HANG_UP
+            case 2:
+                return fetch_response({T0: b""}, error=6)
+            case _:
+                return good(request)
+
+    peer.answers[ApiKey.FETCH] = answer
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 1) == [b"a"]
+
+    fetch(peer, {T0: 0}, work)
+
+
+def test_raises_what_does_not_pass() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.FETCH] = answering({}, error=29)
+
+    async def work(fetcher: Fetcher) -> None:
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await fetcher.poll()
+
+    fetch(peer, {T0: 0}, work)
+
+
+def list_offsets_answer(offsets: dict[int, int]) -> Callable[[Any], Any]:
+    """Answers ListOffsets by timestamp."""
+    kinds = messages.ListOffsetsResponse
+
+    def answer(request: Any) -> Any:
+        return kinds(
+            topics=[
+                kinds.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        kinds.ListOffsetsPartitionResponse(
+                            partition_index=p.partition_index, offset=offsets[p.timestamp]
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer
+
+
+def test_an_offset_outside_the_log() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 7, LATEST: 9})
+
+    def answer(request: Any) -> Any:
+        if request.topics[0].partitions[0].fetch_offset == 3:
+            return fetch_response({T0: b""}, error=1)
+        return answering({7: batch(7, b"a")})(request)
+
+    peer.answers[ApiKey.FETCH] = answer
+
+    async def refused(fetcher: Fetcher) -> None:
+        with pytest.raises(KafkaError, match="offset 3 is outside the log of t-0"):
+            await fetcher.poll()
+
+    async def reset(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 1) == [b"a"]
+
+    fetch(peer, {T0: 3}, refused)
+    fetch(peer, {T0: 3}, reset, auto_offset_reset="earliest")
+
+
+def test_list_offsets() -> None:
+    peer = Peer({"t": 2})
+    peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 1, LATEST: 5, 1234: -1})
+
+    async def run() -> None:
+        async with running(peer), Cluster(peer.bootstrap) as cluster:
+            asked = {T0: EARLIEST, ("t", 1): LATEST}
+            assert await list_offsets(cluster, asked) == {T0: 1, ("t", 1): 5}
+            assert await list_offsets(cluster, {T0: 1234}) == {T0: -1}
+            with pytest.raises(KafkaError, match="no partition 2"):
+                await list_offsets(cluster, {("t", 2): LATEST})
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await list_offsets(cluster, {("nowhere", 0): LATEST})
+
+    asyncio.run(run())
+
+
+def test_dropping_every_partition_ends_the_iteration() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.FETCH] = answering({0: batch(0, b"a")})
+
+    async def work(fetcher: Fetcher) -> None:
+        async with asyncio.timeout(10):
+            async for fetched in fetcher:
+                fetcher.drop(fetched.topic, fetched.partition)
+
+    fetch(peer, {T0: 0}, work)

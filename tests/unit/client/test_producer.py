@@ -1,0 +1,248 @@
+"""The producer: batches, order over retries, idempotence, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.partitioner import partition_of_key
+from kraftpy.client.producer import Producer
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import read_batch_header
+
+from .peer import HANG_UP, SILENCE, Peer, running
+
+
+def produce(
+    peer: Peer, work: Callable[[Producer], Coroutine[Any, Any, None]], **options: Any
+) -> None:
+    async def run() -> None:
+        async with (
+            running(peer),
+            Cluster(peer.bootstrap, request_timeout_ms=5000) as cluster,
+            Producer(cluster, **options) as producer,
+        ):
+            await work(producer)
+
+    asyncio.run(run())
+
+
+def test_records_of_a_partition_share_batches_and_know_their_offsets() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        deliveries = [await producer.send("t", b"v%d" % n) for n in range(100)]
+        assert [(await delivery).offset for delivery in deliveries] == list(range(100))
+
+    produce(peer, work)
+    assert [value for _, value in peer.written["t", 0]] == [b"v%d" % n for n in range(100)]
+    assert len(peer.raw_batches) == 1
+
+
+def test_keys_choose_partitions_as_in_java_and_keep_their_order() -> None:
+    peer = Peer({"t": 3})
+
+    async def work(producer: Producer) -> None:
+        for n in range(200):
+            await producer.send("t", b"%d" % n, key=b"k%d" % (n % 7))
+
+    produce(peer, work, batch_size_bytes=500)
+    for partition in range(3):
+        records = peer.written["t", partition]
+        assert {partition_of_key(key or b"", 3) for key, _ in records} == {partition}
+        numbers = [int(value or b"") for _, value in records]
+        assert numbers == sorted(numbers)
+    assert sum(len(records) for records in peer.written.values()) == 200
+
+
+def test_one_request_carries_all_partitions_of_a_broker() -> None:
+    peer = Peer({"t": 4})
+
+    async def work(producer: Producer) -> None:
+        for partition in range(4):
+            await producer.send("t", b"v", partition=partition)
+
+    produce(peer, work)
+    (request,) = peer.asked(ApiKey.PRODUCE)
+    assert len(request.topic_data[0].partition_data) == 4
+
+
+def test_retries_keep_order_and_bytes() -> None:
+    peer = Peer({"t": 1})
+    refusals = iter([HANG_UP, 6, 19])  # the connection, NOT_LEADER, NOT_ENOUGH_REPLICAS
+
+    def answer(request: Any) -> Any:
+        refusal = next(refusals, 0)
+        if refusal is HANG_UP:
+            peer.raw_batches.append(bytes(request.topic_data[0].partition_data[0].records))
+            return HANG_UP
+        return peer.produce_response(request, lambda *_: (refusal, None))
+
+    peer.answers[ApiKey.PRODUCE] = answer
+
+    async def work(producer: Producer) -> None:
+        for n in range(50):
+            await producer.send("t", b"%d" % n)
+
+    produce(peer, work, batch_size_bytes=300, idempotent=True)
+    assert [int(value or b"") for _, value in peer.written["t", 0]] == list(range(50))
+    assert len(set(peer.raw_batches[:4])) == 1
+
+
+def test_idempotent_batches_number_their_records() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        for n in range(30):
+            await producer.send("t", b"x" * 100)
+            if n % 10 == 9:
+                await producer.flush()
+
+    produce(peer, work, idempotent=True)
+    headers = [read_batch_header(data, 0) for data in peer.raw_batches]
+    assert [header.base_sequence for header in headers] == [0, 10, 20]
+    assert {(header.producer_id, header.producer_epoch) for header in headers} == {(1001, 0)}
+
+
+def test_a_duplicate_was_delivered() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (46, None)
+    )
+
+    async def work(producer: Producer) -> None:
+        assert (await (await producer.send("t", b"v"))).offset == -1
+
+    produce(peer, work, idempotent=True)
+
+
+def test_after_a_lost_batch_numbers_begin_again_under_a_new_id() -> None:
+    peer = Peer({"t": 1})
+    codes = iter([0, 10])  # MESSAGE_TOO_LARGE
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (next(codes, 0), None)
+    )
+
+    async def work(producer: Producer) -> None:
+        await (await producer.send("t", b"a"))
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await (await producer.send("t", b"b"))
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+        await (await producer.send("t", b"c"))
+
+    produce(peer, work, idempotent=True)
+    headers = [read_batch_header(data, 0) for data in peer.raw_batches]
+    assert [(h.producer_id, h.base_sequence) for h in headers] == [(1001, 0), (1001, 1), (1002, 0)]
+
+
+def test_gives_up_after_the_delivery_timeout_with_the_last_error() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (19, None)
+    )
+
+    async def work(producer: Producer) -> None:
+        delivery = await producer.send("t", b"v")
+        with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+            await producer.flush()
+        with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+            await delivery
+
+    produce(peer, work, delivery_timeout_ms=300)
+    assert len(peer.asked(ApiKey.PRODUCE)) > 1
+
+
+def test_waits_for_a_leader() -> None:
+    peer = Peer({"t": 1})
+
+    def without_leader_at_first(request: Any) -> Any:
+        response = peer._metadata(request)
+        if len(peer.asked(ApiKey.METADATA)) < 3:
+            response.topics = [peer.topic_metadata("t", leader=-1)]
+        return response
+
+    peer.answers[ApiKey.METADATA] = without_leader_at_first
+
+    async def work(producer: Producer) -> None:
+        assert (await (await producer.send("t", b"v"))).offset == 0
+
+    produce(peer, work)
+
+
+def test_acks_0_waits_for_nothing() -> None:
+    peer = Peer({"t": 1})
+
+    arrived = asyncio.Event()
+
+    def swallow(request: Any) -> Any:
+        arrived.set()
+        return SILENCE
+
+    peer.answers[ApiKey.PRODUCE] = swallow
+
+    async def work(producer: Producer) -> None:
+        assert (await (await producer.send("t", b"v"))).offset == -1
+        await asyncio.wait_for(arrived.wait(), 5)
+
+    produce(peer, work, acks=0)
+
+
+def test_waits_for_room_in_the_buffer() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        for _ in range(20):
+            await producer.send("t", bytes(1000))
+        with pytest.raises(KafkaError, match="larger than the producer's buffer") as caught:
+            await producer.send("t", bytes(3000))
+        assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+    produce(peer, work, buffer_size_bytes=3000, linger_ms=60_000, batch_size_bytes=100_000)
+    assert len(peer.written["t", 0]) == 20
+    assert len(peer.raw_batches) >= 10
+
+
+def test_names_the_partitions_that_there_are() -> None:
+    async def work(producer: Producer) -> None:
+        with pytest.raises(KafkaError, match="partitions 0 to 1, not 2"):
+            await producer.send("t", b"v", partition=2)
+
+    produce(Peer({"t": 2}), work)
+
+
+def test_what_cannot_be_encoded_fails_its_delivery() -> None:
+    async def work(producer: Producer) -> None:
+        delivery = await producer.send("t", b"v", timestamp_ms=1 << 70)
+        with pytest.raises((ValueError, OverflowError, struct.error)):
+            await delivery
+        with pytest.raises((ValueError, OverflowError, struct.error)):
+            await producer.flush()
+
+    produce(Peer({"t": 1}), work)
+
+
+def test_closing_without_flush_fails_what_is_left() -> None:
+    peer = Peer({"t": 1})
+
+    async def run() -> None:
+        async with running(peer), Cluster(peer.bootstrap) as cluster:
+            producer = Producer(cluster, linger_ms=60_000)
+            delivery = await producer.send("t", b"v")
+            await producer.close(flush=False)
+            with pytest.raises(ConnectionError, match="was closed"):
+                await delivery
+
+    asyncio.run(run())
+    assert not peer.written
+
+
+def test_idempotence_needs_all_replicas() -> None:
+    with pytest.raises(ValueError, match="acks=-1"):
+        Producer(Cluster("a:1"), acks=1, idempotent=True)
