@@ -1,0 +1,56 @@
+# Every target makes the virtual environment that it needs: Python 3.11 and make are enough to start.
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= auto
+ROUNDS ?=
+INPUT ?=
+
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+
+install: $(BIN)/.group-dev  ## make .venv with kraftpy and all its development tools
+
+demo: $(BIN)/.group-test  ## a year of flights through a broker that is killed on the way (INPUT=file for your own)
+	$(BIN)/python -m tests.demo $(INPUT)
+
+quorum: $(BIN)/.group-test  ## a node in the foreground (one for now: the three-node quorum isn't there yet)
+	$(BIN)/kraftpy dev
+
+test: $(BIN)/.group-test  ## everything that needs only Python
+	$(BIN)/pytest -n $(WORKERS) -m "not conformance"
+
+check: $(BIN)/.group-check  ## formatting, lint, types, layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(BIN)/.group-test  ## rewrite the tables of README.md that come from the code
+	$(BIN)/python -m tests.test_docs
+
+bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two
+	$(BIN)/python -m tests.bench $(ARGS)
+
+race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (ROUNDS=3; needs Java 17 and Maven)
+	$(BIN)/python -m tests.bench race $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+conformance: $(BIN)/.group-test  ## kcat, kafkajs and Kafka's own tools against a broker; says what is missing
+	$(BIN)/pytest -n $(WORKERS) -m conformance tests/conformance
+
+reference: $(BIN)/.group-test  ## the client and conformance tests against Apache Kafka itself
+	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance
+
+consistency: $(BIN)/.group-test  ## kill -9 under load (ROUNDS=50), then look for what was lost
+	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+clean:  ## remove everything that make made
+	rm -rf .venv .cache build dist *.egg-info .*_cache .hypothesis
+
+$(BIN)/.group-%: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kraftpy needs Python 3.11 or newer: make PYTHON=python3.13")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group $*
+	@touch $@

@@ -1,0 +1,192 @@
+"""Apache Kafka, the reference: jars fetched by Maven, its broker and its tools run on 127.0.0.1.
+
+    python -m tests.apache_kafka COMMAND...
+
+runs COMMAND with KRAFTPY_TEST_BOOTSTRAP set to the address of a fresh Apache Kafka.
+
+The jars land in `.cache/kafka` of the checkout (git-ignored) and stay there. Needs Java 17 or
+newer and Maven; `missing_tools` says in words what a machine lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.processes import Process, descendants, free_port, kill, running, tail
+
+VERSION = "4.3.0"
+CACHE = Path(__file__).resolve().parents[1] / ".cache"
+JARS = CACHE / "kafka" / "jars"
+
+POM = f"""<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kraftpy.tests</groupId><artifactId>apache-kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
+      <version>2.24.3</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+# kafka-server-start's own flags; the heap is its default.
+JVM = (
+    "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
+    " -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent"
+    " -Djava.awt.headless=true"
+)
+# Tools live a second: start fast rather than run fast.
+TOOL_JVM = "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+
+TOOLS = {
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+}
+
+
+def missing_tools() -> list[str]:
+    """What this machine lacks to run Apache Kafka, each with the Debian package that brings it."""
+    wanted = {
+        "java": "Java 17 (apt-get install default-jdk-headless)",
+        "mvn": "Maven (apt-get install maven)",
+    }
+    return [words for program, words in wanted.items() if shutil.which(program) is None]
+
+
+def fetch_jars() -> Path:
+    """Copy Apache Kafka's jars into the cache unless they are there; returns their folder."""
+    complete = JARS.with_name(f"complete-{VERSION}")
+    if not complete.exists():
+        if missing := missing_tools():
+            raise RuntimeError(f"Apache Kafka needs {' and '.join(missing)}")
+        shutil.rmtree(JARS, ignore_errors=True)
+        JARS.mkdir(parents=True)
+        pom = JARS.with_name("pom.xml")
+        pom.write_text(POM)
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(pom),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={JARS}",
+        ]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(
+                f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout[-2000:]}"
+            )
+        complete.touch()
+    return JARS
+
+
+def java(main_class: str, *args: str, jvm: str = TOOL_JVM) -> list[str]:
+    return ["java", *jvm.split(), "-cp", f"{fetch_jars()}/*", main_class, *args]
+
+
+def run_tool(name: str, *args: str, stdin: str = "", timeout_s: float = 90) -> str:
+    """Run one of Kafka's tools; returns its output. RuntimeError with its words if it fails."""
+    command = java(TOOLS[name], *args)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{name} {' '.join(args)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
+    return done.stdout
+
+
+class ApacheKafka:
+    """One node, broker and controller in one process, with Kafka's defaults, below `folder`."""
+
+    name = f"Apache Kafka {VERSION}"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        port, controller_port = free_port(), free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._config = folder / "server.properties"
+        self._process: Process | None = None
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    def start(self) -> float:
+        if not self.data.exists():
+            args = ("format", "-t", "A1b2C3d4E5f6G7h8I9j0KA", "-c", str(self._config))
+            subprocess.run(java("kafka.tools.StorageTool", *args), check=True, capture_output=True)
+        self._process = Process(
+            java("kafka.Kafka", str(self._config), jvm=JVM), self.folder / "broker.log"
+        )
+        return self._process.wait_answering(self.bootstrap)
+
+    def pids(self) -> list[int]:
+        assert self._process is not None
+        return descendants(self._process.popen.pid)
+
+    def kill(self) -> None:
+        kill(self.pids())
+        self.stop()
+
+    def log_tail(self) -> str:
+        return tail(self.folder / "broker.log")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+
+def main() -> int:
+    if len(sys.argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with (
+        tempfile.TemporaryDirectory(prefix="apache-kafka-") as folder,
+        running(ApacheKafka(Path(folder))) as kafka,
+    ):
+        environment = os.environ | {
+            "KRAFTPY_TEST_BOOTSTRAP": kafka.bootstrap,
+            "KRAFTPY_TEST_LOG_DIR": str(kafka.data),
+        }
+        return subprocess.run(sys.argv[1:], env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""Figures, their budgets, and the tables that people read.
+
+A figure is measured several times; its median is reported with its spread, because single runs on
+a small machine swing by tens of percent. Floors and goals are those of the project's design.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+Values = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row. `floor` and `goal` bound the value itself, `ratio_*` the value over Kafka's."""
+
+    name: str
+    unit: str
+    more_is_better: bool = False
+    floor: float | None = None
+    goal: float | None = None
+    ratio_floor: float | None = None
+    ratio_goal: float | None = None
+
+    def meets(self, value: float, bound: float) -> bool:
+        return value >= bound if self.more_is_better else value <= bound
+
+
+def _less(name: str, unit: str, floor: float | None = None, goal: float | None = None) -> Figure:
+    return Figure(name, unit, False, floor, goal)
+
+
+def _rate(name: str, ratio_floor: float, ratio_goal: float) -> Figure:
+    return Figure(name, "MB/s", True, ratio_floor=ratio_floor, ratio_goal=ratio_goal)
+
+
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        _less("start: kraftpy dev, empty folder", "s"),
+        _less("start", "s", 0.4, 0.2),
+        _less("memory, idle", "MiB", 70, 45),
+        _less("broker CPU per request, 1 KiB batch", "µs", 40, 20),
+        _less("broker CPU per request, 16 KiB batch", "µs", 60, 30),
+        _less("broker CPU per request, 128 KiB batch", "µs", 150, 90),
+        _less("broker CPU per request, 1024 KiB batch", "µs", 900, 550),
+        Figure("replayed produce, 1 KiB batch", "MB/s", True),
+        Figure("replayed produce, 16 KiB batch", "MB/s", True),
+        Figure("replayed produce, 128 KiB batch", "MB/s", True),
+        Figure("replayed produce, 1024 KiB batch", "MB/s", True),
+        _rate("produce 1 KB, batch 16 KB", 1.2, 2.0),
+        _rate("produce 1 KB, batch 131 KB", 1.2, 2.0),
+        _rate("produce 1 KB, batch 1 MB", 1.2, 2.0),
+        _rate("produce 100 B, batch 131 KB", 1.2, 2.0),
+        _rate("consume 1 KB", 1.0, 1.2),
+        _rate("consume 100 B", 1.0, 1.2),
+        Figure("fetch 1 MiB, raw reader", "GB/s", True),
+        Figure("fetch 1 MiB, per broker core", "GB/s", True, 2.0, 4.0),
+        Figure("latency at 200 msg/s, p50", "ms", ratio_floor=1.0, ratio_goal=0.7),
+        Figure("latency at 200 msg/s, p99", "ms", ratio_floor=1.0, ratio_goal=0.7),
+    )
+}
+
+
+def number(value: float) -> str:
+    """Three digits that say something."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return number(values[0])
+    return f"{number(median(values))} [{number(min(values))}-{number(max(values))}]"
+
+
+def verdict(figure: Figure, value: float, floor: float | None, goal: float | None) -> str:
+    if floor is None or goal is None:
+        return ""
+    if figure.meets(value, goal):
+        return "goal met"
+    return "floor met" if figure.meets(value, floor) else "MISSES FLOOR"
+
+
+def bounds(floor: float | None, goal: float | None, unit: str = "") -> tuple[str, str]:
+    return tuple("" if bound is None else f"{bound:g}{unit}" for bound in (floor, goal))
+
+
+def layout(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their content; the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = []
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [text.rjust(width) for text, width in zip(row, widths, strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
+    return "\n".join(lines)
+
+
+def bench_table(values: Mapping[str, list[float]]) -> str:
+    rows = []
+    for name, measured in values.items():
+        figure = FIGURES[name]
+        limits = bounds(figure.floor, figure.goal)
+        judged = verdict(figure, median(measured), figure.floor, figure.goal)
+        rows.append([name, spread(measured), figure.unit, *limits, judged])
+    return layout(["", "median [spread]", "unit", "floor", "goal", ""], rows)
+
+
+def race_table(ours: Values, theirs: Values) -> str:
+    """Ratios are taken round by round, so that what slows the machine for a while slows both."""
+    rows = []
+    for name, mine in ours.items():
+        figure, other = FIGURES[name], theirs[name]
+        ratios = [a / b for a, b in zip(mine, other, strict=True)]
+        value, floor, goal, unit = median(mine), figure.floor, figure.goal, f" {figure.unit}"
+        if figure.ratio_floor is not None:
+            value, floor, goal, unit = median(ratios), figure.ratio_floor, figure.ratio_goal, "x"
+        judged = verdict(figure, value, floor, goal)
+        limits = bounds(floor, goal, unit)
+        measured = [spread(mine), spread(other), f"{spread(ratios)}x"]
+        rows.append([f"{name} ({figure.unit})", *measured, *limits, judged])
+    return layout(["", "kraftpy", "Apache Kafka", "ratio", "floor", "goal", ""], rows)
+
+
+def compare_table(before: Values, after: Values) -> str:
+    """A change counts as one only where the spreads of the two runs don't overlap."""
+    rows = []
+    for name in before.keys() & after.keys():
+        figure, old, new = FIGURES[name], before[name], after[name]
+        apart = min(new) > max(old) or max(new) < min(old)
+        better = (median(new) > median(old)) == figure.more_is_better
+        word = ("better" if better else "WORSE") if apart else "within the spread"
+        change = f"{median(new) / median(old):.2f}x"
+        rows.append([name, spread(old), spread(new), figure.unit, change, word])
+    order = list(FIGURES)
+    rows.sort(key=lambda row: order.index(row[0]))
+    return layout(["", "before", "after", "unit", "change", ""], rows)
+
+
+def save(file: Path | None, client: str, **runs: Values) -> str:
+    """The figures as JSON: `runs` maps who was measured to its values."""
+    machine = {"machine": platform.machine(), "python": platform.python_version()}
+    units = {name: dataclasses.asdict(figure) for name, figure in FIGURES.items()}
+    text = json.dumps({"client": client, **machine, "figures": units, "runs": runs}, indent=1)
+    if file is not None:
+        file.write_text(text + "\n")
+    return text
+
+
+def load_run(file: Path) -> Values:
+    """kraftpy's values out of a saved file."""
+    return json.loads(file.read_text())["runs"]["kraftpy"]

@@ -1,0 +1,116 @@
+"""One round of every measurement, on whichever broker it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.bench.load import consume, produce
+from tests.bench.replay import replay_fetch, replay_produce
+from tests.processes import Broker, answers_metadata, memory_bytes
+
+Round = dict[str, float]
+Say = Callable[[str], None]
+
+KIB = 1024
+# Batch size in KiB -> requests: about a second and at most a gigabyte each.
+REPLAYS = {1: 40_000, 16: 20_000, 128: 5_000, 1024: 700}
+# Name of the batch in the table -> batch.size
+BATCHES = {"16 KB": 16_384, "131 KB": 131_072, "1 MB": 1_000_000}
+IDLE_S = 2.0
+LATENCY_MESSAGES = 1000
+LATENCY_INTERVAL_S = 1 / 200
+
+
+@contextlib.contextmanager
+def topic_on(broker: Broker) -> Iterator[str]:
+    """A topic of one partition with defaults, deleted afterwards to keep the disk small."""
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, num_partitions=1)])[name].result(30)
+    try:
+        yield name
+    finally:
+        admin.delete_topics([name])[name].result(30)
+
+
+def idle_memory_mib(broker: Broker) -> float:
+    """Proportional set size of all processes of a node that has done nothing for a while."""
+    time.sleep(IDLE_S)
+    assert answers_metadata(broker.bootstrap)
+    return memory_bytes(broker.pids()) / 2**20
+
+
+def replays(broker: Broker, say: Say) -> Round:
+    """Broker CPU per produce request, and the rates of raw producers and readers."""
+    results: Round = {}
+    for kib, requests in REPLAYS.items():
+        say(f"replayed produce, {kib} KiB")
+        with topic_on(broker) as topic:
+            run = replay_produce(broker, topic, kib * KIB, requests)
+            results[f"broker CPU per request, {kib} KiB batch"] = (
+                run.broker_cpu_seconds / requests * 1e6
+            )
+            results[f"replayed produce, {kib} KiB batch"] = run.bytes / run.seconds / 1e6
+            if kib == 128:
+                say("fetch")
+                fetch = replay_fetch(broker, topic, kib * KIB, requests, 1024 * KIB)
+                results["fetch 1 MiB, raw reader"] = fetch.bytes / fetch.seconds / 1e9
+                per_core = fetch.bytes / fetch.broker_cpu_seconds / 1e9
+                results["fetch 1 MiB, per broker core"] = per_core
+    return results
+
+
+def librdkafka(broker: Broker, say: Say, *, messages: int = 300_000) -> Round:
+    """What librdkafka puts in and takes out: 1 KB and 100 B messages, one partition, acks=1."""
+    results: Round = {}
+    with topic_on(broker) as topic:
+        for label, size in BATCHES.items():
+            say(f"produce 1 KB, batch {label}")
+            run = produce(broker.bootstrap, topic, messages, 1000, size)
+            results[f"produce 1 KB, batch {label}"] = run.megabytes_per_second
+        say("consume 1 KB")
+        total = messages * len(BATCHES)
+        run = consume(broker.bootstrap, topic, total)
+        results["consume 1 KB"] = run.megabytes_per_second
+    with topic_on(broker) as topic:
+        say("produce and consume 100 B")
+        run = produce(broker.bootstrap, topic, 6 * messages, 100, 131_072)
+        results["produce 100 B, batch 131 KB"] = run.megabytes_per_second
+        run = consume(broker.bootstrap, topic, 6 * messages)
+        results["consume 100 B"] = run.megabytes_per_second
+    return results
+
+
+def latency(broker: Broker, say: Say) -> Round:
+    """From produce() to the delivery callback, one message every 5 ms, linger 0, acks=1."""
+    say("latency")
+    times: list[float] = []
+    started = 0.0
+
+    def on_delivery(error: Any, _: Any) -> None:
+        if error:
+            raise RuntimeError(str(error))
+        times.append(time.perf_counter() - started)
+
+    with topic_on(broker) as topic:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "1"})
+        due = time.perf_counter()
+        for _ in range(LATENCY_MESSAGES + 100):
+            time.sleep(max(0.0, due - time.perf_counter()))
+            due += LATENCY_INTERVAL_S
+            delivered, started = len(times), time.perf_counter()
+            producer.produce(topic, bytes(1000), partition=0, on_delivery=on_delivery)
+            while len(times) == delivered:
+                producer.poll(1)
+    measured = sorted(times[100:])  # the first ones connect and ask for metadata
+    return {
+        "latency at 200 msg/s, p50": measured[len(measured) // 2] * 1000,
+        "latency at 200 msg/s, p99": measured[len(measured) * 99 // 100] * 1000,
+    }
