@@ -18,12 +18,15 @@ def check_complete(config: BrokerConfig) -> None:
     if "broker" in config.process_roles and not config.broker_listeners:
         raise _missing("listeners", "listeners=PLAINTEXT://127.0.0.1:9092")
     if "controller" in config.process_roles:
-        if not config.controller_listeners:
+        alone = "broker" in config.process_roles and config.controller_quorum_voters is None
+        # The controller of a cluster of one needs no listener: only its own broker talks to it.
+        if not config.controller_listeners and not alone:
             name = config.controller_listener_names[0].upper()
             listener = Listener(name, "127.0.0.1", 9093)
             shown = ",".join(str(each) for each in (*config.listeners, listener))
             raise _missing("listeners", f"listeners={shown}")
-        if config.node_id not in {voter.id for voter in config.voters}:
+        voters = config.controller_quorum_voters
+        if voters is not None and config.node_id not in {voter.id for voter in voters}:
             raise ConfigError(
                 "controller.quorum.voters",
                 None,

@@ -326,7 +326,11 @@ def test_listeners_are_split_between_broker_and_controller() -> None:
     [
         ({}, "set for example node.id=1"),
         (
-            {"node.id": "1"},
+            {"node.id": "1", "controller.quorum.voters": "1@a:1"},
+            "set for example listeners=PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093",
+        ),
+        (
+            {"node.id": "1", "process.roles": "controller"},
             "set for example listeners=PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093",
         ),
         (
@@ -352,6 +356,12 @@ def test_listeners_are_split_between_broker_and_controller() -> None:
 def test_what_a_server_cant_start_without(properties: dict[str, str], sentence: str) -> None:
     config = BrokerConfig.from_properties(properties)
     assert sentence in str(error_of(config.check_complete))
+
+
+def test_a_cluster_of_one_needs_a_node_id_only() -> None:
+    config = broker(node_id="1")
+    config.check_complete()
+    assert config.voters == ()
 
 
 def test_folders() -> None:

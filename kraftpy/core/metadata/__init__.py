@@ -1,0 +1,41 @@
+"""The replicated metadata: a deterministic state machine over the quorum's log.
+
+`MetadataState` is the machine; `state` says what it guarantees, `broker_commands`,
+`topic_commands` and `config_commands` which commands there are.
+"""
+
+from __future__ import annotations
+
+from kraftpy.core.metadata.records import (
+    NO_LEADER,
+    Broker,
+    BrokerChanged,
+    Change,
+    ConfigChanged,
+    Endpoint,
+    PartitionChanged,
+    PartitionState,
+    ResourceType,
+    Result,
+    Topic,
+    TopicCreated,
+    TopicDeleted,
+)
+from kraftpy.core.metadata.state import MetadataState
+
+__all__ = [
+    "NO_LEADER",
+    "Broker",
+    "BrokerChanged",
+    "Change",
+    "ConfigChanged",
+    "Endpoint",
+    "MetadataState",
+    "PartitionChanged",
+    "PartitionState",
+    "ResourceType",
+    "Result",
+    "Topic",
+    "TopicCreated",
+    "TopicDeleted",
+]

@@ -1,0 +1,212 @@
+"""The command on configuration.
+
+    alter_configs  resources [{type, name, ops [[key, op, value]]} or {type, name, configs {}}],
+                   validate_only?
+                   -> {resources: [{type, name, error, message}]}
+
+Rules: `ops` change single keys (IncrementalAlterConfigs, KIP-339): 0 sets, 1 deletes, 2 appends to
+and 3 subtracts from a list; `configs` replaces all that is set (the older AlterConfigs). A list
+that is not set starts from its default. Each resource changes as a whole or not at all. Topics take
+topic settings, brokers the dynamic broker settings; the name of a broker is its id, and "" is the
+default for all brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.core.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigError,
+    ConfigType,
+    Setting,
+    validate_dynamic_broker_configs,
+    validate_topic_configs,
+)
+from kraftpy.core.metadata import fields
+from kraftpy.core.metadata.broker_commands import update_partitions
+from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.records import Change, ConfigChanged, ResourceType
+from kraftpy.core.metadata.topic_commands import (
+    CONFIGS_MAX,
+    NAME_FIELD_LENGTH_MAX,
+    topic_name_error,
+)
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata.state import MetadataState
+
+RESOURCES_PER_COMMAND_MAX = 10_000
+
+OP_SET = 0
+OP_DELETE = 1
+OP_APPEND = 2
+OP_SUBTRACT = 3
+
+_Op = tuple[str, int, str | None]
+
+
+def alter_configs(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Changes the configuration of topics and brokers."""
+    validate_only = command.flag("validate_only")
+    items = [
+        (
+            each.integer("type", -128, 127),
+            each.text("name", NAME_FIELD_LENGTH_MAX),
+            _ops(each) if each.has("ops") else None,
+            each.texts("configs", CONFIGS_MAX),
+        )
+        for each in command.items("resources", RESOURCES_PER_COMMAND_MAX)
+    ]
+    answers: list[dict[str, Any]] = []
+    seen: set[tuple[int, str]] = set()
+    unclean_before = _unclean_settings(state)
+    for type_, name, ops, replacement in items:
+        answer: dict[str, Any] = {"type": type_, "name": name}
+        try:
+            if (type_, name) in seen:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is in the request twice")
+            seen.add((type_, name))
+            resource_type = _check_resource(state, type_, name)
+            old = state.config(resource_type, name)
+            new = _replaced(replacement) if ops is None else _altered(resource_type, old, ops)
+            _check_configs(resource_type, new)
+            if not validate_only and new != old:
+                _set_configs(state, resource_type, name, new, changes)
+            answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
+        except KafkaError as error:
+            answers.append(answer | {"error": int(error.code), "message": error.message})
+    if _unclean_settings(state) != unclean_before:
+        update_partitions(state, changes)
+    return {"resources": answers}
+
+
+def _ops(item: Fields) -> list[_Op]:
+    where = "command.resources.ops"
+    found: list[_Op] = []
+    for each in item.array("ops", CONFIGS_MAX):
+        op = fields.array(each, where, 3)
+        if len(op) != 3:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{where} must be [key, op, value]")
+        key, kind, value = op
+        found.append(
+            (
+                fields.text(key, where, fields.INT_MAX),
+                fields.integer(kind, where, -128, 127),
+                None if value is None else fields.text(value, where, fields.INT_MAX),
+            )
+        )
+    return found
+
+
+def _check_resource(state: MetadataState, type_: int, name: str) -> ResourceType:
+    """The type of an existing resource."""
+    if type_ == ResourceType.TOPIC:
+        problem = topic_name_error(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name not in state.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return ResourceType.TOPIC
+    if type_ != ResourceType.BROKER:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"resources of type {type_} have no configuration here"
+        )
+    if name and not (len(name) <= 10 and name.isascii() and name.isdigit()):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a broker is named by its id, not by {name[:120]!r}"
+        )
+    if name and (str(int(name)) != name or int(name) not in state.brokers):
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {name} is not registered")
+    return ResourceType.BROKER
+
+
+def _settings(resource_type: ResourceType) -> Mapping[str, Setting]:
+    return TOPIC_SETTINGS if resource_type is ResourceType.TOPIC else BROKER_SETTINGS
+
+
+def _replaced(configs: dict[str, str | None]) -> dict[str, str]:
+    new: dict[str, str] = {}
+    for key, value in configs.items():
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key[:120]} has no value")
+        new[key] = value
+    return new
+
+
+def _altered(resource_type: ResourceType, old: Mapping[str, str], ops: list[_Op]) -> dict[str, str]:
+    """The configuration after the operations. Values are checked later, all together."""
+    if len({key for key, _, _ in ops}) < len(ops):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a key is in the request twice")
+    new = dict(old)
+    for key, op, value in ops:
+        if op == OP_DELETE:
+            new.pop(key, None)
+            continue
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key[:120]} has no value")
+        if op == OP_SET:
+            new[key] = value
+        elif op in (OP_APPEND, OP_SUBTRACT):
+            new[key] = _list_changed(_settings(resource_type), key, new.get(key), op, value)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no config operation {op}")
+    return new
+
+
+def _list_changed(
+    settings: Mapping[str, Setting], key: str, current: str | None, op: int, value: str
+) -> str:
+    definition = settings.get(key)
+    if definition is None or definition.kind.type is not ConfigType.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{key[:120]} is not a list: it can be set or deleted, not appended to or subtracted "
+            "from",
+        )
+    parts = _parts(current if current is not None else definition.default or "")
+    changed = _parts(value)
+    if op == OP_APPEND:
+        parts += [each for each in changed if each not in parts]
+    else:
+        parts = [each for each in parts if each not in changed]
+    return ",".join(parts)
+
+
+def _parts(value: str) -> list[str]:
+    return [part for part in (part.strip() for part in value.split(",")) if part]
+
+
+def _check_configs(resource_type: ResourceType, configs: dict[str, str]) -> None:
+    try:
+        if resource_type is ResourceType.TOPIC:
+            validate_topic_configs(configs)
+        else:
+            validate_dynamic_broker_configs(configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _set_configs(
+    state: MetadataState,
+    resource_type: ResourceType,
+    name: str,
+    configs: dict[str, str],
+    changes: list[Change],
+) -> None:
+    if configs:
+        state.configs[resource_type, name] = configs
+    else:
+        state.configs.pop((resource_type, name), None)
+    changes.append(ConfigChanged(resource_type, name))
+
+
+def _unclean_settings(state: MetadataState) -> dict[tuple[int, str], str]:
+    """Everything that is set on unclean elections, to see whether a command changed it."""
+    key = "unclean.leader.election.enable"
+    return {name: configs[key] for name, configs in state.configs.items() if key in configs}

@@ -1,0 +1,143 @@
+"""What the metadata consists of, and what a command did to it.
+
+Brokers, partition states and changes are immutable: a reader may keep one, and a change is a new
+object in the old one's place. Replica sets are tuples in their own order (the first replica is the
+preferred leader).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from kraftpy.protocol.errors import ErrorCode
+
+NO_LEADER = -1
+
+UNASSIGNED_DIRECTORY = bytes(16)
+"""The replica's broker has several log dirs and has yet to choose one (KIP-858)."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to, as Kafka numbers it."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address of a broker. An empty host stands for the address that a client connected to."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A registered broker. `epoch` numbers the life of its process that `incarnation_id` names."""
+
+    id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    directories: tuple[bytes, ...]
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who has a partition and who leads it.
+
+    Every change raises `partition_epoch`, every change of leader raises `leader_epoch`.
+    `directories` has the log dir of each replica, in the order of `replicas`.
+    """
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    directories: tuple[bytes, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic. `partitions` has the indexes 0..n-1 in order; only `MetadataState` changes it."""
+
+    name: str
+    id: bytes
+    partitions: dict[int, PartitionState]
+
+    @property
+    def internal(self) -> bool:
+        """Whether it belongs to the broker itself."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """The topic is there, with all its partitions and its configuration."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """The topic is gone, and its configuration with it. `topic` is what it was."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """A partition of an existing topic has a new state; `old` is None if it is a new partition."""
+
+    topic: Topic
+    index: int
+    old: PartitionState | None
+    new: PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """The configuration of an existing resource changed; of brokers "" means all of them."""
+
+    resource_type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged:
+    """A broker registered (`old` is None), left (`new` is None), or was fenced or unfenced."""
+
+    old: Broker | None
+    new: Broker | None
+
+
+Change = TopicCreated | TopicDeleted | PartitionChanged | ConfigChanged | BrokerChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to a command.
+
+    `error` other than NONE means that the command as a whole did nothing. Commands on several
+    items answer each of them in `value`, which can be packed as msgpack; see `state` for its shape.
+    `changes` lists what was changed, in order.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    value: dict[str, Any] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()

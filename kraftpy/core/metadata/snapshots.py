@@ -1,0 +1,115 @@
+"""The metadata as a map of plain values, and back.
+
+Rules: everything is sorted, so equal states give equal bytes when packed, whatever the order in
+which they came about. What can be derived is left out. `version` is raised when the shape changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.core.metadata.records import Broker, Endpoint, PartitionState, Topic
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata.state import MetadataState
+
+SNAPSHOT_VERSION = 1
+
+
+def dump(state: MetadataState) -> dict[str, Any]:
+    return {
+        "version": SNAPSHOT_VERSION,
+        "applied_index": state.applied_index,
+        "cluster_id": state.cluster_id,
+        "next_producer_id": state.next_producer_id,
+        "brokers": [_dump_broker(state.brokers[id_]) for id_ in sorted(state.brokers)],
+        "topics": [_dump_topic(topic) for topic in state.sorted_topics()],
+        "configs": [
+            [int(type_), name, dict(sorted(configs.items()))]
+            for (type_, name), configs in sorted(state.configs.items())
+        ],
+    }
+
+
+def load(state: MetadataState, snapshot: Mapping[str, Any]) -> None:
+    """Fills an empty state. Raises ValueError if the snapshot is damaged or of another version."""
+    try:
+        if snapshot["version"] != SNAPSHOT_VERSION:
+            raise ValueError(
+                f"the metadata snapshot has version {snapshot['version']!r}, this release reads "
+                f"{SNAPSHOT_VERSION}"
+            )
+        state.applied_index = int(snapshot["applied_index"])
+        state.cluster_id = snapshot["cluster_id"]
+        state.next_producer_id = int(snapshot["next_producer_id"])
+        for each in snapshot["brokers"]:
+            broker = _load_broker(each)
+            state.brokers[broker.id] = broker
+        for each in snapshot["topics"]:
+            topic = _load_topic(each)
+            state.topics[topic.name] = topic
+            state.topics_by_id[topic.id] = topic
+            state.names_in_metrics[topic.name.replace(".", "_")] = topic.name
+            state.partition_count += len(topic.partitions)
+        for type_, name, configs in snapshot["configs"]:
+            state.configs[int(type_), name] = dict(configs)
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"the metadata snapshot is damaged: {error!r}") from error
+
+
+def _dump_broker(broker: Broker) -> list[Any]:
+    return [
+        broker.id,
+        broker.epoch,
+        broker.incarnation_id,
+        [
+            [each.listener, each.host, each.port, each.security_protocol]
+            for each in broker.endpoints
+        ],
+        broker.rack,
+        list(broker.directories),
+        broker.fenced,
+    ]
+
+
+def _load_broker(packed: Any) -> Broker:
+    id_, epoch, incarnation_id, endpoints, rack, directories, fenced = packed
+    return Broker(
+        id=id_,
+        epoch=epoch,
+        incarnation_id=incarnation_id,
+        endpoints=tuple(Endpoint(*each) for each in endpoints),
+        rack=rack,
+        directories=tuple(directories),
+        fenced=fenced,
+    )
+
+
+def _dump_topic(topic: Topic) -> list[Any]:
+    return [topic.name, topic.id, [_dump_partition(each) for each in topic.partitions.values()]]
+
+
+def _load_topic(packed: Any) -> Topic:
+    name, id_, partitions = packed
+    return Topic(name, id_, {index: _load_partition(each) for index, each in enumerate(partitions)})
+
+
+def _dump_partition(state: PartitionState) -> list[Any]:
+    return [
+        state.leader,
+        state.leader_epoch,
+        state.partition_epoch,
+        list(state.replicas),
+        list(state.isr),
+        list(state.directories),
+        list(state.elr),
+        list(state.last_known_elr),
+        list(state.adding),
+        list(state.removing),
+    ]
+
+
+def _load_partition(packed: Any) -> PartitionState:
+    leader, leader_epoch, partition_epoch, *sets = packed
+    return PartitionState(leader, leader_epoch, partition_epoch, *(tuple(each) for each in sets))

@@ -1,0 +1,120 @@
+"""The replicated state machine: brokers, topics, partitions and configuration.
+
+Rules:
+
+* State changes only in `apply`, one committed command at a time. Every node applies the same
+  commands in the same order and must reach the same state, so nothing in here may depend on a
+  clock, on randomness, on the node's own configuration or on the order of a set.
+* `apply` is total: whatever the command holds, it answers with a Kafka error code and never raises.
+  A command that fails as a whole changed nothing; in a command on several items each item succeeds
+  or fails by itself, as a whole.
+* A command says what it was decided on (broker epochs), so that a decision of a replaced
+  broker or controller is refused here, on all nodes alike.
+* Retries of a command are kept away from here by the quorum's sessions.
+
+A command is a map: `type` and the fields of that type, which the modules `broker_commands`,
+`topic_commands` and `config_commands` describe. The log index is the metadata offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from kraftpy.core.metadata import broker_commands, config_commands, snapshots, topic_commands
+from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.records import Broker, Change, Result, Topic
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+_Command = Callable[["MetadataState", int, Fields, list[Change]], dict[str, Any]]
+
+
+class MetadataState:
+    """The cluster's metadata as of `applied_index`. Read freely; change through `apply` only."""
+
+    def __init__(self) -> None:
+        self.applied_index = 0
+        self.cluster_id: str | None = None
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.next_producer_id = 0
+        self.partition_count = 0
+        # Metric names write a dot as an underscore, so topics that differ in that only collide.
+        self.names_in_metrics: dict[str, str] = {}
+
+    def apply(self, index: int, command: object) -> Result:
+        """Carries out the committed command at `index` of the log. Never raises.
+
+        An index that is not above `applied_index` is refused and changes nothing.
+        """
+        if index <= self.applied_index:
+            return Result(
+                ErrorCode.INVALID_REQUEST,
+                f"index {index} is applied already; the last one was {self.applied_index}",
+            )
+        self.applied_index = index
+        changes: list[Change] = []
+        try:
+            fields = Fields(command)
+            name = fields.text("type", 64)
+            function = _COMMANDS.get(name)
+            if function is None:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, f"this release has no command {name!r}"
+                )
+            value = function(self, index, fields, changes)
+        except KafkaError as error:
+            assert not changes, "a command that fails must not have changed anything"
+            return Result(error.code, error.message)
+        return Result(value=value, changes=tuple(changes))
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """The configuration set on a resource: its overrides only, without defaults."""
+        return self.configs.get((resource_type, name), _NOTHING)
+
+    def active_brokers(self) -> list[Broker]:
+        """The brokers that are registered and not fenced, by id."""
+        return [self.brokers[id_] for id_ in sorted(self.brokers) if not self.brokers[id_].fenced]
+
+    def sorted_topics(self) -> Iterator[Topic]:
+        """The topics by name."""
+        return (self.topics[name] for name in sorted(self.topics))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as a map that can be packed as msgpack; equal states give equal bytes."""
+        return snapshots.dump(self)
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> MetadataState:
+        """The state that `snapshot` was taken of. Raises ValueError if it is damaged."""
+        state = cls()
+        snapshots.load(state, snapshot)
+        return state
+
+
+def _barrier(
+    _state: MetadataState, index: int, _fields: Fields, _changes: list[Change]
+) -> dict[str, Any]:
+    """`barrier`: changes nothing; who waited for its result has seen all earlier commands."""
+    return {"index": index}
+
+
+_COMMANDS: Mapping[str, _Command] = MappingProxyType(
+    {
+        "barrier": _barrier,
+        "register_broker": broker_commands.register_broker,
+        "unregister_broker": broker_commands.unregister_broker,
+        "fence_broker": broker_commands.fence_broker,
+        "unfence_broker": broker_commands.unfence_broker,
+        "allocate_producer_ids": broker_commands.allocate_producer_ids,
+        "create_topics": topic_commands.create_topics,
+        "delete_topics": topic_commands.delete_topics,
+        "create_partitions": topic_commands.create_partitions,
+        "alter_configs": config_commands.alter_configs,
+    }
+)

@@ -1,0 +1,436 @@
+"""Commands on topics.
+
+    create_topics      topics [{name, topic_id (16 bytes), partitions, replication_factor,
+                       assignments? [[broker id]], configs? {key: value}}], seed, validate_only?
+                       -> {topics: [{name, error, message, topic_id, partitions,
+                                     replication_factor}]}
+    delete_topics      topics [{name} or {topic_id}]
+                       -> {topics: [{name, topic_id, error, message}]}
+    create_partitions  topics [{name, count, assignments? [[broker id]]}], seed, validate_only?
+                       -> {topics: [{name, error, message}]}
+
+Rules: the answers stand in the order of the items. Defaults of a broker (-1 partitions or replicas)
+are resolved by the proposer, because they come from its own configuration; `assignments` has the
+replicas of each new partition and takes the place of `partitions` and `replication_factor`. `seed`
+is the proposer's randomness for the placement. A replica is in sync from the start if its broker is
+up. Names are Kafka's: 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen, not `.` or `..`, and
+no two that differ only in dot and underscore (metric names can't tell them apart).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.core.config import PARTITIONS_MAX, ConfigError, validate_topic_configs
+from kraftpy.core.metadata import fields
+from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.placement import place
+from kraftpy.core.metadata.records import (
+    UNASSIGNED_DIRECTORY,
+    Change,
+    PartitionChanged,
+    PartitionState,
+    ResourceType,
+    Topic,
+    TopicCreated,
+    TopicDeleted,
+)
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata.state import MetadataState
+
+TOPICS_PER_COMMAND_MAX = 10_000
+PARTITIONS_PER_COMMAND_MAX = 10_000
+CLUSTER_PARTITIONS_MAX = 200_000
+REPLICATION_FACTOR_MAX = 32_767
+CONFIGS_MAX = 256
+NAME_LENGTH_MAX = 249
+NAME_FIELD_LENGTH_MAX = 32_767
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\1"})
+
+Assignment = list[tuple[int, ...]]
+
+
+def topic_name_error(name: str) -> str | None:
+    """What is wrong with a topic's name, as a sentence; None if nothing is."""
+    if name in ("", ".", ".."):
+        return f"a topic can't be called {name!r}"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"a topic's name has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}"
+    if not _NAME.fullmatch(name):
+        return f"topic {name!r} has characters other than a-z, A-Z, 0-9, '.', '_' and '-'"
+    if name == "__cluster_metadata":
+        return f"{name} is the name of the metadata log"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTopic:
+    """One item of create_topics, read but not yet checked."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    replication_factor: int
+    assignments: Assignment | None
+    configs: dict[str, str | None]
+
+
+def create_topics(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Creates topics, each with all its partitions and configuration or not at all."""
+    seed = command.integer("seed", maximum=fields.LONG_MAX)
+    validate_only = command.flag("validate_only")
+    items = [_new_topic(each) for each in command.items("topics", TOPICS_PER_COMMAND_MAX)]
+    _check_batch(sum(_partition_count(item) for item in items))
+    answers: list[dict[str, Any]] = []
+    named: set[str] = set()
+    for number, item in enumerate(items):
+        answer: dict[str, Any] = {"name": item.name}
+        try:
+            if item.name in named:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"topic {item.name[:NAME_LENGTH_MAX]} is in the request twice",
+                )
+            named.add(item.name)
+            configs = _check_new_topic(state, item)
+            replicas = _replicas(state, item, seed + number)
+            answer |= {
+                "topic_id": item.topic_id,
+                "partitions": len(replicas),
+                "replication_factor": len(replicas[0]),
+            }
+            if not validate_only:
+                _add_topic(state, item, replicas, configs, changes)
+            answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
+        except KafkaError as error:
+            answers.append(answer | {"error": int(error.code), "message": error.message})
+    return {"topics": answers}
+
+
+def delete_topics(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Deletes topics and their configuration."""
+    answers: list[dict[str, Any]] = []
+    wanted: list[tuple[str | None, bytes | None]] = []
+    for each in command.items("topics", TOPICS_PER_COMMAND_MAX):
+        if each.has("name") == each.has("topic_id"):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "command.topics must have either name or topic_id"
+            )
+        if each.has("name"):
+            wanted.append((each.text("name", NAME_FIELD_LENGTH_MAX), None))
+        else:
+            wanted.append((None, each.uuid("topic_id")))
+    for name, topic_id in wanted:
+        if topic_id is not None:
+            topic = state.topics_by_id.get(topic_id)
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = state.topics.get(name or "")
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None:
+            answers.append(
+                {"name": name, "topic_id": topic_id, "error": int(error), "message": error.message}
+            )
+            continue
+        _remove_topic(state, topic, changes)
+        answers.append(
+            {
+                "name": topic.name,
+                "topic_id": topic.id,
+                "error": int(ErrorCode.NONE),
+                "message": None,
+            }
+        )
+    return {"topics": answers}
+
+
+def create_partitions(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Adds partitions to topics: each topic gets up to `count` of them or stays as it is."""
+    seed = command.integer("seed", maximum=fields.LONG_MAX)
+    validate_only = command.flag("validate_only")
+    items = [
+        (
+            each.text("name", NAME_FIELD_LENGTH_MAX),
+            each.integer("count", -fields.INT_MAX - 1),
+            _assignments(each),
+        )
+        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
+    ]
+    topics = [(state.topics.get(name), count) for name, count, _ in items]
+    _check_batch(
+        sum(min(count, PARTITIONS_MAX) - len(topic.partitions) for topic, count in topics if topic)
+    )
+    answers: list[dict[str, Any]] = []
+    named: set[str] = set()
+    for number, (name, count, assignments) in enumerate(items):
+        answer: dict[str, Any] = {"name": name}
+        try:
+            if name in named:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"topic {name[:NAME_LENGTH_MAX]} is in the request twice",
+                )
+            named.add(name)
+            topic = state.topics.get(name)
+            if topic is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"there is no topic {name[:NAME_LENGTH_MAX]!r}",
+                )
+            replicas = _more_replicas(state, topic, count, assignments, seed + number)
+            if not validate_only:
+                _add_partitions(state, topic, replicas, changes)
+            answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
+        except KafkaError as error:
+            answers.append(answer | {"error": int(error.code), "message": error.message})
+    return {"topics": answers}
+
+
+# -- reading and checking
+
+
+def _new_topic(item: Fields) -> _NewTopic:
+    assignments = _assignments(item)
+    automatic = assignments is None
+    return _NewTopic(
+        name=item.text("name", NAME_FIELD_LENGTH_MAX),
+        topic_id=item.uuid("topic_id"),
+        partitions=item.integer("partitions", -fields.INT_MAX - 1) if automatic else 0,
+        replication_factor=(
+            item.integer("replication_factor", -fields.INT_MAX - 1) if automatic else 0
+        ),
+        assignments=assignments,
+        configs=item.texts("configs", CONFIGS_MAX),
+    )
+
+
+def _assignments(item: Fields) -> Assignment | None:
+    if not item.has("assignments"):
+        return None
+    where = "command.topics.assignments"
+    return [
+        tuple(
+            fields.integer(broker_id, where, 0, fields.INT_MAX)
+            for broker_id in fields.array(replicas, where, REPLICATION_FACTOR_MAX)
+        )
+        for replicas in item.array("assignments", PARTITIONS_MAX)
+    ]
+
+
+def _partition_count(item: _NewTopic) -> int:
+    count = item.partitions if item.assignments is None else len(item.assignments)
+    return max(0, min(count, PARTITIONS_MAX))
+
+
+def _check_batch(new_partitions: int) -> None:
+    if new_partitions > PARTITIONS_PER_COMMAND_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request can create {PARTITIONS_PER_COMMAND_MAX} partitions, this one asks for "
+            f"{new_partitions}: use several requests",
+        )
+
+
+def _check_new_topic(state: MetadataState, item: _NewTopic) -> dict[str, str]:
+    """Checks all of a new topic but its replicas; its configuration."""
+    problem = topic_name_error(item.name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if item.name in state.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {item.name} exists already")
+    other = state.names_in_metrics.get(_name_in_metrics(item.name))
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {item.name} collides with topic {other}: '.' and '_' count as the same",
+        )
+    if item.topic_id in _RESERVED_IDS or item.topic_id in state.topics_by_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic id is taken")
+    return _checked_configs(item.configs)
+
+
+def _checked_configs(configs: dict[str, str | None]) -> dict[str, str]:
+    checked: dict[str, str] = {}
+    for key, value in configs.items():
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key[:120]} has no value")
+        checked[key] = value
+    try:
+        validate_topic_configs(checked)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return checked
+
+
+def _replicas(state: MetadataState, item: _NewTopic, seed: int) -> Assignment:
+    """The replicas of a new topic's partitions, placed or checked."""
+    if item.assignments is not None:
+        if not item.assignments:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment has no partitions"
+            )
+        _check_total(state, len(item.assignments))
+        _check_assignments(state, item.assignments, len(item.assignments[0]))
+        return item.assignments
+    if not 1 <= item.partitions <= PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"a topic has 1 to {PARTITIONS_MAX} partitions, not {item.partitions}",
+        )
+    _check_total(state, item.partitions)
+    return _placed(state, item.partitions, item.replication_factor, seed)
+
+
+def _placed(
+    state: MetadataState, partitions: int, replication_factor: int, seed: int
+) -> Assignment:
+    if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"a replication factor is 1 or more, not {replication_factor}",
+        )
+    brokers = state.active_brokers()
+    if replication_factor > len(brokers):
+        up = f"{len(brokers)} {'is' if len(brokers) == 1 else 'are'} up"
+        advice = f"start with --brokers {replication_factor}"
+        if brokers:
+            advice += f" or use replication factor {len(brokers)}"
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor} needs {replication_factor} "
+            f"broker{'s' if replication_factor > 1 else ''}; {up}: {advice}",
+        )
+    return place(brokers, partitions, replication_factor, seed)
+
+
+def _more_replicas(
+    state: MetadataState, topic: Topic, count: int, assignments: Assignment | None, seed: int
+) -> Assignment:
+    """The replicas of the partitions that `topic` gets on its way to `count`."""
+    have = len(topic.partitions)
+    if count <= have:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name} has {have} partitions: their number can only grow, not become "
+            f"{count}",
+        )
+    if count > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"a topic has 1 to {PARTITIONS_MAX} partitions, not {count}",
+        )
+    _check_total(state, count - have)
+    replication_factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        return _placed(state, count - have, replication_factor, seed)
+    if len(assignments) != count - have:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"topic {topic.name} would get {count - have} new partitions, but the assignment has "
+            f"{len(assignments)}",
+        )
+    _check_assignments(state, assignments, replication_factor)
+    return assignments
+
+
+def _check_total(state: MetadataState, new_partitions: int) -> None:
+    if state.partition_count + new_partitions > CLUSTER_PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"a cluster has at most {CLUSTER_PARTITIONS_MAX} partitions; there are "
+            f"{state.partition_count} and {new_partitions} would be added",
+        )
+
+
+def _check_assignments(
+    state: MetadataState, assignments: Assignment, replication_factor: int
+) -> None:
+    for number, replicas in enumerate(assignments):
+        problem = None
+        if not replicas:
+            problem = "no replicas"
+        elif len(set(replicas)) < len(replicas):
+            problem = "the same broker twice"
+        elif len(replicas) != replication_factor:
+            problem = f"{len(replicas)} replicas where others have {replication_factor}"
+        elif any(broker_id not in state.brokers for broker_id in replicas):
+            unknown = next(each for each in replicas if each not in state.brokers)
+            problem = f"broker {unknown}, which is not registered"
+        elif all(state.brokers[broker_id].fenced for broker_id in replicas):
+            problem = "only brokers that are down"
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"entry {number} of the assignment has {problem}",
+            )
+
+
+# -- changing
+
+
+def _add_topic(
+    state: MetadataState,
+    item: _NewTopic,
+    replicas: Assignment,
+    configs: dict[str, str],
+    changes: list[Change],
+) -> None:
+    partitions = {index: _new_partition(state, each) for index, each in enumerate(replicas)}
+    topic = Topic(item.name, item.topic_id, partitions)
+    state.topics[topic.name] = topic
+    state.topics_by_id[topic.id] = topic
+    state.names_in_metrics[_name_in_metrics(topic.name)] = topic.name
+    state.partition_count += len(partitions)
+    if configs:
+        state.configs[ResourceType.TOPIC, topic.name] = configs
+    changes.append(TopicCreated(topic))
+
+
+def _remove_topic(state: MetadataState, topic: Topic, changes: list[Change]) -> None:
+    del state.topics[topic.name]
+    del state.topics_by_id[topic.id]
+    del state.names_in_metrics[_name_in_metrics(topic.name)]
+    state.configs.pop((ResourceType.TOPIC, topic.name), None)
+    state.partition_count -= len(topic.partitions)
+    changes.append(TopicDeleted(topic))
+
+
+def _add_partitions(
+    state: MetadataState, topic: Topic, replicas: Assignment, changes: list[Change]
+) -> None:
+    for index, each in enumerate(replicas, start=len(topic.partitions)):
+        partition = topic.partitions[index] = _new_partition(state, each)
+        changes.append(PartitionChanged(topic, index, None, partition))
+    state.partition_count += len(replicas)
+
+
+def _new_partition(state: MetadataState, replicas: tuple[int, ...]) -> PartitionState:
+    brokers = [state.brokers[broker_id] for broker_id in replicas]
+    isr = tuple(broker.id for broker in brokers if not broker.fenced)
+    return PartitionState(
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        replicas=replicas,
+        isr=isr,
+        directories=tuple(
+            broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
+            for broker in brokers
+        ),
+    )
+
+
+def _name_in_metrics(name: str) -> str:
+    return name.replace(".", "_")
