@@ -127,7 +127,7 @@ class ApacheKafka:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.data = folder / "data"
+        self.log_dir = folder / "data"
         port, controller_port = free_port(), free_port()
         self.bootstrap = f"127.0.0.1:{port}"
         self._config = folder / "server.properties"
@@ -139,7 +139,7 @@ class ApacheKafka:
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(self.data),
+            "log.dirs": str(self.log_dir),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
@@ -148,7 +148,7 @@ class ApacheKafka:
         self._config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def start(self) -> float:
-        if not self.data.exists():
+        if not self.log_dir.exists():
             args = ("format", "-t", "A1b2C3d4E5f6G7h8I9j0KA", "-c", str(self._config))
             subprocess.run(java("kafka.tools.StorageTool", *args), check=True, capture_output=True)
         self._process = Process(
@@ -183,7 +183,7 @@ def main() -> int:
     ):
         environment = os.environ | {
             "KRAFTPY_TEST_BOOTSTRAP": kafka.bootstrap,
-            "KRAFTPY_TEST_LOG_DIR": str(kafka.data),
+            "KRAFTPY_TEST_LOG_DIR": str(kafka.log_dir),
         }
         return subprocess.run(sys.argv[1:], env=environment, check=False).returncode
 

@@ -121,6 +121,7 @@ class Broker(Protocol):
 
     name: str
     bootstrap: str
+    log_dir: Path  # where the partitions are; known once it was started
 
     def start(self) -> float:
         """Start it; returns the seconds from spawning the process to an answer to Metadata."""
@@ -229,6 +230,7 @@ class Kraftpy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bootstrap = ""
+        self.log_dir = folder
         self.config: Path | None = None
         self.pid = 0
         self._process: Process | None = None
@@ -254,7 +256,7 @@ class Kraftpy:
         ready = json.loads(self._process.first_line())
         (broker,) = ready["brokers"]
         self.bootstrap, self.pid = ready["bootstrap"], broker["pid"]
-        self.config = Path(broker["config"])
+        self.log_dir, self.config = Path(broker["dir"]), Path(broker["config"])
         return self._process.wait_answering(self.bootstrap)
 
     def pids(self) -> list[int]:
