@@ -1,0 +1,264 @@
+"""From frames to handlers and back: which API versions exist here, and how a request is answered.
+
+Rules that it keeps:
+
+* An API is advertised from the moment it has a handler (protocol.md), in the version range of
+  `kraftpy.protocol.api`. A request for anything else closes the connection, as Kafka does, except
+  ApiVersions of an unknown version, which gets error 35 in a v0 body (KIP-511).
+* Bytes that don't decode close the connection with one log line. A handler that fails gets its
+  Kafka error into the response where the schema has a place for it, else closes the connection.
+* A handler returns the response, None (no answer is due: acks=0), or an awaitable of the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.protocol import codec, messages
+from kraftpy.protocol.api import ADVERTISED, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.server.connection import CORK_MAX_BYTES
+from kraftpy.storage.segment import FileSlice
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+    from kraftpy.server.connection import Connection, Part, Slot
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[["Broker", "RequestContext", Any], Any]
+
+# Decoded, a request of many small structs takes over forty times its size in memory. Only Produce,
+# whose records stay bytes, may be as large as socket.request.max.bytes.
+SMALL_REQUEST_MAX_BYTES = 8 * 1024 * 1024
+
+_SIZE = Struct(">i").pack
+
+
+class RequestContext:
+    """What a handler may know of a request besides its body."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "correlation_id",
+        "local_host",
+        "local_port",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        header: codec.RequestHeader,
+        local_host: str,
+        local_port: int,
+        peer: str,
+    ) -> None:
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.local_host = local_host
+        self.local_port = local_port
+        self.peer = peer
+
+
+class HandlerSpec:
+    """A registered handler; `concurrent` requests may overlap on one connection."""
+
+    __slots__ = ("concurrent", "function")
+
+    def __init__(self, function: Handler, concurrent: bool) -> None:
+        self.function = function
+        self.concurrent = concurrent
+
+
+_handlers: dict[ApiKey, HandlerSpec] = {}
+
+
+def handles(key: ApiKey, *, concurrent: bool = False) -> Callable[[Handler], Handler]:
+    """Registers the decorated function as the handler of one API."""
+
+    def register(function: Handler) -> Handler:
+        if key in _handlers:
+            raise RuntimeError(f"{key.name} has two handlers")
+        _handlers[key] = HandlerSpec(function, concurrent)
+        return function
+
+    return register
+
+
+def implemented() -> set[ApiKey]:
+    """The APIs that have a handler."""
+    return set(_handlers)
+
+
+class _Route:
+    """What is needed to answer one (api, version)."""
+
+    __slots__ = ("concurrent", "function", "key", "version")
+
+    def __init__(self, key: ApiKey, version: int, spec: HandlerSpec) -> None:
+        self.key = key
+        self.version = version
+        self.function = spec.function
+        self.concurrent = spec.concurrent
+
+
+class Dispatcher:
+    """Answers the frames of all connections of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routes: dict[tuple[int, int], _Route] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        """Handles one request frame; never raises."""
+        try:
+            header, position = codec.decode_request_header(frame)
+            key = header.api_key, header.api_version
+            route = self._routes.get(key) or self._find_route(*key)
+            if route is None:
+                self._refuse(connection, header)
+                return
+            if len(frame) > SMALL_REQUEST_MAX_BYTES and key[0] != ApiKey.PRODUCE:
+                connection.close(
+                    f"a {route.key.name} request of {len(frame)} bytes; "
+                    f"only Produce may have more than {SMALL_REQUEST_MAX_BYTES}"
+                )
+                return
+            request = codec.decode_request(*key, frame, position)
+        except DecodeError as error:
+            connection.close(f"a request that can't be decoded: {error}")
+            return
+        context = RequestContext(
+            header, connection.local_host, connection.local_port, connection.peer
+        )
+        try:
+            result = route.function(self._broker, context, request)
+            if result is None:
+                return
+            if inspect.isawaitable(result):
+                self._defer(connection, route, header.correlation_id, result)
+            else:
+                connection.respond(_encode(route, header.correlation_id, result))
+        except Exception as error:
+            self._answer_failure(connection, route, header.correlation_id, error, None)
+
+    def _find_route(self, key: int, version: int) -> _Route | None:
+        try:
+            api = ApiKey(key)
+        except ValueError:
+            return None
+        spec = _handlers.get(api)
+        if spec is None:
+            return None
+        low, high = ADVERTISED[api]
+        if not low <= version <= high:
+            return None
+        route = self._routes[key, version] = _Route(api, version, spec)
+        return route
+
+    def _refuse(self, connection: Connection, header: codec.RequestHeader) -> None:
+        """Answers a request of an API or version that isn't here."""
+        if header.api_key != ApiKey.API_VERSIONS:
+            connection.close(
+                f"API {header.api_key} version {header.api_version} isn't supported "
+                f"(client {header.client_id!r})"
+            )
+            return
+        route = self._find_route(ApiKey.API_VERSIONS, 0)
+        assert route is not None
+        response = self._broker.api_versions(ErrorCode.UNSUPPORTED_VERSION)
+        connection.respond(_encode(route, header.correlation_id, response))
+
+    def _defer(
+        self,
+        connection: Connection,
+        route: _Route,
+        correlation_id: int,
+        awaitable: Awaitable[Any],
+    ) -> None:
+        future = asyncio.ensure_future(awaitable)
+        slot = connection.defer(route.concurrent)
+        slot.on_abandon = future.cancel
+        self._tasks.add(future)
+
+        def done(future: asyncio.Future[Any]) -> None:
+            self._tasks.discard(future)
+            if future.cancelled():
+                connection.close("a request was given up while the broker stops")
+                return
+            try:
+                result = future.result()
+                parts = None if result is None else _encode(route, correlation_id, result)
+            except Exception as error:
+                self._answer_failure(connection, route, correlation_id, error, slot)
+                return
+            connection.complete(slot, parts)
+
+        future.add_done_callback(done)
+
+    def _answer_failure(
+        self,
+        connection: Connection,
+        route: _Route,
+        correlation_id: int,
+        error: Exception,
+        slot: Slot | None,
+    ) -> None:
+        """Turns a handler's exception into the response's own error field, or hangs up."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            log.error("%s v%d failed", route.key.name, route.version, exc_info=error)
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        if connection.closed:
+            return
+        response = _error_response(route.key, code, message)
+        if response is None:
+            connection.close(f"{route.key.name} failed: {code.name}: {message or code.message}")
+            return
+        parts = _encode(route, correlation_id, response)
+        if slot is None:
+            connection.respond(parts)
+        else:
+            connection.complete(slot, parts)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are being handled."""
+        return len(self._tasks)
+
+
+def _encode(route: _Route, correlation_id: int, response: Any) -> list[Part]:
+    """The response's frame with its size in front, joined where that is cheaper than not."""
+    parts: list[Part] = codec.encode_response(route.key, route.version, correlation_id, response)
+    size_bytes = 0
+    joinable = True
+    for part in parts:
+        size_bytes += len(part)
+        if isinstance(part, FileSlice):
+            joinable = False
+    parts.insert(0, _SIZE(size_bytes))
+    if joinable and size_bytes < CORK_MAX_BYTES:
+        return [b"".join(parts)]  # type: ignore[arg-type]
+    return parts
+
+
+def _error_response(key: ApiKey, code: ErrorCode, message: str | None) -> Any:
+    """A response that says only `code`, or None if its schema has no place for that."""
+    response = getattr(messages, RESPONSE_NAMES[key])()
+    if not hasattr(response, "error_code"):
+        return None
+    response.error_code = code
+    if hasattr(response, "error_message"):
+        response.error_message = message or code.message
+    return response

@@ -1,0 +1,24 @@
+"""One module per API family; each registers its handlers with `dispatch.handles` when imported."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+FAMILIES = (
+    "api_versions",
+    "cluster",
+    "configs",
+    "fetch",
+    "groups",
+    "metadata",
+    "offsets",
+    "produce",
+    "producer_ids",
+    "topics",
+)
+
+
+def load() -> None:
+    """Imports every family, so that all handlers are registered."""
+    for family in FAMILIES:
+        import_module(f"{__name__}.{family}")

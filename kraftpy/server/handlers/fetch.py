@@ -1,0 +1,294 @@
+"""Fetch 4-16 (KIP-74, KIP-98, KIP-227, KIP-320, KIP-516): the other hot path.
+
+Answers carry slices of segment files, no bytes: whole batches, up to the partition's and the
+request's limits, at least one batch for the first partition that has any (KIP-74). Versions from 13
+name topics by id. A request whose data is less than `min_bytes` waits, woken by the partitions it
+asks for, for at most `max_wait_ms`; an error or a moved leader ends the wait at once.
+
+Consumers see records below the high watermark, below the last stable offset with read_committed,
+then with the list of aborted transactions of the range.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import FetchRequest, FetchResponse
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    FetchPartition,
+    FetchSession,
+)
+from kraftpy.server.partition import Partition
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+TOPIC_ID_VERSION = 13
+READ_COMMITTED = 1
+
+PartitionData = FetchResponse.PartitionData
+TopicResponse = FetchResponse.FetchableTopicResponse
+AbortedTransaction = FetchResponse.AbortedTransaction
+
+
+@handles(ApiKey.FETCH)
+def fetch(
+    broker: Broker, ctx: RequestContext, request: FetchRequest
+) -> FetchResponse | asyncio.Future[FetchResponse]:
+    """Reads what is there; waits if that is too little."""
+    by_id = ctx.api_version >= TOPIC_ID_VERSION
+    wanted = [
+        FetchPartition(
+            topic.topic_id if by_id else topic.topic,
+            p.partition,
+            p.fetch_offset,
+            p.partition_max_bytes,
+            p.current_leader_epoch,
+            p.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    ]
+    try:
+        session, incremental = _session(broker, request, wanted, by_id)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    operation = _Fetch(broker, request, session, wanted, incremental, by_id)
+    return operation.start()
+
+
+def _session(
+    broker: Broker, request: FetchRequest, wanted: list[FetchPartition], by_id: bool
+) -> tuple[FetchSession | None, bool]:
+    """The request's session if it has one, and whether the answer is incremental (KIP-227)."""
+    sessions, now_ms = broker.fetch_sessions, broker.now_ms()
+    session_id, epoch = request.session_id, request.session_epoch
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if session_id != NO_SESSION_ID:
+            sessions.close(session_id)
+        if epoch == FINAL_EPOCH:
+            return None, False
+        return sessions.create(wanted, now_ms), False
+    session = sessions.resume(session_id, epoch, now_ms)
+    forgotten = [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    session.update(wanted, forgotten)
+    return session, True
+
+
+class _Fetch:
+    """One fetch: gathers, and if it may, waits and gathers again."""
+
+    __slots__ = (
+        "_broker",
+        "_by_id",
+        "_errors",
+        "_future",
+        "_incremental",
+        "_isolation",
+        "_max_bytes",
+        "_min_bytes",
+        "_session",
+        "_size_bytes",
+        "_timer",
+        "_wait_ms",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        session: FetchSession | None,
+        wanted: list[FetchPartition],
+        incremental: bool,
+        by_id: bool,
+    ) -> None:
+        self._broker = broker
+        self._session = session
+        self._wanted = wanted
+        self._incremental = incremental
+        self._by_id = by_id
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = request.min_bytes
+        self._wait_ms = request.max_wait_ms
+        self._isolation = request.isolation_level
+        self._size_bytes = 0
+        self._errors = False
+        self._watched: list[Partition] = []
+        self._future: asyncio.Future[FetchResponse] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> FetchResponse | asyncio.Future[FetchResponse]:
+        results = self._gather()
+        if self._is_enough() or self._wait_ms <= 0:
+            return self._respond(results)
+        self._future = self._broker.loop.create_future()
+        self._future.add_done_callback(self._unwatch)
+        self._timer = self._broker.loop.call_later(self._wait_ms / 1000, self._finish)
+        self._watch()
+        return self._future
+
+    # -- waiting
+
+    def _is_enough(self) -> bool:
+        return self._errors or self._size_bytes >= self._min_bytes or not self._partitions()
+
+    def _partitions(self) -> list[FetchPartition]:
+        return self._wanted if self._session is None else list(self._session)
+
+    def _watch(self) -> None:
+        for wanted in self._partitions():
+            partition = self._find(wanted)
+            if partition is not None:
+                partition.add_fetch_waiter(self._wake)
+                self._watched.append(partition)
+
+    def _unwatch(self, _: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._watched:
+            partition.remove_fetch_waiter(self._wake)
+        self._watched.clear()
+
+    def _wake(self) -> None:
+        if self._future is None or self._future.done():
+            return
+        results = self._gather()
+        if self._is_enough():
+            self._future.set_result(self._respond(results))
+
+    def _finish(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._respond(self._gather()))
+
+    # -- reading
+
+    def _find(self, wanted: FetchPartition) -> Partition | None:
+        topic = wanted.topic
+        if isinstance(topic, bytes):
+            known = self._broker.metadata.topics_by_id.get(topic)
+            if known is None:
+                return None
+            topic = known.name
+        return self._broker.replicas.get(topic, wanted.index)
+
+    def _gather(self) -> list[tuple[FetchPartition, FetchResponse.PartitionData]]:
+        self._size_bytes = 0
+        self._errors = False
+        results = []
+        for wanted in self._partitions():
+            data = self._read(wanted)
+            if data.error_code:
+                self._errors = True
+            results.append((wanted, data))
+        return results
+
+    def _read(self, wanted: FetchPartition) -> FetchResponse.PartitionData:
+        data = PartitionData(wanted.index, records=[])
+        partition = self._find(wanted)
+        if partition is None:
+            data.error_code = self._missing_error(wanted)
+            data.high_watermark = -1
+            return data
+        error = partition.check_leader_epoch(wanted.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            data.error_code = error
+            data.high_watermark = -1
+            return data
+        high_watermark = partition.high_watermark
+        stable_offset = partition.last_stable_offset
+        data.high_watermark = high_watermark
+        data.last_stable_offset = stable_offset
+        data.log_start_offset = partition.log.log_start_offset
+        committed = self._isolation == READ_COMMITTED
+        try:
+            if self._diverges(partition, wanted, data):
+                return data
+            result = partition.read(
+                wanted.fetch_offset,
+                max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0),
+                upper_offset=stable_offset if committed else high_watermark,
+                min_one=self._size_bytes == 0,
+            )
+        except KafkaError as failure:
+            data.error_code = failure.code
+            data.high_watermark = -1
+            return data
+        if result.slices:
+            data.records = result.slices
+            self._size_bytes += result.size_bytes
+        if committed:
+            data.aborted_transactions = [
+                AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                for aborted in partition.log.producers.aborted_transactions(
+                    wanted.fetch_offset, result.next_offset
+                )
+            ]
+        return data
+
+    def _missing_error(self, wanted: FetchPartition) -> ErrorCode:
+        topic = wanted.topic
+        if isinstance(topic, bytes):
+            known = self._broker.metadata.topics_by_id.get(topic)
+            if known is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            topic = known.name
+        return self._broker.missing_partition_error(topic, wanted.index)
+
+    def _diverges(
+        self, partition: Partition, wanted: FetchPartition, data: FetchResponse.PartitionData
+    ) -> bool:
+        """KIP-595's check in Fetch: the client's last fetched epoch ends elsewhere in our log."""
+        if wanted.last_fetched_epoch < 0:
+            return False
+        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+            return False
+        data.diverging_epoch = FetchResponse.EpochEndOffset(epoch, end_offset)
+        self._errors = True
+        return True
+
+    # -- answering
+
+    def _respond(
+        self, results: list[tuple[FetchPartition, FetchResponse.PartitionData]]
+    ) -> FetchResponse:
+        session = self._session
+        response = FetchResponse(session_id=NO_SESSION_ID if session is None else session.id)
+        topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
+        for wanted, data in results:
+            has_data = bool(data.records)
+            if session is not None:
+                named = wanted.must_answer(
+                    data.error_code,
+                    data.high_watermark,
+                    data.last_stable_offset,
+                    data.log_start_offset,
+                    has_data,
+                )
+                if has_data:
+                    session.served(wanted.key)
+                if self._incremental and not named:
+                    continue
+            topic = topics.get(wanted.topic)
+            if topic is None:
+                topic = topics[wanted.topic] = TopicResponse()
+                if isinstance(wanted.topic, bytes):
+                    topic.topic_id = wanted.topic
+                else:
+                    topic.topic = wanted.topic
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response

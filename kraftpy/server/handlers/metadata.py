@@ -1,0 +1,117 @@
+"""Metadata 0-12 (KIP-516 topic ids): who is there, which topics, who leads.
+
+The address of this broker is the one that the client connected to, unless `advertised.listeners`
+says otherwise (protocol.md): no listener dance on a laptop. A topic that doesn't exist is created
+on the way if both the client and `auto.create.topics.enable` allow it, and the answer has it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftpy.core.metadata import Topic
+from kraftpy.core.metadata.topic_commands import topic_name_error
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+NO_ID = bytes(16)
+FIRST_VERSION_WITH_EMPTY_MEANING_NONE = 1
+
+TopicAnswer = MetadataResponse.MetadataResponseTopic
+
+
+@handles(ApiKey.METADATA)
+async def metadata(
+    broker: Broker, ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse:
+    """Brokers, controller, and the topics asked for (all of them if none are named)."""
+    topics = request.topics
+    everything = topics is None or (
+        not topics and ctx.api_version < FIRST_VERSION_WITH_EMPTY_MEANING_NONE
+    )
+    answers: list[MetadataResponse.MetadataResponseTopic] = []
+    if everything or topics is None:
+        answers = [_describe(broker, topic) for topic in broker.metadata.topics.values()]
+    else:
+        create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
+        if create:
+            await _create_missing(broker, [t.name for t in topics if t.name is not None])
+        for wanted in topics:
+            answers.append(_look_up(broker, wanted.name, wanted.topic_id))
+    if request.include_topic_authorized_operations:
+        for answer in answers:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node.node_id, node.host, node.port, node.rack)
+            for node in broker.reachable_nodes(ctx)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=answers,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+async def _create_missing(broker: Broker, names: list[str]) -> None:
+    missing = [
+        name
+        for name in dict.fromkeys(names)
+        if name not in broker.metadata.topics and topic_name_error(name) is None
+    ]
+    if missing:
+        await broker.auto_create_topics(missing)
+
+
+def _look_up(broker: Broker, name: str | None, topic_id: bytes) -> TopicAnswer:
+    if topic_id != NO_ID:
+        topic = broker.metadata.topics_by_id.get(topic_id)
+        if topic is None:
+            return TopicAnswer(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                name=None,
+                topic_id=topic_id,
+                topic_authorized_operations=NOT_ASKED,
+            )
+        return _describe(broker, topic)
+    if name is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
+    topic = broker.metadata.topics.get(name)
+    if topic is not None:
+        return _describe(broker, topic)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic_name_error(name) is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return TopicAnswer(error, name=name, topic_authorized_operations=NOT_ASKED)
+
+
+def _describe(broker: Broker, topic: Topic) -> TopicAnswer:
+    partitions = []
+    for index, state in topic.partitions.items():
+        partitions.append(
+            MetadataResponse.MetadataResponsePartition(
+                ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                state.leader,
+                state.leader_epoch,
+                list(state.replicas),
+                list(state.isr),
+                [node for node in state.replicas if not broker.is_alive(node)],
+            )
+        )
+    return TopicAnswer(
+        ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=NOT_ASKED,
+    )

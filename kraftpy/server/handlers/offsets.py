@@ -1,0 +1,168 @@
+"""ListOffsets 1-7, OffsetForLeaderEpoch 2-4 (KIP-320), DeleteRecords 0-2 (KIP-107).
+
+ListOffsets: -1 the next offset to be written that a consumer of the given isolation may read, -2
+the log start offset, -3 the offset of the record with the largest timestamp (KIP-734), else the
+first record at or after a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.partition import Partition
+from kraftpy.storage.readable_log import TimestampOffset
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+UNKNOWN = -1
+READ_COMMITTED = 1
+
+
+@handles(ApiKey.LIST_OFFSETS)
+def list_offsets(
+    broker: Broker, ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """Offsets by timestamp or position, per partition."""
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = ListOffsetsResponse.ListOffsetsPartitionResponse(
+                wanted.partition_index, timestamp=UNKNOWN, offset=UNKNOWN, leader_epoch=UNKNOWN
+            )
+            answers.append(answer)
+            partition = broker.replicas.get(topic.name, wanted.partition_index)
+            if partition is None:
+                answer.error_code = broker.missing_partition_error(
+                    topic.name, wanted.partition_index
+                )
+                continue
+            answer.error_code = partition.check_leader_epoch(wanted.current_leader_epoch)
+            if answer.error_code:
+                continue
+            try:
+                _find_offset(partition, wanted.timestamp, request.isolation_level, answer)
+            except KafkaError as error:
+                answer.error_code = error.code
+            except DecodeError:
+                answer.error_code = ErrorCode.CORRUPT_MESSAGE
+        response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers))
+    return response
+
+
+def _find_offset(
+    partition: Partition,
+    timestamp: int,
+    isolation: int,
+    answer: ListOffsetsResponse.ListOffsetsPartitionResponse,
+) -> None:
+    log = partition.log
+    committed = isolation == READ_COMMITTED
+    end_offset = partition.last_stable_offset if committed else partition.high_watermark
+    if timestamp == LATEST:
+        found: TimestampOffset | None = log.latest_offset(end_offset)
+    elif timestamp == EARLIEST:
+        found = log.earliest_offset()
+    elif timestamp == MAX_TIMESTAMP:
+        found = _if_readable(log.max_timestamp_offset(), end_offset)
+    elif timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
+    else:
+        found = _if_readable(log.offset_for_timestamp(timestamp), end_offset)
+    if found is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+def _if_readable(found: TimestampOffset | None, end_offset: int) -> TimestampOffset | None:
+    return found if found is not None and found.offset < end_offset else None
+
+
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+def offset_for_leader_epoch(
+    broker: Broker, ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """The end offset of the largest epoch at or below the one asked for (KIP-101, KIP-279)."""
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = OffsetForLeaderEpochResponse.EpochEndOffset(
+                partition=wanted.partition, leader_epoch=UNKNOWN, end_offset=UNKNOWN
+            )
+            answers.append(answer)
+            partition = broker.replicas.get(topic.topic, wanted.partition)
+            if partition is None:
+                answer.error_code = broker.missing_partition_error(topic.topic, wanted.partition)
+                continue
+            answer.error_code = partition.check_leader_epoch(wanted.current_leader_epoch)
+            if not answer.error_code:
+                answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
+                    wanted.leader_epoch
+                )
+        response.topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, answers)
+        )
+    return response
+
+
+@handles(ApiKey.DELETE_RECORDS)
+async def delete_records(
+    broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Moves log start offsets up; -1 means the high watermark."""
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                wanted.partition_index, low_watermark=UNKNOWN
+            )
+            answers.append(answer)
+            partition = broker.replicas.get(topic.name, wanted.partition_index)
+            if partition is None:
+                answer.error_code = broker.missing_partition_error(
+                    topic.name, wanted.partition_index
+                )
+                continue
+            try:
+                answer.low_watermark = _delete_before(partition, wanted.offset)
+            except KafkaError as error:
+                answer.error_code = error.code
+            # Each deletion is durable before it is answered: give others the loop in between.
+            await asyncio.sleep(0)
+        response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, answers))
+    return response
+
+
+def _delete_before(partition: Partition, offset: int) -> int:
+    policy = partition.config.cleanup_policy
+    if "delete" not in policy and policy:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition.topic} has cleanup.policy={','.join(sorted(policy))}; "
+            "records can be deleted with cleanup.policy=delete only",
+        )
+    target = partition.high_watermark if offset == -1 else offset
+    if not 0 <= target <= partition.high_watermark:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is outside 0..{partition.high_watermark} (the high watermark)",
+        )
+    partition.log.delete_records_before(target)
+    return partition.log.log_start_offset

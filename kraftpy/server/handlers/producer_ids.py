@@ -1,0 +1,28 @@
+"""InitProducerId 0-4 (KIP-98, KIP-360): ids for idempotent producers.
+
+Ids come from blocks that the controller hands out, so no two producers of a cluster ever share one,
+whatever is killed. An idempotent producer that asks again gets a new id, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from kraftpy.server.dispatch import RequestContext, handles
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+
+@handles(ApiKey.INIT_PRODUCER_ID)
+async def init_producer_id(
+    broker: Broker, ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """A fresh producer id with epoch 0; no transactional ids yet."""
+    if request.transactional_id is not None:
+        # INVALID_REQUEST ends a transactional producer at once; a retriable code would hang it.
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)

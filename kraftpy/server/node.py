@@ -1,0 +1,182 @@
+"""A node: the process that is a broker, its controller beside it (architecture.md, decision 4).
+
+Rules that it keeps:
+
+* The controller is forked before this process has a loop or a thread. Both live and die together:
+  the kernel kills the controller when this process ends, and this process stops at once when its
+  controller does.
+* Whatever a person can put right (a port, a folder, a setting) is a `StartupError` with a sentence
+  that says what to do, never a traceback.
+* SIGTERM and SIGINT stop in order and exit with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from kraftpy.core.config import BrokerConfig, ConfigError
+from kraftpy.core.config.addresses import Listener as ListenerConfig
+from kraftpy.core.metadata import MetadataState
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.quorum.client import ControllerUnavailable
+from kraftpy.quorum.process import (
+    ControllerHandle,
+    ControllerOptions,
+    run_controller,
+    spawn_controller,
+)
+from kraftpy.quorum.transport import SecretUnusable
+from kraftpy.server.broker import Broker
+from kraftpy.server.listener import bind
+from kraftpy.storage.checkpoints import read_meta_properties, uuid_to_text
+from kraftpy.storage.files import StorageError
+
+log = logging.getLogger(__name__)
+
+METADATA_FOLDER = "__cluster_metadata-0"
+EXIT_FAILED = 1
+
+
+class StartupError(Exception):
+    """The node can't start; the message is for the person who started it."""
+
+
+class NodeInfo(NamedTuple):
+    """A node that answers clients."""
+
+    node_id: int
+    pid: int
+    host: str
+    port: int
+
+
+Ready = Callable[[NodeInfo], None]
+
+
+def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
+    """Runs the node until SIGTERM or SIGINT; returns the exit code. Call it from the main thread.
+
+    `ready` is called once clients are answered. Raises StartupError, ConfigError.
+    """
+    config.check_complete()
+    for notice in config.ignored:
+        log.info("%s", notice)
+    try:
+        if "broker" not in config.process_roles:
+            return run_controller(_controller_options(config))
+        return _run_broker(config, ready)
+    except (StorageError, SecretUnusable) as error:
+        raise StartupError(str(error)) from error
+
+
+def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
+    sockets = [_listen(listener) for listener in config.broker_listeners]
+    cluster_id = _cluster_id(config)
+    controller = _spawn_controller(config)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, sockets, cluster_id, controller, ready))
+    finally:
+        controller.stop()
+
+
+def _cluster_id(config: BrokerConfig) -> str:
+    """The cluster that the data folders belong to, a new one for new folders."""
+    for folder in config.data_dirs:
+        meta = read_meta_properties(Path(folder))
+        if meta is not None:
+            return meta.cluster_id
+    return uuid_to_text(uuid.uuid4().bytes)
+
+
+def _controller_options(config: BrokerConfig) -> ControllerOptions:
+    listeners = config.controller_listeners
+    return ControllerOptions(
+        metadata_dir=Path(config.metadata_dir) / METADATA_FOLDER,
+        voter_id=config.node_id,
+        machine_type=MetadataState,
+        host=(listeners[0].host or "0.0.0.0") if listeners else "127.0.0.1",  # noqa: S104 - as configured
+        port=listeners[0].port if listeners else 0,
+    )
+
+
+def _spawn_controller(config: BrokerConfig) -> ControllerHandle:
+    try:
+        return spawn_controller(_controller_options(config))
+    except OSError as error:
+        raise StartupError(
+            f"{error.strerror or error}: choose another port for the CONTROLLER entry of listeners"
+        ) from error
+
+
+def _listen(listener: ListenerConfig) -> socket.socket:
+    try:
+        return bind(listener.host, listener.port)
+    except OSError as error:
+        raise StartupError(
+            f"can't listen on {listener.host or '*'}:{listener.port}: {error.strerror}. Stop the "
+            "program that uses the port (ss -ltnp shows it), or choose another one: "
+            f"listeners={listener.name}://{listener.host}:PORT, or kraftpy dev --port PORT (0: any)"
+        ) from error
+
+
+async def _serve(
+    config: BrokerConfig,
+    sockets: list[socket.socket],
+    cluster_id: str,
+    controller: ControllerHandle,
+    ready: Ready | None,
+) -> int:
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[int] = loop.create_future()
+
+    def stop(code: int) -> None:
+        if not stopping.done():
+            stopping.set_result(code)
+
+    def controller_ended(code: int) -> None:
+        log.critical("the controller process ended (exit code %d); stopping", code)
+        logging.shutdown()
+        # Without its controller this node is not a node; what is in the page cache stays there.
+        os._exit(EXIT_FAILED)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, 0)
+    controller.watch(loop, controller_ended)
+    broker = Broker(
+        config,
+        cluster_id=cluster_id,
+        voters={config.node_id: (controller.host, controller.port)},
+        secret=controller.secret,
+        loop=loop,
+    )
+    starting = loop.create_task(broker.start(sockets))
+    waiting: list[asyncio.Future[Any]] = [starting, stopping]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return await stopping
+    try:
+        starting.result()
+    except (KafkaError, ControllerUnavailable, ConfigError) as error:
+        raise StartupError(f"the broker can't join the quorum: {error}") from error
+    host, port = sockets[0].getsockname()[:2]
+    if ready is not None:
+        ready(NodeInfo(config.node_id, os.getpid(), host, port))
+    log.info(
+        "broker %d of cluster %s answers on %s:%d", config.node_id, broker.cluster_id, host, port
+    )
+    code = await stopping
+    log.info("stopping")
+    await broker.stop()
+    return code

@@ -1,0 +1,46 @@
+"""How handlers change metadata: a proposal to the quorum, in Kafka's error terms.
+
+Rule: when `propose` returns, the command is committed and this broker's own copy of the metadata
+has it, so that whatever the client asks next sees its change. An unknown outcome is
+REQUEST_TIMED_OUT, never a success and never a guess (metadata_and_replication.md).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.quorum.client import ControllerClient, ControllerUnavailable, ProposalTimeout
+from kraftpy.quorum.port import CommandResult
+
+TIMEOUT_MAX_MS = 60_000
+
+
+class Proposals:
+    """The controller as handlers see it."""
+
+    def __init__(self, client: ControllerClient) -> None:
+        self._client = client
+
+    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+        """(index, result) of the committed and locally applied command.
+
+        A result's error says that the rules refused it. Raises KafkaError: REQUEST_TIMED_OUT when
+        the outcome is unknown, NOT_CONTROLLER when no controller could be reached in time,
+        INVALID_REQUEST for a command that is too large.
+        """
+        timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        try:
+            index, result = await self._client.propose(command, timeout_ms)
+            if index >= 0:
+                left_ms = max(1, int((deadline_s - time.monotonic()) * 1000))
+                await self._client.wait_applied(index, left_ms)
+        except ProposalTimeout as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+        except ControllerUnavailable as error:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        return index, result

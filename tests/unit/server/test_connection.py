@@ -1,0 +1,296 @@
+"""Connection: framing, answer order, back-pressure, limits; over a real socket pair."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kraftpy.server import connection as module
+from kraftpy.server.connection import Connection, Scratch, Slot
+from kraftpy.server.memory import RequestMemory
+
+MAX_FRAME = 8 * 1024 * 1024
+DEADLINE_S = 10.0
+
+
+class Peer:
+    """The client's end of the pair, with what the server's end saw."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.handle: Callable[[Connection, bytes], None] = lambda c, f: c.respond([frame_of(f)])
+        self.memory = RequestMemory(64 * 1024 * 1024)
+        self.closed = asyncio.Event()
+        self.connection: Connection
+        self.sock: socket.socket
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        copy = bytes(frame)
+        self.frames.append(copy)
+        self.handle(connection, copy)
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), DEADLINE_S)
+
+    async def receive(self, size_bytes: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        data = b""
+        while len(data) < size_bytes:
+            piece = await asyncio.wait_for(
+                loop.sock_recv(self.sock, size_bytes - len(data)), DEADLINE_S
+            )
+            if not piece:
+                break
+            data += piece
+        return data
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+def frame_of(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@asynccontextmanager
+async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
+    peer = peer or Peer()
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer.sock = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+    peer.sock.setblocking(False)
+    accepted.setblocking(False)
+    peer.connection = Connection(
+        loop,
+        accepted,
+        scratch=Scratch(),
+        memory=peer.memory,
+        max_frame_bytes=MAX_FRAME,
+        dispatch=peer.dispatch,
+        on_close=lambda _: peer.closed.set(),
+    )
+    try:
+        yield peer
+    finally:
+        peer.connection.close(None)
+        peer.sock.close()
+
+
+def run(test: Callable[[], object]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1000])
+def test_frames_arrive_whole_however_they_are_cut(step: int) -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            bodies = [b"a", b"bcd", b"x" * 300, b"yz"]
+            stream = b"".join(map(frame_of, bodies))
+            for start in range(0, len(stream), step):
+                await peer.send(stream[start : start + step])
+                await asyncio.sleep(0)
+            assert await peer.receive(len(stream)) == stream
+            assert peer.frames == bodies
+
+    run(test)
+
+
+def test_a_frame_larger_than_every_buffer_arrives_whole() -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            body = os.urandom(MAX_FRAME)
+            sending = asyncio.ensure_future(peer.send(frame_of(body) + frame_of(b"after")))
+            assert await peer.receive(len(body) + 4) == frame_of(body)
+            assert await peer.receive(9) == frame_of(b"after")
+            await sending
+            assert peer.memory.used_bytes == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), MAX_FRAME + 1, 2**31 - 1, 0x47455420])
+def test_an_impossible_size_closes_the_connection(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            await peer.send(struct.pack(">i", size) + b"GET / HTTP/1.1")
+            assert await peer.receive(1) == b""
+            assert peer.closed.is_set()
+            assert peer.frames == []
+            assert peer.memory.used_bytes == 0
+
+    run(test)
+    assert len(caplog.records) == 1
+    assert "socket.request.max.bytes" in caplog.text
+
+
+def test_a_promised_size_takes_memory_only_as_bytes_arrive() -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            await peer.send(struct.pack(">i", MAX_FRAME) + b"x")
+            await peer.until(lambda: peer.memory.used_bytes > 0)
+            assert peer.memory.used_bytes == module.FRAME_BUFFER_MIN_BYTES
+
+    run(test)
+
+
+def test_answers_leave_in_request_order_when_handled_out_of_order() -> None:
+    async def test() -> None:
+        slots: list[tuple[Slot, bytes]] = []
+        async with connected() as peer:
+            peer.handle = lambda c, f: slots.append((c.defer(True), f))
+            await peer.send(b"".join(frame_of(b"%d" % n) for n in range(5)))
+            await peer.until(lambda: len(slots) == 5)
+            for slot, body in reversed(slots):
+                peer.connection.complete(slot, [frame_of(body)])
+            assert await peer.receive(25) == b"".join(frame_of(b"%d" % n) for n in range(5))
+
+    run(test)
+
+
+def test_an_immediate_answer_waits_behind_a_pending_one() -> None:
+    async def test() -> None:
+        slots: list[Slot] = []
+        async with connected() as peer:
+
+            def handle(connection: Connection, body: bytes) -> None:
+                if body == b"slow":
+                    slots.append(connection.defer(True))
+                else:
+                    connection.respond([frame_of(body)])
+
+            peer.handle = handle
+            await peer.send(frame_of(b"slow") + frame_of(b"fast"))
+            await peer.until(lambda: len(peer.frames) == 2)
+            peer.connection.complete(slots[0], [frame_of(b"slow")])
+            assert await peer.receive(16) == frame_of(b"slow") + frame_of(b"fast")
+
+    run(test)
+
+
+def test_nothing_is_taken_behind_a_request_that_may_not_overlap() -> None:
+    async def test() -> None:
+        slots: list[Slot] = []
+        async with connected() as peer:
+
+            def handle(connection: Connection, body: bytes) -> None:
+                if body == b"wait":
+                    slots.append(connection.defer(False))
+                else:
+                    connection.respond([frame_of(body)])
+
+            peer.handle = handle
+            await peer.send(frame_of(b"wait") + frame_of(b"next"))
+            await peer.until(lambda: bool(slots))
+            await peer.send(frame_of(b"later"))
+            await asyncio.sleep(0.02)
+            assert peer.frames == [b"wait"]
+            peer.connection.complete(slots[0], [frame_of(b"done")])
+            assert await peer.receive(25) == b"".join(map(frame_of, [b"done", b"next", b"later"]))
+
+    run(test)
+
+
+def test_what_is_read_ahead_of_a_busy_connection_is_bounded() -> None:
+    async def test() -> None:
+        slots: list[Slot] = []
+        async with connected() as peer:
+            peer.handle = lambda c, f: (
+                slots.append(c.defer(False)) if f == b"wait" else c.respond([frame_of(f[:1])])
+            )
+            count = 40
+            flood = frame_of(b"wait") + frame_of(b"y" * 100_000) * count
+            sending = asyncio.ensure_future(peer.send(flood))
+            await peer.until(lambda: bool(slots))
+            await asyncio.sleep(0.05)
+            held = len(peer.connection._inbox)
+            assert held < module.READ_AHEAD_MAX_BYTES + module.SCRATCH_BYTES
+            peer.connection.complete(slots[0], [frame_of(b"done")])
+            expected = frame_of(b"done") + frame_of(b"y") * count
+            assert await peer.receive(len(expected)) == expected
+            await sending
+
+    run(test)
+
+
+def test_a_client_that_never_reads_stops_being_served() -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            peer.handle = lambda c, f: c.respond([frame_of(bytes(1024 * 1024))])
+            sending = asyncio.ensure_future(peer.send(frame_of(b"more") * 2000))
+            await peer.until(lambda: peer.connection._writing)
+            served = len(peer.frames)
+            await asyncio.sleep(0.05)
+            assert len(peer.frames) == served < 200
+            answer = frame_of(bytes(1024 * 1024))
+            for _ in range(served + 5):
+                assert await peer.receive(len(answer)) == answer
+            await sending
+
+    run(test)
+
+
+def test_a_peer_that_leaves_abandons_what_it_waited_for() -> None:
+    async def test() -> None:
+        abandoned = []
+        async with connected() as peer:
+
+            def handle(connection: Connection, body: bytes) -> None:
+                slot = connection.defer(False)
+                slot.on_abandon = lambda: abandoned.append(body)
+
+            peer.handle = handle
+            await peer.send(frame_of(b"join"))
+            await peer.until(lambda: bool(peer.frames))
+            peer.sock.close()
+            await peer.until(lambda: bool(abandoned))
+            assert abandoned == [b"join"]
+
+    run(test)
+
+
+def test_request_memory_stops_readers_and_wakes_them() -> None:
+    async def test() -> None:
+        first = Peer()
+        first.memory = RequestMemory(3 * 1024 * 1024)
+        second = Peer()
+        second.memory = first.memory
+        async with connected(first), connected(second):
+            body = bytes(3 * 1024 * 1024)
+            half = len(body) // 2
+            await first.send(frame_of(body)[:half])
+            await first.until(lambda: first.memory.used_bytes > 0)
+            sending = asyncio.ensure_future(second.send(frame_of(body)))
+            await second.until(lambda: first.memory.is_waiting(second.connection))
+            assert second.frames == []
+            rest = asyncio.ensure_future(first.send(frame_of(body)[half:]))
+            # Both overshoot by one growth step at most, and both get through.
+            first_answer = asyncio.ensure_future(first.receive(len(body) + 4))
+            second_answer = asyncio.ensure_future(second.receive(len(body) + 4))
+            await first.until(
+                lambda: first.memory.is_waiting(first.connection) or bool(first.frames)
+            )
+            if not first.frames:
+                # Deadlocked on purpose: expiry frees what the waiting ones hold.
+                first.memory.expire(0.0)
+                first.memory.expire(100.0)
+                await first.until(lambda: first.memory.used_bytes == 0)
+                for task in (sending, rest, first_answer, second_answer):
+                    task.cancel()
+                return
+            assert await first_answer == frame_of(body)
+            assert await second_answer == frame_of(body)
+            await sending
+            await rest
+
+    run(test)
