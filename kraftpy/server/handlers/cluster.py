@@ -1,0 +1,90 @@
+"""DescribeCluster 0-1 and DescribeLogDirs 1-4.
+
+DescribeCluster (KIP-700) names every live broker under the address that this client can use, and
+this broker as the controller: it passes on to the quorum what only a controller can do.
+DescribeLogDirs (KIP-113, KIP-827) says how much of what lies in this broker's folders.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+    from kraftpy.storage.manager import LogDirDescription
+
+ENDPOINT_TYPE_BROKERS = 1
+
+LogDirResult = DescribeLogDirsResponse.DescribeLogDirsResult
+LogDirTopic = DescribeLogDirsResponse.DescribeLogDirsTopic
+
+
+@handles(ApiKey.DESCRIBE_CLUSTER)
+def describe_cluster(
+    broker: Broker, ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """The cluster's id and live brokers."""
+    if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker: ask for endpoint type 1 (brokers)",
+            endpoint_type=ENDPOINT_TYPE_BROKERS,
+        )
+    return DescribeClusterResponse(
+        endpoint_type=ENDPOINT_TYPE_BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                node.node_id, node.host, node.port, node.rack
+            )
+            for node in broker.reachable_nodes(ctx)
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+@handles(ApiKey.DESCRIBE_LOG_DIRS)
+def describe_log_dirs(
+    broker: Broker, ctx: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """The folders, their room, and the size of the partitions asked for (all if none are)."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            (topic.topic, partition) for topic in request.topics for partition in topic.partitions
+        }
+    return DescribeLogDirsResponse(
+        results=[_log_dir(each, wanted) for each in broker.logs.describe()]
+    )
+
+
+def _log_dir(described: LogDirDescription, wanted: set[tuple[str, int]] | None) -> LogDirResult:
+    topics: dict[str, LogDirTopic] = {}
+    for name, partition, size_bytes in sorted(described.logs):
+        if wanted is not None and (name, partition) not in wanted:
+            continue
+        topic = topics.setdefault(name, LogDirTopic(name))
+        topic.partitions.append(
+            # offset_lag 0 and no future log: a replica is never being moved between folders here.
+            DescribeLogDirsResponse.DescribeLogDirsPartition(partition, size_bytes, 0, False)
+        )
+    return LogDirResult(
+        log_dir=described.path,
+        topics=list(topics.values()),
+        total_bytes=described.total_bytes,
+        usable_bytes=described.usable_bytes,
+    )

@@ -1,0 +1,282 @@
+"""CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3.
+
+The controller's state machine decides (`kraftpy.core.metadata.topic_commands`); here a request
+becomes one command, and the answers become a response. Rules:
+
+* Every item is answered by itself. An item that is named twice in a request is refused with
+  INVALID_REQUEST and not done at all, as in Kafka.
+* The answer comes when the change is committed and this broker has it too, or with
+  REQUEST_TIMED_OUT after the request's timeout: then it may still happen.
+* -1 partitions or replicas ask for the defaults of the broker that was asked (KIP-464).
+* Versions: 5 adds the new topic's size and configuration to the answer (KIP-525), 6 of DeleteTopics
+  and 7 of CreateTopics the topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.core.config import PARTITIONS_MAX
+from kraftpy.core.config.describe import describe_topic
+from kraftpy.core.metadata.topic_commands import (
+    CONFIGS_MAX,
+    NAME_LENGTH_MAX,
+    topic_name_error,
+)
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+NO_ID = bytes(16)
+DEFAULT = -1
+FIRST_VERSION_WITH_IDS = 6
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
+Refusal = tuple[ErrorCode, str | None]
+
+CreatedTopic = CreateTopicsResponse.CreatableTopicResult
+DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
+GrownTopic = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def repeated(names: Iterable[Hashable]) -> set[Hashable]:
+    """Those that come more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+async def propose_items(
+    broker: Broker,
+    command: dict[str, Any],
+    field: str,
+    timeout_ms: int,
+) -> list[Mapping[str, Any]]:
+    """Proposes a command on several items; the answer to each, in order.
+
+    Each has `error` and `message`. If there is no answer to the command as a whole, every item gets
+    the reason. A command without items isn't proposed.
+    """
+    items = command[field]
+    if not items:
+        return []
+    try:
+        _, result = await broker.controller.propose(command, timeout_ms)
+    except KafkaError as error:
+        return [{"error": int(error.code), "message": error.message}] * len(items)
+    if result.error is not ErrorCode.NONE:
+        return [{"error": int(result.error), "message": result.message}] * len(items)
+    answers: list[Mapping[str, Any]] = result.value[field]
+    return answers
+
+
+def new_topic_id() -> bytes:
+    """A random topic id; Kafka's reserved ones have all but their last bits zero."""
+    return uuid.uuid4().bytes
+
+
+@handles(ApiKey.CREATE_TOPICS)
+async def create_topics(
+    broker: Broker, ctx: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Creates topics, or with `validate_only` says whether that would work."""
+    twice = repeated(topic.name for topic in request.topics)
+    answers: dict[str, CreatedTopic] = {}
+    wanted: dict[str, dict[str, Any]] = {}
+    for topic in request.topics:
+        answers[topic.name] = CreatedTopic(topic.name)
+        refusal = _refuse_new_topic(topic, topic.name in twice)
+        if refusal is not None:
+            _set_error(answers[topic.name], refusal)
+        else:
+            wanted[topic.name] = _creation(broker, topic)
+    command = {
+        "type": "create_topics",
+        "topics": list(wanted.values()),
+        "seed": random.getrandbits(31),
+        "validate_only": request.validate_only,
+    }
+    results = await propose_items(broker, command, "topics", request.timeout_ms)
+    for (name, item), result in zip(wanted.items(), results, strict=True):
+        answer = answers[name]
+        _set_error(answer, (ErrorCode(result["error"]), result["message"]))
+        if answer.error_code == ErrorCode.NONE:
+            answer.topic_id = NO_ID if request.validate_only else item["topic_id"]
+            answer.num_partitions = result["partitions"]
+            answer.replication_factor = result["replication_factor"]
+            answer.configs = _configs(broker, item["configs"])
+    return CreateTopicsResponse(topics=list(answers.values()))
+
+
+@handles(ApiKey.DELETE_TOPICS)
+async def delete_topics(
+    broker: Broker, ctx: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Deletes topics by name, or from version 6 on by name or id."""
+    wanted: list[tuple[str | None, bytes]]
+    if ctx.api_version < FIRST_VERSION_WITH_IDS:
+        wanted = [(name, NO_ID) for name in request.topic_names]
+    else:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    answers = {key: DeletedTopic(*key) for key in wanted}
+    twice = repeated(wanted)
+    items: dict[tuple[str | None, bytes], dict[str, Any]] = {}
+    for key, answer in answers.items():
+        refusal = _refuse_deletion(broker, ctx, key, key in twice)
+        if refusal is not None:
+            _set_error(answer, refusal)
+        else:
+            name, topic_id = key
+            items[key] = {"topic_id": topic_id} if name is None else {"name": name}
+    command = {"type": "delete_topics", "topics": list(items.values())}
+    results = await propose_items(broker, command, "topics", request.timeout_ms)
+    for key, result in zip(items, results, strict=True):
+        answer = answers[key]
+        _set_error(answer, (ErrorCode(result["error"]), result["message"]))
+        if answer.error_code == ErrorCode.NONE:
+            answer.name, answer.topic_id = result["name"], result["topic_id"]
+    return DeleteTopicsResponse(responses=list(answers.values()))
+
+
+@handles(ApiKey.CREATE_PARTITIONS)
+async def create_partitions(
+    broker: Broker, ctx: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Lets topics grow, or with `validate_only` says whether they could."""
+    twice = repeated(topic.name for topic in request.topics)
+    answers: dict[str, GrownTopic] = {}
+    items: dict[str, dict[str, Any]] = {}
+    for topic in request.topics:
+        answers[topic.name] = GrownTopic(topic.name)
+        assignments = None
+        if topic.assignments is not None:
+            assignments = [each.broker_ids for each in topic.assignments]
+        refusal = _refuse_item(topic.name, topic.name in twice) or _refuse_assignments(assignments)
+        if refusal is not None:
+            _set_error(answers[topic.name], refusal)
+        else:
+            items[topic.name] = {
+                "name": topic.name,
+                "count": topic.count,
+                "assignments": assignments,
+            }
+    command = {
+        "type": "create_partitions",
+        "topics": list(items.values()),
+        "seed": random.getrandbits(31),
+        "validate_only": request.validate_only,
+    }
+    results = await propose_items(broker, command, "topics", request.timeout_ms)
+    for name, result in zip(items, results, strict=True):
+        _set_error(answers[name], (ErrorCode(result["error"]), result["message"]))
+    return CreatePartitionsResponse(results=list(answers.values()))
+
+
+def _set_error(answer: CreatedTopic | DeletedTopic | GrownTopic, refusal: Refusal) -> None:
+    answer.error_code, answer.error_message = refusal
+
+
+def _refuse_item(name: str, twice: bool) -> Refusal | None:
+    """What is wrong with an item before one looks at the topic."""
+    if twice:
+        return ErrorCode.INVALID_REQUEST, "the topic is in the request twice"
+    if len(name) > NAME_LENGTH_MAX:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, topic_name_error(name)
+    return None
+
+
+def _refuse_new_topic(topic: CreateTopicsRequest.CreatableTopic, twice: bool) -> Refusal | None:
+    """What is wrong with the shape of a new topic; the rest is for the state machine."""
+    refusal = _refuse_item(topic.name, twice)
+    if refusal is not None:
+        return refusal
+    if len(topic.configs) > CONFIGS_MAX:
+        return ErrorCode.INVALID_CONFIG, f"a topic has at most {CONFIGS_MAX} settings"
+    if not topic.assignments:
+        return None
+    if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+        return (
+            ErrorCode.INVALID_REQUEST,
+            "give either an assignment or partitions and replication factor, not both",
+        )
+    indexes = sorted(each.partition_index for each in topic.assignments)
+    if indexes != list(range(len(indexes))):
+        return (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "an assignment must have each partition from 0 on once",
+        )
+    return _refuse_assignments([each.broker_ids for each in topic.assignments])
+
+
+def _refuse_assignments(assignments: list[list[int]] | None) -> Refusal | None:
+    if assignments is None:
+        return None
+    if len(assignments) > PARTITIONS_MAX:
+        return (
+            ErrorCode.INVALID_PARTITIONS,
+            f"a topic has 1 to {PARTITIONS_MAX} partitions, not {len(assignments)}",
+        )
+    if any(broker_id < 0 for replicas in assignments for broker_id in replicas):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker id is 0 or more"
+    return None
+
+
+def _refuse_deletion(
+    broker: Broker, ctx: RequestContext, key: tuple[str | None, bytes], twice: bool
+) -> Refusal | None:
+    name, topic_id = key
+    if not broker.config.delete_topic_enable:
+        if ctx.api_version < FIRST_VERSION_WITH_DELETION_DISABLED:
+            return ErrorCode.INVALID_REQUEST, "delete.topic.enable is false"
+        return ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"
+    if name is None and topic_id == NO_ID:
+        return ErrorCode.INVALID_REQUEST, "a topic needs a name or an id"
+    if name is not None and topic_id != NO_ID:
+        return ErrorCode.INVALID_REQUEST, "give either a topic's name or its id, not both"
+    if name is not None and len(name) > NAME_LENGTH_MAX:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_name_error(name)
+    if twice:
+        return ErrorCode.INVALID_REQUEST, "the topic is in the request twice"
+    return None
+
+
+def _creation(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, Any]:
+    """The item of create_topics for a request's topic, defaults filled in."""
+    partitions, replication_factor = topic.num_partitions, topic.replication_factor
+    ordered = sorted(topic.assignments, key=lambda each: each.partition_index)
+    return {
+        "name": topic.name,
+        "topic_id": new_topic_id(),
+        "partitions": broker.config.num_partitions if partitions == DEFAULT else partitions,
+        "replication_factor": (
+            broker.config.default_replication_factor
+            if replication_factor == DEFAULT
+            else replication_factor
+        ),
+        "assignments": [each.broker_ids for each in ordered] or None,
+        "configs": {config.name: config.value for config in topic.configs},
+    }
+
+
+def _configs(
+    broker: Broker, overrides: Mapping[str, str]
+) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+    return [
+        CreateTopicsResponse.CreatableTopicConfigs(
+            entry.name, entry.value, entry.read_only, entry.source, entry.sensitive
+        )
+        for entry in describe_topic(overrides, broker.config)
+    ]
