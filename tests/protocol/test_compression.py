@@ -63,11 +63,12 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("data", SAMPLES, ids=len)
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    # kafka-python takes a snappy header without blocks, which is what nothing becomes, for raw.
+    [(codec, data) for codec in CODECS for data in SAMPLES if data or codec != "snappy"],
+)
 def test_other_libraries_read_what_we_write(codec, data):
-    if codec == "snappy" and not data:
-        pytest.skip("kafka-python takes a header without blocks for raw snappy")
     assert READERS[codec](compress(codec, data)) == data
 
 

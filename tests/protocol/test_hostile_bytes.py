@@ -156,8 +156,14 @@ class TestProduceV9:
     def test_more_tagged_fields_than_bytes(self) -> None:
         self.refused(b"\1\xff\xff\xff\xff\x0f", "tagged fields claims")
 
-    def test_bytes_behind_the_message(self) -> None:
-        self.refused(b"\1\0\0", "ends 1 bytes early")
+    def test_bytes_behind_the_message_are_ignored_as_kafka_does(self) -> None:
+        request = codec.decode_request(ApiKey.PRODUCE, 9, self.BODY + b"\1\0\0", 0)
+        assert (request.timeout_ms, request.topic_data) == (1000, [])
+
+    def test_librdkafkas_metadata_for_all_topics(self) -> None:
+        """It reserves four bytes for the array's count, writes null in one and sends the rest."""
+        body = b"\0" + b"\0\0\0" + b"\1\0\0"
+        assert codec.decode_request(ApiKey.METADATA, 12, body, 0).topics is None
 
     def test_nothing_at_all(self) -> None:
         with pytest.raises(DecodeError, match="too early"):
