@@ -7,7 +7,6 @@ put right) and ends with one of the exit codes listed in `EXIT_CODES_HELP`.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
@@ -88,8 +87,4 @@ def run() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has what it wanted.  Python flushes stdout on the way out: give it a place.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)

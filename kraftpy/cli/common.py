@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import IO, Any, TypeVar
 
@@ -71,13 +73,18 @@ def output_option(function: _F) -> _F:
 
 
 def run_client(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command's coroutine; what the client raises becomes a `Failure`."""
+    """Run a command's coroutine; what the client raises becomes a `Failure`.
+
+    A closed pipe behind stdout ends the command with exit code 0.
+    """
     from kraftpy.client.cluster import AddressError, NoBrokerError
 
     try:
         asyncio.run(work)
     except BrokenPipeError:
-        raise
+        # The reader has what it wanted.  Python flushes stdout on the way out: give it a place.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from None
     except NoBrokerError as error:
         raise Failure(
             f"{error}. Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT",
@@ -93,7 +100,7 @@ def run_client(work: Coroutine[Any, Any, None]) -> None:
 
 def topic_failure(topic: str, error: KafkaError) -> Failure:
     """An error about a topic, with what to type next where that is known."""
-    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error.message == error.code.message:
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return Failure(
             f"topic {topic!r} does not exist. Create it with `kraftpy topic create {topic}`; "
             "`kraftpy topic list` shows what there is",

@@ -128,6 +128,12 @@ def _start(
     A picked port may be gone when the node binds it; then another one is picked.
     """
     home = root / "node1"
+    if not _unlocked(home / "data" / ".lock"):
+        raise Failure(
+            f"another process runs the broker in {home / 'data'}. Stop it, or choose another "
+            "folder with --dir",
+            EXIT_NOT_STARTED,
+        )
     first_start = not (home / "server.properties").exists()
     for attempt in range(1, _PICK_ATTEMPTS + 1):
         node = Node(1, home / "server.properties", home / "data", home / "log")

@@ -12,7 +12,7 @@ import base64
 import binascii
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kraftpy.protocol.records import Record
@@ -174,8 +174,11 @@ class RecordReader:
         self._rest = b""
         self._count = 0
 
-    def feed(self, chunk: bytes) -> list[InputRecord]:
-        """The records that are complete with this chunk; `FormatError` names a bad one."""
+    def feed(self, chunk: bytes) -> Iterator[InputRecord]:
+        """The records that are complete with this chunk; `FormatError` names a bad one.
+
+        The iterator must be used up before the next chunk.
+        """
         data = self._rest + chunk
         if len(data) > MAX_RECORD_SIZE_BYTES + len(chunk):
             raise FormatError(
@@ -183,14 +186,15 @@ class RecordReader:
             )
         if not self._end:
             self._rest = data
-            return []
+            return
         *complete, self._rest = data.split(self._end)
-        return [self._record(text) for text in complete]
+        for text in complete:
+            yield self._record(text)
 
-    def finish(self) -> list[InputRecord]:
+    def finish(self) -> Iterator[InputRecord]:
         """The last record, if the input did not end with the record separator."""
-        rest, self._rest = self._rest, b""
-        return [self._record(rest)] if rest else []
+        if self._rest:
+            yield self._record(self._rest)
 
     def _record(self, text: bytes) -> InputRecord:
         self._count += 1

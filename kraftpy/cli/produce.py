@@ -25,7 +25,7 @@ from kraftpy.cli.common import (
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, InputRecord, RecordReader
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.producer import Delivery, Producer
+from kraftpy.client.producer import Delivery, Producer, UnknownPartitionError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import COMPRESSION_NAMES
 
@@ -120,11 +120,11 @@ def command(
                 await summary.resolve()
             except KafkaError as error:
                 raise topic_failure(topic, error) from None
-            except FormatError as error:
+            except (FormatError, UnknownPartitionError) as error:
                 # What stands before the bad record has been accepted and is not taken back.
                 await producer.flush()
                 raise Failure(
-                    f"{error}. The {summary.records} records before it are written", EXIT_USAGE
+                    f"{error}. Written before it: {summary.records}", EXIT_USAGE
                 ) from None
 
     run_client(run())

@@ -9,7 +9,7 @@ Rules:
   it, so fetches have a lane of their own.
 * Only what Kafka calls retriable, and lost connections, are tried again: `Retry` sleeps longer each
   time, with jitter so that clients do not come back together, and ends at its deadline with the
-  error of the last attempt.
+  error of the last attempt.  A cluster that never answered is not tried again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ RETRY_BACKOFF_MAX_MS = 1000
 
 
 class NoBrokerError(ConnectionError):
-    """No bootstrap address answered; the text names each with its reason."""
+    """No address answered; the text names each with its reason.
+
+    `first_contact` says that none ever did.  That is not tried again: a broker that has yet to be
+    started, or a wrong address, is likelier than one that is about to answer.
+    """
+
+    def __init__(self, message: str, *, first_contact: bool) -> None:
+        super().__init__(message)
+        self.first_contact = first_contact
 
 
 class AddressError(ValueError):
@@ -92,6 +100,8 @@ def is_retriable(error: Exception) -> bool:
     """Whether the same request may succeed later: Kafka's retriable codes, lost connections."""
     if isinstance(error, KafkaError):
         return error.code.retriable
+    if isinstance(error, NoBrokerError):
+        return not error.first_contact
     return isinstance(error, ConnectionError)
 
 
@@ -188,7 +198,10 @@ class Cluster:
                 return await self._connection((node, ""), host, port)
             except ConnectionLostError as error:
                 reasons.append(str(error))
-        raise NoBrokerError("no broker answers: " + "; ".join(dict.fromkeys(reasons)))
+        raise NoBrokerError(
+            "no broker answers: " + "; ".join(dict.fromkeys(reasons)),
+            first_contact=not self.brokers,
+        )
 
     async def _connection(self, key: tuple[int | str, str], host: str, port: int) -> Connection:
         async with self._connecting.setdefault(key, asyncio.Lock()):

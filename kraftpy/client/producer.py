@@ -35,6 +35,10 @@ _RECORD_OVERHEAD = 21
 _RETRY_PAUSE_S = 0.1
 
 
+class UnknownPartitionError(ValueError):
+    """A record names a partition that its topic has not."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
     """Where a record was written; offset -1 when the broker did not say (acks=0, a duplicate)."""
@@ -166,8 +170,8 @@ class Producer:
         """Queue a record and return its `Delivery` (await that to know it is written).
 
         Waits for the topic's metadata (a missing topic is created if the broker allows it) and for
-        room in the buffer.  KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a partition that the topic
-        has not, MESSAGE_TOO_LARGE for a record larger than the whole buffer.
+        room in the buffer.  Raises UnknownPartitionError, and KafkaError(MESSAGE_TOO_LARGE) for a
+        record that is larger than the whole buffer.
         """
         if self._closed:
             raise RuntimeError("the producer is closed")
@@ -177,9 +181,8 @@ class Producer:
         if partition is None:
             partition = self._choose(topic, key, size)
         elif partition not in info.partitions:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic!r} has partitions 0 to {len(info.partitions) - 1}, not {partition}",
+            raise UnknownPartitionError(
+                f"topic {topic!r} has partitions 0 to {len(info.partitions) - 1}, not {partition}"
             )
         await self._wait_for_room(size)
         now = time.monotonic()

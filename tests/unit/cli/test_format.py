@@ -54,7 +54,7 @@ def test_formats_that_make_no_sense(text: str, complaint: str) -> None:
 
 def read(text: str, *chunks: bytes) -> list[InputRecord]:
     reader = RecordReader(text)
-    return [record for chunk in chunks for record in reader.feed(chunk)] + reader.finish()
+    return [record for chunk in chunks for record in reader.feed(chunk)] + [*reader.finish()]
 
 
 def test_lines_however_they_are_cut() -> None:

@@ -83,6 +83,7 @@ def test_no_broker_says_why_for_each_address() -> None:
         async with Cluster("127.0.0.1:1,localhost:2") as cluster:
             with pytest.raises(NoBrokerError) as caught:
                 await cluster.refresh()
+        assert not is_retriable(caught.value)
         assert "127.0.0.1:1: connection refused" in str(caught.value)
         assert "localhost:2: connection refused" in str(caught.value)
 

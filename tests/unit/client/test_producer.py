@@ -11,7 +11,7 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.partitioner import partition_of_key
-from kraftpy.client.producer import Producer
+from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import read_batch_header
@@ -211,7 +211,7 @@ def test_waits_for_room_in_the_buffer() -> None:
 
 def test_names_the_partitions_that_there_are() -> None:
     async def work(producer: Producer) -> None:
-        with pytest.raises(KafkaError, match="partitions 0 to 1, not 2"):
+        with pytest.raises(UnknownPartitionError, match="partitions 0 to 1, not 2"):
             await producer.send("t", b"v", partition=2)
 
     produce(Peer({"t": 2}), work)

@@ -1,0 +1,210 @@
+"""`kraftpy produce` and `kraftpy consume` against a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kraftpy.client.partitioner import partition_of_key
+from kraftpy.testing import Broker
+
+from .commands import failure, output, run_command, running
+
+
+@pytest.fixture
+def topic(kraftpy: Broker) -> str:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    output("topic", "create", name, bootstrap=kraftpy.bootstrap)
+    return name
+
+
+@pytest.fixture
+def produce(kraftpy: Broker, topic: str) -> Callable[..., str]:
+    def run(data: bytes, *args: str) -> str:
+        return output("produce", topic, *args, stdin=data, bootstrap=kraftpy.bootstrap)
+
+    return run
+
+
+@pytest.fixture
+def consume(kraftpy: Broker, topic: str) -> Callable[..., str]:
+    def run(*args: str) -> str:
+        return output("consume", topic, *args, bootstrap=kraftpy.bootstrap)
+
+    return run
+
+
+def test_lines_in_lines_out(produce: Callable[..., str], consume: Callable[..., str]) -> None:
+    produce("eins\nzwei\nübrig".encode())
+    assert consume("-o", ":end") == "eins\nzwei\nübrig\n"
+
+
+def test_produce_says_where_it_went(kraftpy: Broker, topic: str) -> None:
+    done = run_command("produce", topic, stdin=b"a\nb\n", bootstrap=kraftpy.bootstrap)
+    assert done.stderr.decode() == f"wrote 2 records to {topic}: partition 0 at offset 0 to 1\n"
+    assert done.stdout == b""
+    said = json.loads(
+        output("produce", topic, "-o", "json", stdin=b"c\n", bootstrap=kraftpy.bootstrap)
+    )
+    assert said == {
+        "topic": topic,
+        "records": 1,
+        "value_bytes": 1,
+        "partitions": [{"partition": 0, "records": 1, "first_offset": 2, "last_offset": 2}],
+    }
+
+
+def test_offsets(produce: Callable[..., str], consume: Callable[..., str]) -> None:
+    produce(b"".join(b"%d\n" % n for n in range(30)))
+
+    def numbers(*args: str) -> list[int]:
+        return [int(line) for line in consume(*args).split()]
+
+    assert numbers("-o", "-10:end") == list(range(20, 30))
+    assert numbers("-o", "+5", "-n", "3") == [5, 6, 7]
+    assert numbers("-o", "28:end") == [28, 29]
+    assert numbers("-n", "2") == [0, 1]
+    assert numbers("-o", "end:end") == []
+    assert numbers("-o", "@0:end") == list(range(30))
+    assert numbers("-o", "@2999-01-01T00:00:00Z:end") == []
+
+
+def test_timestamps(produce: Callable[..., str], consume: Callable[..., str]) -> None:
+    produce(b"1000 a\n2000 b\n3000 c\n", "-f", r"%T %v\n")
+    assert consume("-o", "@1500:end", "-f", r"%T=%v\n") == "2000=b\n3000=c\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compression(codec: str, produce: Callable[..., str], consume: Callable[..., str]) -> None:
+    produce(b"a" * 10_000 + b"\n", "-z", codec)
+    assert consume("-o", ":end") == "a" * 10_000 + "\n"
+
+
+def test_everything_of_a_record(
+    produce: Callable[..., str], consume: Callable[..., str], topic: str
+) -> None:
+    produce(b"k1 v1\n", "-f", r"%k %v\n", "-H", "source=test")
+    produce(b"v2\n", "-k", "fixed")
+    produce(b"ff00 v3\n", "-f", r"%k{hex} %v\n")
+    assert consume("-n", "2", "-f", r"%t/%p/%o %k=%v %h\n").splitlines() == [
+        f"{topic}/0/0 k1=v1 source=test",
+        f"{topic}/0/1 fixed=v2 ",
+    ]
+    first, second, third = map(json.loads, consume("-o", "json", "-o", ":end").splitlines())
+    assert first["headers"] == [["source", "test"]]
+    assert (second["topic"], second["partition"], second["offset"]) == (topic, 0, 1)
+    assert (second["key"], second["value"]) == ("fixed", "v2")
+    assert third["key"] == {"base64": "/wA="}
+
+
+def test_partitions(kraftpy: Broker, topic: str, consume: Callable[..., str]) -> None:
+    output("topic", "alter", topic, "-p", "3", bootstrap=kraftpy.bootstrap)
+    data = b"".join(b"k%d v%d\n" % (n, n) for n in range(30))
+    output("produce", topic, "-f", r"%k %v\n", stdin=data, bootstrap=kraftpy.bootstrap)
+    output("produce", topic, "-p", "1", stdin=b"chosen\n", bootstrap=kraftpy.bootstrap)
+    for line in consume("-o", ":end", "-f", r"%p %k %v\n").splitlines():
+        partition, key, value = line.split(" ")
+        expected = partition_of_key(key.encode(), 3) if key else 1
+        assert int(partition) == expected, value
+    assert "chosen" in consume("-p", "1", "-o", "-1:end")
+    said = failure("consume", topic, "-p", "7", code=1, bootstrap=kraftpy.bootstrap)
+    assert "has no partition 7" in said
+    said = failure("produce", topic, "-p", "7", stdin=b"x\n", code=2, bootstrap=kraftpy.bootstrap)
+    assert "partitions 0 to 2, not 7" in said
+
+
+def test_a_missing_topic(kraftpy: Broker) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    said = failure("consume", name, code=1, bootstrap=kraftpy.bootstrap)
+    assert f"kraftpy topic create {name}" in said
+    output("produce", name, stdin=b"made\n", bootstrap=kraftpy.bootstrap)
+    assert output("consume", name, "-n", "1", bootstrap=kraftpy.bootstrap) == "made\n"
+
+
+def test_an_offset_outside_the_log(kraftpy: Broker, topic: str) -> None:
+    said = failure("consume", topic, "-o", "99", code=1, bootstrap=kraftpy.bootstrap)
+    assert "offset 99 is outside the log" in said
+
+
+def test_bad_input_keeps_what_stands_before_it(kraftpy: Broker, topic: str) -> None:
+    said = failure(
+        "produce", topic, "-f", r"%k %v\n", stdin=b"a 1\nb\n", code=2, bootstrap=kraftpy.bootstrap
+    )
+    assert "record 2 has no b' ' behind its %k" in said
+    assert output("consume", topic, "-o", ":end", bootstrap=kraftpy.bootstrap) == "1\n"
+
+
+def test_a_file(tmp_path: Path, produce: Callable[..., str], consume: Callable[..., str]) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"".join(b"line %d\n" % n for n in range(50_000)))
+    produce(b"", str(file))
+    assert consume("-o", ":end").encode() == file.read_bytes()
+
+
+def test_progress_is_shown_on_a_terminal(kraftpy: Broker, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"x" * 100 + b"\n")
+    master, slave = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "kraftpy", "produce", topic, str(file)]
+        command += ["-b", kraftpy.bootstrap]
+        subprocess.run(command, stderr=slave, check=True, timeout=30)
+        shown = os.read(master, 65536).decode()
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert "100%" in shown
+    assert "wrote 1 record " in shown
+
+
+def test_follows_until_ctrl_c(kraftpy: Broker, topic: str, produce: Callable[..., str]) -> None:
+    produce(b"first\n")
+    with running("consume", topic, bootstrap=kraftpy.bootstrap) as follower:
+        assert follower.stdout_line() == "first"
+        produce(b"second\n")
+        assert follower.stdout_line() == "second"
+        assert follower.end(signal.SIGINT) == 130
+        assert follower.rest_of_stderr() == "\n"
+
+
+def test_end_waits_for_the_next(kraftpy: Broker, topic: str, produce: Callable[..., str]) -> None:
+    produce(b"old\n")
+    with running("consume", topic, "-o", "end", bootstrap=kraftpy.bootstrap) as follower:
+        # The follower is at the end only some time after it started; it may miss the first ones.
+        for n in range(100):
+            produce(b"new %d\n" % n)
+            if follower.has_output(0.2):
+                break
+        assert follower.stdout_line().startswith("new ")
+
+
+def test_a_line_from_a_pipe_is_sent_before_the_next_one_comes(
+    kraftpy: Broker, topic: str, consume: Callable[..., str]
+) -> None:
+    with running("produce", topic, bootstrap=kraftpy.bootstrap) as producer:
+        assert producer.process.stdin is not None
+        producer.process.stdin.write(b"one\n")
+        producer.process.stdin.flush()
+        assert consume("-n", "1") == "one\n"
+
+
+def test_a_closed_pipe_is_no_error(
+    kraftpy: Broker, topic: str, produce: Callable[..., str]
+) -> None:
+    produce(b"x" * 1000 + b"\n")
+    with running("consume", topic, bootstrap=kraftpy.bootstrap) as follower:
+        assert follower.stdout_line() == "x" * 1000
+        assert follower.process.stdout is not None
+        follower.process.stdout.close()
+        produce(b"y\n")
+        assert follower.process.wait(30) == 0
+        assert follower.rest_of_stderr() == ""

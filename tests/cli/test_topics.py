@@ -1,0 +1,117 @@
+"""`kraftpy topic`, and what every command does without a broker or with wrong arguments."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from kraftpy.testing import Broker
+
+from .commands import failure, output, run_command
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def topic(kraftpy: Broker) -> Callable[..., str]:
+    def run(*args: str) -> str:
+        return output("topic", *args, bootstrap=kraftpy.bootstrap)
+
+    return run
+
+
+def test_create_describe_alter_delete(topic: Callable[..., str], name: str) -> None:
+    assert topic("create", name, "-p", "2", "-c", "retention.ms=1000") == f"created topic {name}\n"
+    lines = topic("describe", name).splitlines()
+    assert lines[0] == f"{name}: 2 partitions, replication factor 1"
+    assert lines[1] == "  retention.ms=1000  (topic)"
+    assert lines[2].split() == ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"]
+    assert [line.split()[0] for line in lines[3:]] == ["0", "1"]
+
+    topic("alter", name, "-p", "3", "-c", "segment.bytes=1048576", "-d", "retention.ms")
+    (described,) = json.loads(topic("describe", name, "-o", "json"))
+    assert len(described["partitions"]) == 3
+    assert described["partitions"][0]["start_offset"] == 0
+    assert described["configs"]["segment.bytes"] == {"value": "1048576", "source": "topic"}
+    assert described["configs"]["retention.ms"]["source"] == "default"
+
+    listed = {entry["topic"]: entry for entry in json.loads(topic("list", "-o", "json"))}
+    assert listed[name] == {"topic": name, "partitions": 3, "replicas": 1, "internal": False}
+    assert any(line.split() == [name, "3", "1"] for line in topic("list").splitlines())
+
+    assert topic("delete", name) == f"deleted topic {name}\n"
+    assert name not in topic("list")
+
+
+def test_errors_name_the_topic_and_what_to_do(kraftpy: Broker, name: str) -> None:
+    def fail(*args: str) -> str:
+        return failure("topic", *args, code=1, bootstrap=kraftpy.bootstrap)
+
+    for command in (("describe", name), ("delete", name), ("alter", name, "-c", "retention.ms=1")):
+        assert f"kraftpy topic create {name}" in fail(*command)
+    output("topic", "create", name, bootstrap=kraftpy.bootstrap)
+    assert "--if-not-exists" in fail("create", name)
+    assert "INVALID_PARTITIONS" in fail("alter", name, "-p", "1")
+    assert "INVALID_CONFIG" in fail("alter", name, "-c", "no.such.key=1")
+    assert "INVALID_REPLICATION_FACTOR" in fail("create", name + "-3", "-r", "3")
+    assert "INVALID_TOPIC_EXCEPTION" in fail("create", "no/slashes")
+
+
+def test_several_names_are_all_tried(kraftpy: Broker, name: str) -> None:
+    output("topic", "create", name, bootstrap=kraftpy.bootstrap)
+    done = run_command(
+        "topic", "create", name, name + "-2", "-o", "json", bootstrap=kraftpy.bootstrap
+    )
+    assert done.returncode == 1
+    results = json.loads(done.stdout)
+    assert results[0]["error"] == "TOPIC_ALREADY_EXISTS"
+    assert results[1] == {"topic": name + "-2", "status": "created"}
+    kept = output("topic", "create", name, "--if-not-exists", bootstrap=kraftpy.bootstrap)
+    assert kept == f"kept topic {name}\n"
+
+
+@pytest.mark.parametrize(
+    "command", [("topic", "list"), ("topic", "create", "t"), ("produce", "t"), ("consume", "t")]
+)
+def test_without_a_broker(command: tuple[str, ...]) -> None:
+    said = failure(*command, code=3, stdin=b"x\n", bootstrap="127.0.0.1:1")
+    assert "127.0.0.1:1: connection refused" in said
+    assert "kraftpy dev" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "create"),
+        ("topic", "create", "t", "-p", "0"),
+        ("topic", "create", "t", "-c", "nonsense"),
+        ("topic", "alter", "t"),
+        ("consume", "t", "-o", "noon"),
+        ("consume", "t", "-o", "start", "-o", "end"),
+        ("consume", "t", "-f", "%q"),
+        ("consume", "t", "-o", "json", "-f", "%v"),
+        ("produce", "t", "-f", "%k%v"),
+        ("produce", "t", "-z", "brotli"),
+        ("produce", "t", "/no/such/file"),
+        ("list",),
+        ("topic", "list", "-b", "nonsense:port"),
+    ],
+)
+def test_wrong_usage(command: tuple[str, ...]) -> None:
+    assert "Usage" in failure(*command, code=2)
+
+
+def test_help_documents_every_exit_code() -> None:
+    text = output("--help")
+    for code in ("0", "1", "2", "3", "4", "130"):
+        assert f"\n    {code} " in text
+
+
+def test_version() -> None:
+    assert output("--version").strip()[0].isdigit()
