@@ -58,7 +58,7 @@ _MIN_RECORD_SIZE_BYTES = 7  # seven varints and bytes of at least one byte each
 _MAX_SEQUENCE = 0x7FFFFFFF
 
 
-class CorruptBatch(DecodeError):  # noqa: N818 - a thing that is refused, named as such
+class CorruptBatch(DecodeError):
     """The bytes are damaged or cut off; a client may send them again."""
 
     code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
@@ -70,7 +70,7 @@ class InvalidBatch(CorruptBatch):
     code: ClassVar[ErrorCode] = ErrorCode.INVALID_RECORD
 
 
-class UnsupportedMagic(DecodeError):  # noqa: N818
+class UnsupportedMagic(DecodeError):
     """A message set of magic 0 or 1, from before Kafka 0.11; see `kraftpy.protocol.legacy`."""
 
     code: ClassVar[ErrorCode] = ErrorCode.INVALID_RECORD
