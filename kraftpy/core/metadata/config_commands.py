@@ -25,6 +25,7 @@ from kraftpy.core.config import (
     validate_dynamic_broker_configs,
     validate_topic_configs,
 )
+from kraftpy.core.config.kinds import split_list
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.broker_commands import update_partitions
 from kraftpy.core.metadata.fields import Fields
@@ -169,17 +170,13 @@ def _list_changed(
             f"{key[:120]} is not a list: it can be set or deleted, not appended to or subtracted "
             "from",
         )
-    parts = _parts(current if current is not None else definition.default or "")
-    changed = _parts(value)
+    parts = split_list(current if current is not None else definition.default or "")
+    changed = split_list(value)
     if op == OP_APPEND:
         parts += [each for each in changed if each not in parts]
     else:
         parts = [each for each in parts if each not in changed]
     return ",".join(parts)
-
-
-def _parts(value: str) -> list[str]:
-    return [part for part in (part.strip() for part in value.split(",")) if part]
 
 
 def _check_configs(resource_type: ResourceType, configs: dict[str, str]) -> None:

@@ -85,6 +85,11 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
+def name_in_metrics(name: str) -> str:
+    """A topic's name as metrics have it; two topics may not have the same one."""
+    return name.replace(".", "_")
+
+
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
     """The topic is there, with all its partitions and its configuration."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.metadata.records import Broker, Endpoint, PartitionState, Topic
+from kraftpy.core.metadata.records import Broker, Endpoint, PartitionState, Topic, name_in_metrics
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata.state import MetadataState
@@ -50,7 +50,7 @@ def load(state: MetadataState, snapshot: Mapping[str, Any]) -> None:
             topic = _load_topic(each)
             state.topics[topic.name] = topic
             state.topics_by_id[topic.id] = topic
-            state.names_in_metrics[topic.name.replace(".", "_")] = topic.name
+            state.names_in_metrics[name_in_metrics(topic.name)] = topic.name
             state.partition_count += len(topic.partitions)
         for type_, name, configs in snapshot["configs"]:
             state.configs[int(type_), name] = dict(configs)

@@ -44,7 +44,6 @@ class MetadataState:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.next_producer_id = 0
         self.partition_count = 0
-        # Metric names write a dot as an underscore, so topics that differ in that only collide.
         self.names_in_metrics: dict[str, str] = {}
 
     def apply(self, index: int, command: object) -> Result:

@@ -36,6 +36,7 @@ from kraftpy.core.metadata.records import (
     Topic,
     TopicCreated,
     TopicDeleted,
+    name_in_metrics,
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -250,7 +251,7 @@ def _check_new_topic(state: MetadataState, item: _NewTopic) -> dict[str, str]:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if item.name in state.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {item.name} exists already")
-    other = state.names_in_metrics.get(_name_in_metrics(item.name))
+    other = state.names_in_metrics.get(name_in_metrics(item.name))
     if other is not None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -391,7 +392,7 @@ def _add_topic(
     topic = Topic(item.name, item.topic_id, partitions)
     state.topics[topic.name] = topic
     state.topics_by_id[topic.id] = topic
-    state.names_in_metrics[_name_in_metrics(topic.name)] = topic.name
+    state.names_in_metrics[name_in_metrics(topic.name)] = topic.name
     state.partition_count += len(partitions)
     if configs:
         state.configs[ResourceType.TOPIC, topic.name] = configs
@@ -401,7 +402,7 @@ def _add_topic(
 def _remove_topic(state: MetadataState, topic: Topic, changes: list[Change]) -> None:
     del state.topics[topic.name]
     del state.topics_by_id[topic.id]
-    del state.names_in_metrics[_name_in_metrics(topic.name)]
+    del state.names_in_metrics[name_in_metrics(topic.name)]
     state.configs.pop((ResourceType.TOPIC, topic.name), None)
     state.partition_count -= len(topic.partitions)
     changes.append(TopicDeleted(topic))
@@ -430,7 +431,3 @@ def _new_partition(state: MetadataState, replicas: tuple[int, ...]) -> Partition
             for broker in brokers
         ),
     )
-
-
-def _name_in_metrics(name: str) -> str:
-    return name.replace(".", "_")
