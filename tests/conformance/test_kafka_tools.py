@@ -39,7 +39,7 @@ def test_kafka_topics(tool: Callable[..., str], topic: str) -> None:
     assert re.search(r"TopicId: [\w-]{22}", head)
     assert [re.search(r"Partition: (\d)", line)[1] for line in partitions] == ["0", "1", "2"]  # type: ignore[index]
     assert all(re.search(r"Leader: (\d+)\s+Replicas: \1\s+Isr: \1", line) for line in partitions)
-    with pytest.raises(RuntimeError, match="already exists"):
+    with pytest.raises(RuntimeError, match="exists"):
         tool("kafka-topics", *create)
     tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "5")
     assert "PartitionCount: 5" in tool("kafka-topics", "--describe", "--topic", topic)
@@ -63,10 +63,10 @@ def test_kafka_configs(tool: Callable[..., str], new_topic: Callable[..., str]) 
 
 def test_kafka_configs_of_brokers(tool: Callable[..., str]) -> None:
     entity = ("--entity-type", "brokers", "--entity-default")
-    tool("kafka-configs", *entity, "--alter", "--add-config", "log.cleaner.threads=2")
-    assert "log.cleaner.threads=2" in tool("kafka-configs", *entity, "--describe")
-    tool("kafka-configs", *entity, "--alter", "--delete-config", "log.cleaner.threads")
-    assert "log.cleaner.threads=2" not in tool("kafka-configs", *entity, "--describe")
+    tool("kafka-configs", *entity, "--alter", "--add-config", "log.index.interval.bytes=8192")
+    assert "log.index.interval.bytes=8192" in tool("kafka-configs", *entity, "--describe")
+    tool("kafka-configs", *entity, "--alter", "--delete-config", "log.index.interval.bytes")
+    assert "log.index.interval.bytes=8192" not in tool("kafka-configs", *entity, "--describe")
 
 
 def test_console_producer_and_consumer(
@@ -157,14 +157,15 @@ def test_kafka_dump_log(new_topic: Callable[..., str], reference: Driver, log_di
     assert starts == [0, *(end + 1 for end in ends[:-1])]
     for suffix, entry in (("index", r"position: [1-9]"), ("timeindex", "timestamp: ")):
         indexes = sorted(folder.glob(f"*.{suffix}"))
-        assert [path.stem for path in indexes] == [path.stem for path in segments]
+        # A broker may keep the index of its active segment in memory, or its file too large.
+        closed = [path for path in indexes if path.stem != segments[-1].stem]
+        assert [path.stem for path in closed] == [path.stem for path in segments[:-1]]
         out = run_tool("kafka-dump-log", "--files", ",".join(map(str, indexes)))
         assert re.search(entry, out)
         assert not re.search("(?i)mismatch|non-|not found|incomplete|exception", out), out
-        # Kafka keeps the active segment's index larger than its content.
-        closed = ",".join(str(path) for path in indexes[:-1])
-        out = run_tool("kafka-dump-log", "--index-sanity-check", "--files", closed)
-        assert out.count("passed sanity check") == len(indexes) - 1
+        files = ",".join(str(path) for path in closed)
+        out = run_tool("kafka-dump-log", "--index-sanity-check", "--files", files)
+        assert out.count("passed sanity check") == len(closed)
     snapshots = sorted(folder.glob("*.snapshot"))
     assert snapshots
     out = run_tool("kafka-dump-log", "--files", ",".join(map(str, snapshots)))

@@ -82,7 +82,8 @@ class Writer:
                 self._producer.produce(
                     self.topic, value, partition=self.partition, on_delivery=self._answered
                 )
-            self._producer.poll(PAUSE_S)
+            self._producer.poll(0)
+            self._stop.wait(PAUSE_S)  # enough load to have requests under way, few enough to check
 
     def _answered(self, error: Any, message: Any) -> None:
         if error is None:

@@ -164,10 +164,11 @@ def kill_and_restart(broker: Broker, when: str) -> None:
 
 
 def run(broker: Broker, events: list[Event]) -> bool:
-    say(f"{broker.name} answers on {broker.bootstrap} after {broker.start():.2f} s")
+    seconds = broker.start()
+    say(f"{broker.name} answers on {broker.bootstrap} after {seconds:.2f} s")
     # These events are of 2013, and Kafka's default is to drop what is older than a week.
     topic = NewTopic(TOPIC, num_partitions=PARTITIONS, config={"retention.ms": "-1"})
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_topics([topic])[TOPIC].result(SILENCE_S)
 
     sent = write(broker, events, kill_at=len(events) // 2)
