@@ -429,8 +429,6 @@ class ControllerClient:
         self._send(item)
 
     def _committed(self, index: int, envelope: bytes | None) -> None:
-        if index <= self.applied_index:
-            return
         if index != self.applied_index + 1 or not self._has_state.is_set():
             raise ValueError(f"index {index} came after {self.applied_index}")
         if envelope is not None:

@@ -13,13 +13,13 @@ Rules:
 * One `append` is one record, one write and one fdatasync, and a record is only ever written once
   all records before it are durable.  So an interrupted write can only damage the *last* record.
   A damaged record followed by an intact one means that the disk lost what it had confirmed:
-  `JournalDamaged`; this node must not vote or lead on such a journal.
+  `JournalDamagedError`; this node must not vote or lead on such a journal.
 * The checksum covers position and file id too, so bytes of an older file or a record quoted inside
   a command never pass as a record.
 * The file is allocated ahead in steps of 1 MiB of zeros.  A full disk then fails cleanly before a
-  byte is written (`JournalFull`), and fdatasync need not write a new file size each time.
-* A failed write or fsync of any other kind is final (`JournalFailed`): the kernel may have dropped
-  the dirty pages and would report success next time.  The process has to stop.
+  byte is written (`JournalFullError`), and fdatasync need not write a new file size each time.
+* A failed write or fsync of any other kind is final (`JournalFailedError`): the kernel may have
+  dropped the dirty pages and would report success next time.  The process has to stop.
 * If the very last record is complete but damaged (a bit flip after the fact) it can't be told from
   an interrupted write, and is dropped like one.
 * The new file of a compaction is complete and durable before it takes the old one's name.
@@ -48,9 +48,9 @@ __all__ = [
     "MAX_BATCH_SIZE_BYTES",
     "NO_SPACE",
     "Journal",
-    "JournalDamaged",
-    "JournalFailed",
-    "JournalFull",
+    "JournalDamagedError",
+    "JournalFailedError",
+    "JournalFullError",
 ]
 
 logger = logging.getLogger(__name__)
@@ -68,15 +68,15 @@ _CHECKED = struct.Struct(">QIB")
 _START, _VOTE, _ENTRIES = 1, 2, 3
 
 
-class JournalDamaged(Exception):
+class JournalDamagedError(Exception):
     """The journal lost or changed data that it had confirmed.  Names the file and what to do."""
 
 
-class JournalFull(Exception):
+class JournalFullError(Exception):
     """No space to append: nothing was written, the journal is as it was."""
 
 
-class JournalFailed(Exception):
+class JournalFailedError(Exception):
     """A write or fsync failed; what is on disk is unknown.  The process has to stop."""
 
 
@@ -114,14 +114,14 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, files: FileLayer) -> Journal:
-        """A new empty journal at `path`.  Raises `JournalFull` or `JournalFailed`."""
+        """A new empty journal at `path`.  Raises `JournalFullError` or `JournalFailedError`."""
         return _write_file(path, files, base=Entry(0, 0, b""), vote=None, entries=())
 
     @classmethod
     def open(cls, path: Path, files: FileLayer) -> Journal:
         """The journal at `path`, its interrupted last write (if any) removed.
 
-        Raises `JournalDamaged` on any other damage, `FileNotFoundError`, `JournalFailed`.
+        Raises `JournalDamagedError` on any other damage, `FileNotFoundError`, `JournalFailedError`.
         """
         data = path.read_bytes()
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -141,7 +141,7 @@ class Journal:
     def append(self, entries: Sequence[Entry]) -> None:
         """Make `entries` durable, all or none; they continue `last_index`.
 
-        Raises `JournalFull` (nothing changed) or `JournalFailed` (stop the process).
+        Raises `JournalFullError` (nothing changed) or `JournalFailedError` (stop the process).
         """
         index = self.last_index
         for entry in entries:
@@ -161,8 +161,8 @@ class Journal:
     def compact(self, index: int) -> Journal:
         """Drop the entries up to `index`, which a snapshot covers; returns the new open journal.
 
-        Raises `JournalFull` (this journal stays in use) or `JournalFailed`.  The old object is
-        closed on success.
+        Raises `JournalFullError` (this journal stays in use) or `JournalFailedError`.  The old
+        object is closed on success.
         """
         assert self.base_index <= index <= self.last_index
         base = Entry(index, self.term_at(index), b"")
@@ -187,23 +187,23 @@ class Journal:
             self._files.write(self._fd, data, self._end)
         except OSError as error:
             self._undo_write(error)
-            raise JournalFull(
+            raise JournalFullError(
                 f"no space to write the quorum journal {self.path}: {error}"
             ) from None
         try:
             self._files.datasync(self._fd)
         except OSError as error:
-            raise JournalFailed(f"fdatasync of {self.path} failed: {error}") from error
+            raise JournalFailedError(f"fdatasync of {self.path} failed: {error}") from error
         self._end = end
 
     def _undo_write(self, error: OSError) -> None:
         """After a full disk: forget the unwritten record.  Any other error is final."""
         if error.errno not in NO_SPACE:
-            raise JournalFailed(f"writing {self.path} failed: {error}") from error
+            raise JournalFailedError(f"writing {self.path} failed: {error}") from error
         try:
             self._files.truncate(self._fd, self._end)
         except OSError as second:
-            raise JournalFailed(f"truncating {self.path} failed: {second}") from second
+            raise JournalFailedError(f"truncating {self.path} failed: {second}") from second
         self._allocated = self._end
 
     # Reading
@@ -259,7 +259,7 @@ class Journal:
             self._files.truncate(self._fd, position)
             self._files.datasync(self._fd)
         except OSError as error:
-            raise JournalFailed(f"truncating {self.path} failed: {error}") from error
+            raise JournalFailedError(f"truncating {self.path} failed: {error}") from error
         self._allocated = position
 
     def _replay_record(self, kind: int, value: Any, position: int) -> None:
@@ -278,8 +278,8 @@ class Journal:
         else:
             raise ValueError(f"record kind {kind} is unknown to this kraftpy")
 
-    def _damaged(self, position: int, what: str) -> JournalDamaged:
-        return JournalDamaged(
+    def _damaged(self, position: int, what: str) -> JournalDamagedError:
+        return JournalDamagedError(
             f"quorum journal {self.path} is damaged at byte {position}: {what}. Nothing was "
             f"changed. Restore the folder {self.path.parent} from a backup; if the other voters "
             "are healthy, move the folder away and this node copies theirs; a single node without "
@@ -342,13 +342,13 @@ def _write_file(
             journal.close()
         if error.errno in NO_SPACE:
             files.unlink(temporary)
-            raise JournalFull(f"no space to write {temporary}: {error}") from None
-        raise JournalFailed(f"writing {temporary} failed: {error}") from error
+            raise JournalFullError(f"no space to write {temporary}: {error}") from None
+        raise JournalFailedError(f"writing {temporary} failed: {error}") from error
     try:
         files.replace(temporary, path)
     except OSError as error:  # whichever file has the name now, the open one may not be it
         journal.close()
-        raise JournalFailed(f"renaming {temporary} failed: {error}") from error
+        raise JournalFailedError(f"renaming {temporary} failed: {error}") from error
     journal.base_index, journal.base_term = base.index, base.term
     journal._entries = list(entries)
     journal._end = journal._allocated = len(data)

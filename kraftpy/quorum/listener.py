@@ -33,7 +33,7 @@ from kraftpy.quorum.port import (
     CommandResult,
     Entry,
     MachineSnapshot,
-    ProposalRefused,
+    ProposalRefusedError,
     Quorum,
 )
 from kraftpy.quorum.state import MAX_OUTSTANDING
@@ -223,7 +223,7 @@ class _Broker(FrameConnection):
         error = future.exception()
         if error is None:
             _, index, result, _ = future.result()
-        elif isinstance(error, ProposalRefused):
+        elif isinstance(error, ProposalRefusedError):
             index, result = _NO_INDEX, CommandResult(error.error, error.message, {})
         else:
             raise error

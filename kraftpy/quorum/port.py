@@ -14,9 +14,9 @@ changes behind the same five calls:
 Rules every back-end keeps:
 
 * An index counts as committed only when it is on stable storage at a majority of the voters.
-* A command that was refused (`ProposalRefused`) is not in the log and never will be.  Any other
-  failure leaves the outcome unknown; the caller asks again with the same client id and sequence
-  number, and `state.ReplicatedState` makes sure that it's applied once.
+* A command that was refused (`ProposalRefusedError`) is not in the log and never will be.  Any
+  other failure leaves the outcome unknown; the caller asks again with the same client id and
+  sequence number, and `state.ReplicatedState` makes sure that it's applied once.
 * The log index is Kafka's metadata offset, the term its controller epoch.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
     "LeaderListener",
     "MachineSnapshot",
     "MachineType",
-    "ProposalRefused",
+    "ProposalRefusedError",
     "Quorum",
     "Role",
     "StateMachine",
@@ -128,7 +128,7 @@ class MachineType(Protocol):
     def from_snapshot(self, snapshot: dict[str, Any], /) -> StateMachine: ...
 
 
-class ProposalRefused(Exception):
+class ProposalRefusedError(Exception):
     """The command did not enter the log and never will.
 
     `error` is NOT_CONTROLLER (ask the leader), KAFKA_STORAGE_ERROR (no space for the journal) or
@@ -165,14 +165,14 @@ class Quorum(Protocol):
         """Append `command` (an envelope of `state.pack_envelope`) to the log.
 
         The future resolves once the command is committed and applied here, after `on_apply`
-        listeners saw it.  It fails with `ProposalRefused`, or is cancelled when the back-end stops
-        or loses the lead: then the outcome is unknown.
+        listeners saw it.  It fails with `ProposalRefusedError`, or is cancelled when the back-end
+        stops or loses the lead: then the outcome is unknown.
         """
 
     def barrier(self) -> asyncio.Future[int]:
         """Resolve with an applied index that covers all that was committed before the call.
 
-        Fails with `ProposalRefused(NOT_CONTROLLER)` if this voter does not lead.
+        Fails with `ProposalRefusedError(NOT_CONTROLLER)` if this voter does not lead.
         """
 
     def on_apply(self, listener: ApplyListener) -> None:

@@ -40,25 +40,25 @@ import uvloop
 
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import become_child
-from kraftpy.quorum.journal import JournalDamaged, JournalFailed, JournalFull
+from kraftpy.quorum.journal import JournalDamagedError, JournalFailedError, JournalFullError
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.port import MachineType
 from kraftpy.quorum.single import SNAPSHOT_INTERVAL_BYTES, SingleVoter
-from kraftpy.quorum.snapshot import SnapshotDamaged, SnapshotUnknown
+from kraftpy.quorum.snapshot import SnapshotDamagedError, SnapshotVersionError
 from kraftpy.quorum.transport import load_secret
 
 __all__ = [
     "ControllerHandle",
     "ControllerOptions",
     "ExitCode",
-    "FolderInUse",
+    "FolderInUseError",
     "run_controller",
     "spawn_controller",
 ]
 
 logger = logging.getLogger(__name__)
 
-LOCK_TIMEOUT_S = 5.0
+LOCK_TIMEOUT_S = 2.0
 _RETRY_S = 0.01
 
 
@@ -73,7 +73,7 @@ class ExitCode(IntEnum):
     FOLDER_IN_USE = 75
 
 
-class FolderInUse(Exception):
+class FolderInUseError(Exception):
     """Another process holds the folder's lock; says what to look for."""
 
 
@@ -241,7 +241,7 @@ def _lock(folder: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(fd)
-                raise FolderInUse(
+                raise FolderInUseError(
                     f"another controller uses {folder} (it holds {folder / '.lock'}); stop it, or "
                     "give this node a folder of its own"
                 ) from None
@@ -257,16 +257,16 @@ def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) ->
                 return runner.run(_serve(options, listening, secret))
         finally:
             os.close(lock)
-    except FolderInUse as error:
+    except FolderInUseError as error:
         logger.critical("%s", error)
         return ExitCode.FOLDER_IN_USE
-    except (JournalDamaged, SnapshotDamaged, SnapshotUnknown) as error:
+    except (JournalDamagedError, SnapshotDamagedError, SnapshotVersionError) as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DATA_DAMAGED
-    except JournalFull as error:
+    except JournalFullError as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DISK_FULL
-    except (JournalFailed, OSError) as error:
+    except (JournalFailedError, OSError) as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DISK_FAILED
 
@@ -303,7 +303,7 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
 
 def _fatal(error: Exception) -> None:
     """End the process now: nothing that it would still do can be trusted."""
-    if isinstance(error, JournalFailed | OSError):
+    if isinstance(error, JournalFailedError | OSError):
         logger.critical("stopping the controller: %s; check the disk", error)
         code = ExitCode.DISK_FAILED
     else:

@@ -34,7 +34,7 @@ from pathlib import Path
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import become_child
-from kraftpy.quorum.journal import MAX_BATCH_SIZE_BYTES, JournalFailed, JournalFull
+from kraftpy.quorum.journal import MAX_BATCH_SIZE_BYTES, JournalFailedError, JournalFullError
 from kraftpy.quorum.port import (
     MAX_COMMAND_SIZE_BYTES,
     Applied,
@@ -43,13 +43,13 @@ from kraftpy.quorum.port import (
     LeaderListener,
     MachineSnapshot,
     MachineType,
-    ProposalRefused,
+    ProposalRefusedError,
     Role,
 )
 from kraftpy.quorum.snapshot import (
     Snapshot,
-    SnapshotDamaged,
-    SnapshotFull,
+    SnapshotDamagedError,
+    SnapshotFullError,
     SnapshotStore,
     recover,
 )
@@ -67,7 +67,7 @@ _HELPER_OK, _HELPER_FULL, _HELPER_DISK_FAILED = 0, 1, 2
 class SingleVoter:
     """A `port.Quorum`; construct it on its event loop.
 
-    Raises what `snapshot.recover` raises, and `JournalFull` if not even the new term fits.
+    Raises what `snapshot.recover` raises, and `JournalFullError` if not even the new term fits.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class SingleVoter:
             future.cancel()
         elif not 0 < len(command) <= MAX_COMMAND_SIZE_BYTES:
             future.set_exception(
-                ProposalRefused(
+                ProposalRefusedError(
                     ErrorCode.INVALID_REQUEST,
                     f"a command of {len(command)} bytes; the quorum takes up to "
                     f"{MAX_COMMAND_SIZE_BYTES}: split it",
@@ -198,13 +198,13 @@ class SingleVoter:
         try:
             self._commit(batch)
             self._disk_full = False
-        except JournalFull as error:
+        except JournalFullError as error:
             if not self._disk_full:
                 logger.error("refusing metadata changes until there is space: %s", error)
             self._disk_full = True
             for _, future in batch:
                 if not future.done():
-                    refusal = ProposalRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                    refusal = ProposalRefusedError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                     future.set_exception(refusal)
         except Exception as error:  # fail-stop: see the rules above
             for _, future in batch:
@@ -251,7 +251,7 @@ class SingleVoter:
             try:
                 snapshot = self._store.load(names[-1].path)
                 return MachineSnapshot(snapshot.index, snapshot.machine)
-            except (SnapshotDamaged, OSError) as error:
+            except (SnapshotDamagedError, OSError) as error:
                 logger.error("%s; sending the state in memory instead; check the disk", error)
         return MachineSnapshot(self.applied_index, self._state.pack_machine())
 
@@ -286,10 +286,10 @@ class SingleVoter:
             state = self._state
             self._store.write(Snapshot(index, term, state.pack_sessions(), state.pack_machine()))
             code = _HELPER_OK
-        except SnapshotFull as error:
+        except SnapshotFullError as error:
             logger.error("%s; the journal is kept", error)
             code = _HELPER_FULL
-        except JournalFailed as error:
+        except JournalFailedError as error:
             logger.critical("%s", error)
             code = _HELPER_DISK_FAILED
         except Exception:
@@ -308,12 +308,12 @@ class SingleVoter:
             if code == _HELPER_OK:
                 self._drop_covered()
             elif code == _HELPER_DISK_FAILED:
-                raise JournalFailed("the disk failed while a snapshot was written")
+                raise JournalFailedError("the disk failed while a snapshot was written")
             else:
                 logger.error("the snapshot helper ended with %d; the journal is kept", code)
-        except JournalFull as error:
+        except JournalFullError as error:
             logger.error("%s; the old journal stays in use", error)
-        except (JournalFailed, OSError) as error:
+        except (JournalFailedError, OSError) as error:
             self._fail(error)
 
     def _drop_covered(self) -> None:

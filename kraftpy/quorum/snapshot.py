@@ -28,7 +28,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.journal import NO_SPACE, Journal, JournalDamaged, JournalFailed
+from kraftpy.quorum.journal import NO_SPACE, Journal, JournalDamagedError, JournalFailedError
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import MachineType
 from kraftpy.quorum.state import ReplicatedState
@@ -37,11 +37,11 @@ __all__ = [
     "JOURNAL_NAME",
     "Recovered",
     "Snapshot",
-    "SnapshotDamaged",
-    "SnapshotFull",
+    "SnapshotDamagedError",
+    "SnapshotFullError",
     "SnapshotName",
     "SnapshotStore",
-    "SnapshotUnknown",
+    "SnapshotVersionError",
     "recover",
 ]
 
@@ -56,15 +56,15 @@ _LENGTHS = struct.Struct(">QQQ")
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
-class SnapshotDamaged(Exception):
+class SnapshotDamagedError(Exception):
     """A snapshot file does not hold what was written.  Names the file."""
 
 
-class SnapshotUnknown(Exception):
+class SnapshotVersionError(Exception):
     """A snapshot was written by another version of kraftpy.  Names the file and what to do."""
 
 
-class SnapshotFull(Exception):
+class SnapshotFullError(Exception):
     """No space for a snapshot; nothing changed."""
 
 
@@ -103,16 +103,16 @@ class SnapshotStore:
         return sorted(found)
 
     def load(self, path: Path) -> Snapshot:
-        """The verified content of `path`; raises `SnapshotDamaged` or `OSError`."""
+        """The verified content of `path`; raises `SnapshotDamagedError` or `OSError`."""
         data = path.read_bytes()
-        damaged = SnapshotDamaged(f"quorum snapshot {path} is damaged")
+        damaged = SnapshotDamagedError(f"quorum snapshot {path} is damaged")
         if len(data) < _HEADER.size:
             raise damaged
         marker, version, crc, *lengths = _HEADER.unpack_from(data)
         if marker != _MARKER or len(data) != _HEADER.size + sum(lengths):
             raise damaged
         if version != _FORMAT_VERSION:
-            raise SnapshotUnknown(
+            raise SnapshotVersionError(
                 f"quorum snapshot {path} has format version {version}; this kraftpy reads version "
                 f"{_FORMAT_VERSION}: start the version that wrote it"
             )
@@ -126,7 +126,7 @@ class SnapshotStore:
     def write(self, snapshot: Snapshot) -> None:
         """Write, verify and name a snapshot.
 
-        Raises `SnapshotFull` if there is no space, `JournalFailed` if the disk fails.
+        Raises `SnapshotFullError` if there is no space, `JournalFailedError` if the disk fails.
         """
         meta = pack([snapshot.index, snapshot.term])
         parts = (meta, snapshot.sessions, snapshot.machine)
@@ -144,15 +144,17 @@ class SnapshotStore:
             finally:
                 os.close(fd)
             if self.load(temporary) != snapshot:
-                raise JournalFailed(f"{temporary} reads back differently from what was written")
+                raise JournalFailedError(
+                    f"{temporary} reads back differently from what was written"
+                )
             self._files.replace(temporary, target)
         except OSError as error:
             if error.errno in NO_SPACE:
                 self._files.unlink(temporary)
-                raise SnapshotFull(f"no space for the snapshot {target}: {error}") from None
-            raise JournalFailed(f"writing the snapshot {target} failed: {error}") from error
-        except SnapshotDamaged as error:
-            raise JournalFailed(f"the disk changed what was written: {error}") from None
+                raise SnapshotFullError(f"no space for the snapshot {target}: {error}") from None
+            raise JournalFailedError(f"writing the snapshot {target} failed: {error}") from error
+        except SnapshotDamagedError as error:
+            raise JournalFailedError(f"the disk changed what was written: {error}") from None
 
     def remove_old(self) -> None:
         """Keep the newest two; raises `OSError`."""
@@ -182,8 +184,8 @@ class Recovered(NamedTuple):
 def recover(folder: Path, machine_type: MachineType, files: FileLayer) -> Recovered:
     """Open journal and snapshots in `folder` (made if missing) and rebuild the state.
 
-    Raises `JournalDamaged`, `SnapshotDamaged` or `SnapshotUnknown` (each says what to do),
-    `JournalFull`, `JournalFailed`.  Needs exclusive use of the folder.
+    Raises `JournalDamagedError`, `SnapshotDamagedError` or `SnapshotVersionError` (each says what
+    to do), `JournalFullError`, `JournalFailedError`.  Needs exclusive use of the folder.
     """
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -194,7 +196,7 @@ def recover(folder: Path, machine_type: MachineType, files: FileLayer) -> Recove
     path = folder / JOURNAL_NAME
     if not path.exists():
         if other := sorted(p.name for p in folder.glob("*.checkpoint*")):
-            raise JournalDamaged(
+            raise JournalDamagedError(
                 f"quorum journal {path} is missing though {other[0]} exists, so entries and the "
                 f"vote are lost. Restore the folder {folder} from a backup, or move it away to "
                 "start over"
@@ -220,7 +222,7 @@ def _newest_state(
     """The state of the newest snapshot that is sound and that the journal continues."""
     for name in reversed(store.list()):
         if name.index > journal.last_index:
-            raise JournalDamaged(
+            raise JournalDamagedError(
                 f"quorum journal {journal.path} ends at index {journal.last_index} but snapshot "
                 f"{name.path.name} is newer: the journal is an old copy or was cut. Restore the "
                 f"folder {name.path.parent} from one backup as a whole"
@@ -229,9 +231,9 @@ def _newest_state(
             break
         try:
             snapshot = store.load(name.path)
-        except SnapshotDamaged as error:
+        except SnapshotDamagedError as error:
             if name.index == journal.base_index and journal.base_index > 0:
-                raise SnapshotDamaged(_beyond_repair(str(error), name.path.parent)) from None
+                raise SnapshotDamagedError(_beyond_repair(str(error), name.path.parent)) from None
             moved = store.set_aside(name.path)
             logger.error(
                 "%s; moved it to %s and rebuild the same state from the older snapshot and the "
@@ -241,7 +243,7 @@ def _newest_state(
             )
             continue
         if snapshot.term != journal.term_at(snapshot.index):
-            raise JournalDamaged(
+            raise JournalDamagedError(
                 f"quorum journal {journal.path} and snapshot {name.path.name} have different terms "
                 f"at index {snapshot.index}: they do not belong together. Restore the folder "
                 f"{name.path.parent} from one backup as a whole"
@@ -251,7 +253,7 @@ def _newest_state(
         )
     if journal.base_index > 0:
         missing = f"the quorum snapshot at index {journal.base_index} is missing"
-        raise SnapshotDamaged(_beyond_repair(missing, store.folder))
+        raise SnapshotDamagedError(_beyond_repair(missing, store.folder))
     return ReplicatedState(machine_type)
 
 

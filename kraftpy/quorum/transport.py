@@ -58,7 +58,7 @@ _MAC_SIZE_BYTES = 16
 _GREETING_SIZE_BYTES = len(_MAGIC) + 1 + _NONCE_SIZE_BYTES
 
 
-class _BadFrame(ValueError):
+class _FrameError(ValueError):
     """What the peer sent breaks the rules; the message goes to the log."""
 
 
@@ -166,7 +166,9 @@ class FrameConnection(asyncio.Protocol):
                 (length,) = _LENGTH.unpack_from(source, position)
                 limit = MAX_FRAME_SIZE_BYTES if self.is_authenticated else MAX_GREETING_SIZE_BYTES
                 if length > limit:
-                    raise _BadFrame(f"it announced a frame of {length} bytes; {limit} are allowed")
+                    raise _FrameError(
+                        f"it announced a frame of {length} bytes; {limit} are allowed"
+                    )
                 if start + length > len(source):
                     break
                 position = start + length
@@ -207,7 +209,7 @@ class FrameConnection(asyncio.Protocol):
         payload = frame[_MAC_SIZE_BYTES:]
         expected = _mac(self._receive_key, self._received, payload)
         if not hmac.compare_digest(frame[:_MAC_SIZE_BYTES], expected):
-            raise _BadFrame(
+            raise _FrameError(
                 "a frame was altered on its way"
                 if self.is_authenticated
                 else "it has another secret than this node (compare the two secret files)"
@@ -226,9 +228,9 @@ class FrameConnection(asyncio.Protocol):
 
     def _greeted(self, frame: bytes) -> None:
         if len(frame) != _GREETING_SIZE_BYTES or not frame.startswith(_MAGIC):
-            raise _BadFrame("it does not speak the quorum's protocol")
+            raise _FrameError("it does not speak the quorum's protocol")
         if frame[len(_MAGIC)] != _VERSION:
-            raise _BadFrame(
+            raise _FrameError(
                 f"it speaks version {frame[len(_MAGIC)]} of the quorum's protocol, this node "
                 f"version {_VERSION}"
             )
@@ -265,7 +267,7 @@ def load_secret(secret_file: Path | None, host: str, metadata_dir: Path) -> byte
             f"the quorum listens on {host}, which other machines can reach, so it needs a shared "
             "secret. Make one with\n    (umask 077; openssl rand -base64 32 > quorum.secret)\n"
             "copy the file to every node of the cluster, and name it in "
-            "controller.quorum.secret.file"
+            "kraftpy.quorum.secret.file"
         )
     path = metadata_dir / "quorum.secret"
     if not path.exists():

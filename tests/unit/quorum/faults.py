@@ -17,12 +17,13 @@ class CrashingLayer(FileLayer):
     """Stops at the step number `crash_at` (from 0); a write stops half way.
 
     `lose_unsynced` then does to the files what a power loss may: bytes that were written but not
-    synced turn into zeros.
+    synced turn into zeros, and renames in a folder that was not synced have not happened.
     """
 
     def __init__(self, crash_at: int) -> None:
         self._left = crash_at
         self._unsynced: dict[int, list[tuple[int, int]]] = {}
+        self._renamed: list[tuple[Path, Path, bytes | None]] = []
 
     def _step(self) -> None:
         if self._left == 0:
@@ -60,11 +61,14 @@ class CrashingLayer(FileLayer):
 
     def replace(self, source: Path, target: Path) -> None:
         self._step()
+        old = target.read_bytes() if target.exists() else None
+        self._renamed.append((source, target, old))
         super().replace(source, target)
 
     def sync_directory(self, path: Path) -> None:
         self._step()
         super().sync_directory(path)
+        self._renamed = [names for names in self._renamed if names[1].parent != path]
 
     def unlink(self, path: Path) -> None:
         self._step()
@@ -76,6 +80,12 @@ class CrashingLayer(FileLayer):
                 os.pwrite(fd, bytes(length), offset)
             os.close(fd)
         self._unsynced.clear()
+        for source, target, old in reversed(self._renamed):
+            if target.exists():
+                target.rename(source)
+            if old is not None:
+                target.write_bytes(old)
+        self._renamed.clear()
 
 
 class FailingLayer(FileLayer):

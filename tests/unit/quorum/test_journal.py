@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.journal import Journal, JournalDamaged, JournalFailed, JournalFull
+from kraftpy.quorum.journal import (
+    Journal,
+    JournalDamagedError,
+    JournalFailedError,
+    JournalFullError,
+)
 from kraftpy.quorum.port import Entry
 
 from .faults import IO_ERROR, NO_SPACE, Crash, CrashingLayer, FailingLayer
@@ -105,7 +110,7 @@ def test_damage_before_the_last_record_refuses_to_open_and_changes_nothing(path:
         damaged = bytearray(whole)
         damaged[position] ^= 1 << (position % 8)
         path.write_bytes(damaged)
-        with pytest.raises(JournalDamaged) as caught:
+        with pytest.raises(JournalDamagedError) as caught:
             Journal.open(path, FILES)
         at = max(start for start in (0, *starts) if start <= position)
         assert f"{path} is damaged at byte {at}:" in str(caught.value)
@@ -118,7 +123,7 @@ def test_zeroed_block_in_the_middle_is_damage(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[starts[1] : starts[2]] = bytes(starts[2] - starts[1])
     path.write_bytes(data)
-    with pytest.raises(JournalDamaged, match="no interrupted write"):
+    with pytest.raises(JournalDamagedError, match="no interrupted write"):
         Journal.open(path, FILES)
 
 
@@ -144,7 +149,7 @@ def test_a_record_quoted_in_a_torn_command_does_not_pass_as_a_later_record(path:
 def test_a_file_that_is_no_journal_is_refused(path: Path) -> None:
     for content in (b"", b"\0" * 100, b"hello\n" * 100, pickle.dumps([1, 2, 3])):
         path.write_bytes(content)
-        with pytest.raises(JournalDamaged, match="opening record"):
+        with pytest.raises(JournalDamagedError, match="opening record"):
             Journal.open(path, FILES)
 
 
@@ -156,7 +161,7 @@ def test_pickled_data_is_never_loaded(path: Path, tmp_path: Path) -> None:
     assert [e.command for e in journal.entries_from(1, 1000) or []] == [poison]
     journal.close()
     path.write_bytes(poison)
-    with pytest.raises(JournalDamaged):
+    with pytest.raises(JournalDamagedError):
         Journal.open(path, FILES)
     assert not marker.exists()
     pickle.loads(poison)
@@ -181,7 +186,7 @@ def test_a_full_disk_fails_the_append_and_leaves_the_journal_as_it_was(
     journal = Journal.create(path, files)
     journal.append([entry(1)])
     files.failures[operation] = NO_SPACE
-    with pytest.raises(JournalFull, match=r"quorum\.journal"):
+    with pytest.raises(JournalFullError, match=r"quorum\.journal"):
         journal.append([entry(2, command=bytes(3 << 20))])
     assert journal.last_index == 1
     files.failures.clear()
@@ -198,7 +203,7 @@ def test_any_other_disk_error_is_final(path: Path, operation: str, number: int) 
     files = FailingLayer()
     journal = Journal.create(path, files)
     files.failures[operation] = number
-    with pytest.raises(JournalFailed, match=r"quorum\.journal"):
+    with pytest.raises(JournalFailedError, match=r"quorum\.journal"):
         journal.append([entry(1)])
     journal.close()
 
@@ -207,7 +212,7 @@ def test_full_disk_that_cannot_be_undone_is_final(path: Path) -> None:
     files = FailingLayer()
     journal = Journal.create(path, files)
     files.failures = {"write": NO_SPACE, "truncate": IO_ERROR}
-    with pytest.raises(JournalFailed):
+    with pytest.raises(JournalFailedError):
         journal.append([entry(1)])
     journal.close()
 
@@ -233,7 +238,7 @@ def test_compaction_on_a_full_disk_keeps_the_old_journal_in_use(path: Path) -> N
     journal = Journal.create(path, files)
     journal.append([entry(n) for n in range(1, 6)])
     files.failures["write"] = NO_SPACE
-    with pytest.raises(JournalFull):
+    with pytest.raises(JournalFullError):
         journal.compact(3)
     files.failures.clear()
     journal.append([entry(6)])

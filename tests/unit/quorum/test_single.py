@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.quorum.journal import JournalFailed, JournalFull
+from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.packing import unpack
-from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Applied, ProposalRefused, Role
+from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Applied, ProposalRefusedError, Role
 from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.state import pack_envelope
 
@@ -98,7 +98,7 @@ def test_a_full_disk_refuses_proposals_until_there_is_space(
         await quorum.propose(command(1))
         files.failures["write"] = NO_SPACE
         for n in (2, 3):
-            with pytest.raises(ProposalRefused) as caught:
+            with pytest.raises(ProposalRefusedError) as caught:
                 await quorum.propose(command(n))
             assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
@@ -110,7 +110,7 @@ def test_a_full_disk_refuses_proposals_until_there_is_space(
         assert values(quorum) == [1, 4]
         quorum.stop()
         files.failures["write"] = NO_SPACE
-        with pytest.raises(JournalFull):
+        with pytest.raises(JournalFullError):
             voter(tmp_path / "m", files=files)
 
     run(test)
@@ -127,7 +127,7 @@ def test_a_failing_disk_stops_everything(tmp_path: Path, operation: str) -> None
         files.failures[operation] = IO_ERROR
         proposal = quorum.propose(command(1))
         await until(lambda: errors)
-        assert isinstance(errors[0], JournalFailed)
+        assert isinstance(errors[0], JournalFailedError)
         assert not seen
         assert proposal.cancelled()
         files.failures.clear()
@@ -152,7 +152,7 @@ def test_command_sizes_are_bounded(tmp_path: Path) -> None:
     async def test() -> None:
         quorum = voter(tmp_path / "m")
         for bad in (b"", bytes(MAX_COMMAND_SIZE_BYTES + 1)):
-            with pytest.raises(ProposalRefused) as caught:
+            with pytest.raises(ProposalRefusedError) as caught:
                 await quorum.propose(bad)
             assert caught.value.error is ErrorCode.INVALID_REQUEST
         largest = MAX_COMMAND_SIZE_BYTES - len(command(1, 100_000)) + 100_000
@@ -177,9 +177,13 @@ def test_snapshots_are_written_beside_the_traffic_and_bound_the_journal(tmp_path
             n += 1
             await quorum.propose(command(n, 100))
             first = first or checkpoints()
+            if quorum._helper is None and first:
+                oldest = int(checkpoints()[0].partition("-")[0])
+                assert quorum._journal.base_index <= oldest, "it can stand in for the newest"
             assert n < 20_000
         await until(lambda: quorum._helper is None)
         assert len(checkpoints()) == 2
+        assert quorum._journal.base_index == int(checkpoints()[0].partition("-")[0])
         assert quorum.entries_from(1, 1) is None
         assert values(quorum) == list(range(1, n + 1))
         quorum.stop()

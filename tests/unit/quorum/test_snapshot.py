@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.journal import Journal, JournalDamaged
+from kraftpy.quorum.journal import Journal, JournalDamagedError
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.snapshot import (
     JOURNAL_NAME,
     Snapshot,
-    SnapshotDamaged,
-    SnapshotFull,
+    SnapshotDamagedError,
+    SnapshotFullError,
     SnapshotStore,
-    SnapshotUnknown,
+    SnapshotVersionError,
     recover,
 )
 from kraftpy.quorum.state import ReplicatedState, pack_envelope
@@ -128,11 +128,13 @@ def test_without_any_sound_snapshot_it_refuses(folder: Path) -> None:
     grow(folder, 40, FileLayer(), snapshots=(10, 20, 30))
     for name in SnapshotStore(folder, FileLayer()).list():
         name.path.write_bytes(name.path.read_bytes()[:-1])
-    with pytest.raises(SnapshotDamaged, match=r"20-0000000001\.checkpoint is damaged.*Restore"):
+    with pytest.raises(
+        SnapshotDamagedError, match=r"20-0000000001\.checkpoint is damaged.*Restore"
+    ):
         values_in(folder)
     for name in SnapshotStore(folder, FileLayer()).list():
         name.path.unlink()
-    with pytest.raises(SnapshotDamaged, match=r"snapshot at index 20 is missing.*Restore"):
+    with pytest.raises(SnapshotDamagedError, match=r"snapshot at index 20 is missing.*Restore"):
         values_in(folder)
 
 
@@ -148,10 +150,10 @@ def test_a_missing_or_older_journal_is_refused(folder: Path) -> None:
     old = (folder / JOURNAL_NAME).read_bytes()
     grow(folder, 8, FileLayer(), snapshots=(7,))
     (folder / JOURNAL_NAME).write_bytes(old)
-    with pytest.raises(JournalDamaged, match=r"ends at index 5 but snapshot .* is newer"):
+    with pytest.raises(JournalDamagedError, match=r"ends at index 5 but snapshot .* is newer"):
         values_in(folder)
     (folder / JOURNAL_NAME).unlink()
-    with pytest.raises(JournalDamaged, match=r"quorum\.journal is missing though"):
+    with pytest.raises(JournalDamagedError, match=r"quorum\.journal is missing though"):
         values_in(folder)
     assert not (folder / JOURNAL_NAME).exists()
 
@@ -161,7 +163,7 @@ def test_snapshot_and_journal_of_different_terms_are_refused(folder: Path) -> No
     state = ReplicatedState(Values)
     store = SnapshotStore(folder, FileLayer())
     store.write(Snapshot(5, 2, state.pack_sessions(), state.pack_machine()))
-    with pytest.raises(JournalDamaged, match="do not belong together"):
+    with pytest.raises(JournalDamagedError, match="do not belong together"):
         values_in(folder)
 
 
@@ -171,7 +173,7 @@ def test_a_snapshot_of_another_version_is_left_alone(folder: Path) -> None:
     data = bytearray(name.path.read_bytes())
     data[4] = 9
     name.path.write_bytes(data)
-    with pytest.raises(SnapshotUnknown, match="format version 9"):
+    with pytest.raises(SnapshotVersionError, match="format version 9"):
         values_in(folder)
     assert name.path.read_bytes() == bytes(data)
 
@@ -181,7 +183,7 @@ def test_a_full_disk_leaves_no_trace_of_a_snapshot(folder: Path) -> None:
     files = FailingLayer()
     files.failures["write"] = NO_SPACE
     before = sorted(folder.iterdir())
-    with pytest.raises(SnapshotFull):
+    with pytest.raises(SnapshotFullError):
         SnapshotStore(folder, files).write(Snapshot(5, 1, b"\x90", b"\x80" * 1000))
     assert sorted(folder.iterdir()) == before
 
@@ -211,9 +213,9 @@ def test_an_open_journal_is_released_when_recovery_refuses(folder: Path) -> None
     data[60] ^= 1
     (folder / JOURNAL_NAME).write_bytes(data)
     for _ in range(3):
-        with pytest.raises(JournalDamaged):
+        with pytest.raises(JournalDamagedError):
             values_in(folder)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(JournalDamaged):
+    with pytest.raises(JournalDamagedError):
         Journal.open(folder / JOURNAL_NAME, FileLayer())
     assert len(list(Path("/proc/self/fd").iterdir())) == before
