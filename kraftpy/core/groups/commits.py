@@ -265,7 +265,10 @@ class Commits:
     def _write_tombstones(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> None:
         def failed(error: ErrorCode, now_ms: int) -> None:
             log.warning(
-                "group %r: %d offsets could not be deleted: %s", group_id, len(partitions), error
+                "group %r: %d offsets could not be deleted: %s",
+                group_id,
+                len(partitions),
+                error.name,
             )
 
         for start in range(0, len(partitions), _TOMBSTONES_PER_BATCH):

@@ -200,7 +200,7 @@ class Group:
         self.pending_sync.pop(member_id, None)
 
     def replace_static(self, old: Member, new: Member) -> None:
-        """A static member came back: `new` takes the place of `old`, lead included (KIP-345)."""
+        """A static member has another id: `new` takes the place of `old`, lead included."""
         assert new.group_instance_id is not None
         assert old.join_token is None
         self._count_protocols(old, -1)

@@ -253,7 +253,6 @@ class Membership:
         """A static member restarted: it gets a new member id, and the old one is fenced."""
         assert request.group_instance_id is not None
         old = group.members[group.static_members[request.group_instance_id]]
-        old_leader = group.leader
         self._rebalance.answer_parked_join(group, old, ErrorCode.FENCED_INSTANCE_ID)
         self._rebalance.answer_parked_sync(old, ErrorCode.FENCED_INSTANCE_ID)
         self._timers.cancel(old.session_timer)
@@ -280,14 +279,14 @@ class Membership:
         reason = f"static member {member_id} is back"
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             # Same protocol, so the assignment still holds: no rebalance (KIP-345).
-            self._persist_static_rejoin(group, member, old_leader, client.api_version)
+            self._persist_static_rejoin(group, old, member, client.api_version)
         elif group.state is GroupState.PREPARING_REBALANCE:
             self._rebalance.maybe_complete_join(group, now_ms)
         else:
             self._rebalance.prepare_rebalance(group, reason, now_ms)
 
     def _persist_static_rejoin(
-        self, group: Group, member: Member, old_leader: str | None, api_version: int
+        self, group: Group, old: Member, member: Member, api_version: int
     ) -> None:
         token = member.join_token
         generation = group.generation
@@ -310,7 +309,7 @@ class Membership:
                 else:
                     # An older leader must not compute an assignment that nobody waits for:
                     # it is told the id of its former self, and takes itself for a follower.
-                    response.leader = old_leader or ""
+                    response.leader = old.member_id
                     response.members = []
             group.park_join(member, None)
             self._out.reply(token, response)
@@ -318,8 +317,11 @@ class Membership:
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             if is_current():
+                # As the log has it: the member is still the old one.
                 self._rebalance.answer_parked_join(group, member, membership_error(error))
-                self._rebalance.touch(member, now_ms)
+                self._timers.cancel(member.session_timer)
+                group.replace_static(member, old)
+                self._rebalance.touch(old, now_ms)
 
         assignment = {member_id: m.assignment for member_id, m in group.members.items()}
         record = GroupRecord(group.group_id, group.snapshot(assignment))
@@ -378,7 +380,9 @@ class Membership:
                 and group.generation == generation
                 and group.assignment_in_flight
             ):
-                log.warning("group %r: could not record its assignment: %s", group.group_id, error)
+                log.warning(
+                    "group %r: could not record its assignment: %s", group.group_id, error.name
+                )
                 self._rebalance.withhold_assignment(group, membership_error(error), now_ms)
                 self._rebalance.prepare_rebalance(
                     group, "its assignment could not be recorded", now_ms

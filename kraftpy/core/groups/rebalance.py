@@ -121,7 +121,9 @@ class Rebalance:
         def failed(error: ErrorCode, now_ms: int) -> None:
             # The members stay in the log and get a session each if it is loaded; they won't
             # heartbeat, and the group empties again.
-            log.warning("group %r: could not record that it is empty: %s", group.group_id, error)
+            log.warning(
+                "group %r: could not record that it is empty: %s", group.group_id, error.name
+            )
 
         record = GroupRecord(group.group_id, group.snapshot({}))
         self._out.write((record,), (group.group_id,), lambda now_ms: None, failed)

@@ -195,7 +195,8 @@ class Driver:
                         messages.OffsetCommitRequest.OffsetCommitRequestPartition(
                             partition_index=index,
                             committed_offset=offset,
-                            committed_leader_epoch=5,
+                            # No version has both of these.
+                            committed_leader_epoch=5 if retention_ms < 0 else -1,
                             committed_metadata=metadata,
                         )
                     ],

@@ -453,12 +453,13 @@ class TestStaticMembers:
 
     def test_a_restart_that_is_not_recorded_is_told_to_look_for_the_coordinator(self) -> None:
         driver = Driver()
-        driver.static_group("i-1", "i-2")
+        (_, second), generation = driver.static_group("i-1", "i-2")
         driver.commits = False
         join = driver.join(instance="i-2")
         assert join not in driver.replies
         driver.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert driver.replies[join].error_code == ErrorCode.NOT_COORDINATOR
+        assert driver.heartbeat(second, generation, instance="i-2") == ErrorCode.NONE
 
     def test_a_rebalance_takes_over_a_restart_that_is_being_recorded(self) -> None:
         driver = Driver()

@@ -1,0 +1,517 @@
+"""The shell of the group coordinator, over a log and a controller that the test holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftpy.core.config import BrokerConfig
+from kraftpy.core.groups import Client, CommittedOffset, OffsetRecord, encode_record, partition_for
+from kraftpy.core.metadata import MetadataState
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import build_batch, read_batch_header, stamp_batch
+from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+
+PARTITIONS = 4
+CLIENT = Client(9, "c", "/127.0.0.1")
+
+
+class FakeLog:
+    """The offsets topic; with `holds` on, appends end when the test says so."""
+
+    def __init__(self) -> None:
+        self.led: dict[int, bytearray] = {}
+        self.ends: dict[int, int] = {}
+        self.holds = False
+        self.held: list[tuple[asyncio.Future[int], int]] = []
+        self.read_error: KafkaError | None = None
+
+    def partitions(self, topic: str) -> dict[int, bytearray]:
+        return self.led if topic == OFFSETS_TOPIC else {}
+
+    def put(self, index: int, batch: bytes) -> int:
+        data = bytearray(batch)
+        offset = self.ends.get(index, 0)
+        stamp_batch(data, 0, offset, 0)
+        self.ends[index] = offset + read_batch_header(data, 0).last_offset_delta + 1
+        self.led[index] += data
+        return offset
+
+    async def append_records(self, topic: str, partition: int, batch: bytes) -> int:
+        assert topic == OFFSETS_TOPIC
+        offset = self.put(partition, batch)
+        if not self.holds:
+            return offset
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.held.append((future, offset))
+        return await future
+
+    def release(self, number: int) -> None:
+        """The append of this number is committed."""
+        future, offset = self.held[number]
+        future.set_result(offset)
+
+    def read_batches(
+        self, topic: str, partition: int, start_offset: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        if self.read_error is not None:
+            raise self.read_error
+        data, position = bytes(self.led[partition]), 0
+        while position < len(data):
+            header = read_batch_header(data, position)
+            if header.last_offset >= start_offset:
+                end = position + header.size_bytes
+                return data[position:end], header.last_offset + 1
+            position += header.size_bytes
+        return b"", start_offset
+
+
+class FakeHost:
+    """As much of a broker as the coordinator knows."""
+
+    def __init__(self, **settings: str) -> None:
+        defaults = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
+        self.config = BrokerConfig.from_properties(
+            {
+                "process.roles": "broker,controller",
+                "node.id": "1",
+                "log.dirs": "/tmp/unused",
+                "controller.quorum.voters": "1@127.0.0.1:9093",
+                "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+                "controller.listener.names": "CONTROLLER",
+                **defaults,
+                **settings,
+            }
+        )
+        self.node_id = 1
+        self.loop = asyncio.get_running_loop()
+        self.replicas = FakeLog()
+        self.metadata: MetadataState = SimpleNamespace(topics={"t": topic(3)})  # type: ignore[assignment]
+        self.controller = self
+        self.proposals: list[dict[str, Any]] = []
+        self.refuses = False
+        self.clock_ms: Callable[[], float] = lambda: self.loop.time() * 1000
+        self.groups = GroupCoordinator(self)
+
+    def now_ms(self) -> int:
+        return int(self.clock_ms())
+
+    def lead(self, *indexes: int) -> None:
+        """The offsets topic is there and this broker leads these of its partitions."""
+        self.metadata.topics[OFFSETS_TOPIC] = topic(PARTITIONS)
+        for index in indexes:
+            self.replicas.led.setdefault(index, bytearray())
+        self.groups.refresh()
+
+    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+        self.proposals.append(command)
+        await asyncio.sleep(0)
+        (item,) = command["topics"]
+        answer = {"name": item["name"], "error": 0, "message": None}
+        if self.refuses:
+            answer |= {"error": int(ErrorCode.INVALID_REPLICATION_FACTOR), "message": "too few"}
+        else:
+            self.lead(*range(PARTITIONS))
+        result = SimpleNamespace(error=ErrorCode.NONE, message=None, value={"topics": [answer]})
+        return 1, result
+
+    def commit(
+        self, offset: int, group: str = "g", partition: int = 0
+    ) -> messages.OffsetCommitResponse | asyncio.Future[messages.OffsetCommitResponse]:
+        return self.groups.commit_offsets(
+            messages.OffsetCommitRequest(
+                group_id=group,
+                topics=[
+                    messages.OffsetCommitRequest.OffsetCommitRequestTopic(
+                        name="t",
+                        partitions=[
+                            messages.OffsetCommitRequest.OffsetCommitRequestPartition(
+                                partition, offset
+                            )
+                        ],
+                    )
+                ],
+            )
+        )
+
+    def offset(self, group: str = "g") -> int | None:
+        ((_, ((_, committed),)),) = self.groups.fetch_offsets(group, [("t", [0])])
+        return None if committed is None else committed.offset
+
+    def join(
+        self, member_id: str = "", session_timeout_ms: int = 10_000, instance: str | None = None
+    ) -> Any:
+        return self.groups.join_group(
+            CLIENT,
+            messages.JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=10_000,
+                member_id=member_id,
+                group_instance_id=instance,
+                protocol_type="consumer",
+                protocols=[messages.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")],
+            ),
+        )
+
+
+def topic(partitions: int) -> Any:
+    return SimpleNamespace(
+        partitions={index: SimpleNamespace(leader=1) for index in range(partitions)}
+    )
+
+
+def errors(response: Any) -> list[int]:
+    return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+def on_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Runs an async test and fails it if the loop met an unhandled exception."""
+
+    def run() -> None:
+        unhandled: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda loop, context: unhandled.append(context))
+            await asyncio.wait_for(test(), 20)
+
+        asyncio.run(main())
+        assert unhandled == []
+
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def soon(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline_s, "it did not happen"
+        await asyncio.sleep(0.005)
+
+
+async def answer(result: Any) -> Any:
+    return await result if isinstance(result, Awaitable) else result
+
+
+def coordinated(**settings: str) -> FakeHost:
+    host = FakeHost(**settings)
+    host.lead(*range(PARTITIONS))
+    return host
+
+
+@on_loop
+async def test_the_first_search_creates_the_topic_and_all_searches_share_it() -> None:
+    host = FakeHost()
+    host.groups.start()
+    deadline_s = host.loop.time() + 5
+    found = await asyncio.gather(
+        *(host.groups.coordinator_of(f"g-{n}", deadline_s) for n in range(20))
+    )
+    assert found == [1] * 20
+    (proposal,) = host.proposals
+    (item,) = proposal["topics"]
+    assert (item["name"], item["partitions"]) == (OFFSETS_TOPIC, 50)
+    assert item["configs"]["cleanup.policy"] == "compact"
+    assert errors(await answer(host.commit(1))) == [ErrorCode.NONE]  # ready at once
+    await host.groups.stop()
+
+
+@on_loop
+async def test_a_topic_that_can_not_be_created_is_explained() -> None:
+    host = FakeHost()
+    host.refuses = True
+    with pytest.raises(KafkaError, match=r"offsets.topic.replication.factor=3: too few") as raised:
+        await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    host.refuses = False
+    assert await host.groups.coordinator_of("g", host.loop.time() + 5) == 1
+
+
+@on_loop
+async def test_another_broker_or_none_may_coordinate() -> None:
+    host = FakeHost()
+    host.lead()
+    index = partition_for("g", PARTITIONS)
+    host.metadata.topics[OFFSETS_TOPIC].partitions[index].leader = 2
+    assert await host.groups.coordinator_of("g", 0) == 2
+    with pytest.raises(KafkaError) as raised:
+        host.commit(1)
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    host.metadata.topics[OFFSETS_TOPIC].partitions[index].leader = -1
+    with pytest.raises(KafkaError) as raised:
+        await host.groups.coordinator_of("g", 0)
+    assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@on_loop
+async def test_group_ids_that_are_none() -> None:
+    host = coordinated()
+    for group_id in ("", "x" * 40_000):
+        with pytest.raises(KafkaError) as raised:
+            await host.groups.coordinator_of(group_id, 0)
+        assert raised.value.code is ErrorCode.INVALID_GROUP_ID
+    assert errors(await answer(host.commit(1, group=""))) == [ErrorCode.NONE]  # as Kafka
+
+
+@on_loop
+async def test_a_commit_is_answered_and_seen_when_it_is_committed() -> None:
+    host = coordinated()
+    host.replicas.holds = True
+    commit = host.commit(5)
+    assert isinstance(commit, asyncio.Future)
+    await soon(lambda: host.replicas.held)
+    assert not commit.done()
+    assert host.offset() is None
+    host.replicas.release(0)
+    assert errors(await commit) == [ErrorCode.NONE]
+    assert host.offset() == 5
+
+
+@on_loop
+async def test_outcomes_count_in_log_order_whatever_order_they_come_in() -> None:
+    host = coordinated()
+    host.replicas.holds = True
+    first, second = host.commit(9), host.commit(3)
+    await soon(lambda: len(host.replicas.held) == 2)
+    host.replicas.release(1)
+    await asyncio.sleep(0.02)
+    assert host.offset() is None
+    host.replicas.release(0)
+    await answer(first), await answer(second)
+    assert host.offset() == 3
+
+
+@on_loop
+async def test_a_failed_append_changes_nothing() -> None:
+    host = coordinated()
+    await answer(host.commit(1))
+    host.replicas.holds = True
+    failing, later = host.commit(2), host.commit(4, group="g")
+    await soon(lambda: len(host.replicas.held) == 2)
+    host.replicas.held[0][0].set_exception(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    assert errors(await answer(failing)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert host.offset() == 1
+    host.replicas.release(1)
+    assert errors(await answer(later)) == [ErrorCode.NONE]
+    assert host.offset() == 4
+
+
+@on_loop
+async def test_an_append_that_breaks_is_logged_and_answered() -> None:
+    host = coordinated()
+    host.replicas.holds = True
+    commit = host.commit(2)
+    await soon(lambda: host.replicas.held)
+    host.replicas.held[0][0].set_exception(RuntimeError("broken"))
+    assert errors(await answer(commit)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+@on_loop
+async def test_the_timeout_ends_the_wait_of_the_client_alone() -> None:
+    host = coordinated(**{"offsets.commit.timeout.ms": "30"})
+    host.replicas.holds = True
+    assert errors(await answer(host.commit(5))) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert host.offset() is None
+    host.replicas.release(0)
+    await soon(lambda: host.offset() == 5)
+
+
+@on_loop
+async def test_offsets_that_do_not_rise_make_the_partition_load_again() -> None:
+    host = coordinated()
+    await answer(host.commit(1)), await answer(host.commit(2))
+    host.replicas.ends[partition_for("g", PARTITIONS)] = 0
+    commit = host.commit(3)
+    assert errors(await answer(commit)) == [ErrorCode.NOT_COORDINATOR]
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert host.offset() == 2  # the log's last readable word, not a guess
+
+
+@on_loop
+async def test_losing_the_partition_answers_all_that_is_parked() -> None:
+    host = coordinated()
+    member = host.join().member_id
+    leader = await answer(host.join(member))
+    follower = host.join(instance="i")
+    host.replicas.holds = True
+    commit = host.commit(1, group="h")
+    await soon(lambda: host.replicas.held)
+    assert leader.leader == member
+    host.replicas.led.clear()
+    host.groups.refresh()
+    assert (await answer(follower)).error_code == ErrorCode.NOT_COORDINATOR
+    assert errors(await answer(commit)) == [ErrorCode.NOT_COORDINATOR]
+    host.replicas.release(0)  # too late, and nobody minds
+    await asyncio.sleep(0)
+    with pytest.raises(KafkaError):
+        host.offset()
+
+
+@on_loop
+async def test_a_client_that_goes_away_while_parked_is_not_missed() -> None:
+    host = coordinated()
+    member = host.join(session_timeout_ms=100).member_id
+    parked = host.join(member, session_timeout_ms=100)
+    parked.cancel()
+    await soon(lambda: host.groups.describe_group("g").group_state == "CompletingRebalance")
+    await soon(lambda: host.groups.describe_group("g").group_state == "Empty")
+
+
+@on_loop
+async def test_deadlines_fire() -> None:
+    host = coordinated()
+    member = host.join(session_timeout_ms=50).member_id
+    joined = await answer(host.join(member, session_timeout_ms=50))
+    request = messages.HeartbeatRequest("g", joined.generation_id, member)
+    assert host.groups.heartbeat(request) == ErrorCode.NONE
+    await soon(lambda: host.groups.describe_group("g").group_state == "Empty")
+    assert host.groups.heartbeat(request) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@on_loop
+async def test_a_clock_that_is_set_ends_no_session() -> None:
+    host = coordinated()
+    member = host.join().member_id
+    joined = await answer(host.join(member))
+    request = messages.HeartbeatRequest("g", joined.generation_id, member)
+    for hours in (1, -2):
+        clock_ms = host.clock_ms
+        host.clock_ms = lambda clock_ms=clock_ms, hours=hours: clock_ms() + hours * 3_600_000
+        await asyncio.sleep(0.01)
+        assert host.groups.heartbeat(request) == ErrorCode.NONE
+        await asyncio.sleep(0.05)
+        assert host.groups.describe_group("g").group_state == "CompletingRebalance"
+
+
+@on_loop
+async def test_what_was_committed_is_loaded_again() -> None:
+    host = coordinated()
+    for number in range(50):
+        await answer(host.commit(number, group=f"g-{number}"))
+        await answer(host.commit(number + 1, group=f"g-{number}"))
+    host.replicas.led, led = {}, host.replicas.led
+    host.groups.refresh()
+    host.replicas.led = led
+    host.groups.refresh()
+    with pytest.raises(KafkaError) as raised:
+        host.offset("g-7")
+    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(KafkaError):
+        host.groups.list_groups([], [])
+    for number in range(50):
+        await host.groups.coordinator_of(f"g-{number}", host.loop.time() + 5)
+    assert [host.offset(f"g-{number}") for number in range(50)] == list(range(1, 51))
+
+
+def record(group: str, offset: int) -> tuple[int, bytes | None, bytes | None, list[Any]]:
+    committed = CommittedOffset(offset, -1, "", 0, -1)
+    key, value = encode_record(OffsetRecord(group, "t", 0, committed))
+    return 0, key, value, []
+
+
+def test_records_that_can_not_be_read_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    @on_loop
+    async def test() -> None:
+        host = FakeHost()
+        index = partition_for("g", PARTITIONS)
+        host.replicas.led[index] = bytearray()
+        _, key, value, _ = record("g", 9)
+        assert value is not None
+        host.replicas.put(index, build_batch([record("g", 1), (0, b"\0\1junk", b"x", [])]))
+        host.replicas.put(index, build_batch([(0, None, b"", []), (0, key, value[:-1], [])]))
+        host.replicas.put(index, build_batch([(0, b"\0\x63", b"a newer kind", [])]))
+        transactional = build_batch(
+            [record("g", 8)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+        )
+        host.replicas.put(index, transactional)
+        host.lead(index)
+        await host.groups.coordinator_of("g", host.loop.time() + 5)
+        assert host.offset() == 1
+
+    with caplog.at_level(logging.INFO):
+        test()
+    assert [entry.levelname for entry in caplog.records].count("ERROR") == 1
+    assert "the record at offset 1 is skipped" in caplog.text
+    assert "loaded 1 records, 5 skipped" in caplog.text
+
+
+def test_a_damaged_batch_keeps_the_partition_from_being_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @on_loop
+    async def test() -> None:
+        host = FakeHost()
+        index = partition_for("g", PARTITIONS)
+        host.replicas.led[index] = bytearray()
+        host.replicas.put(index, build_batch([record("g", 1)]))
+        host.replicas.led[index][-1] ^= 0xFF
+        host.lead(*range(PARTITIONS))
+        await host.groups.coordinator_of("g", host.loop.time() + 5)
+        with pytest.raises(KafkaError) as raised:
+            host.offset()
+        assert raised.value.code is ErrorCode.NOT_COORDINATOR
+        assert host.groups.list_groups([], []) == []
+
+    test()
+    assert "can't be loaded from offset 0" in caplog.text
+
+
+@on_loop
+async def test_a_partition_that_is_lost_while_it_loads() -> None:
+    host = FakeHost()
+    host.replicas.led[0] = bytearray()
+    for _ in range(3):
+        host.replicas.put(0, build_batch([record("g", 1)]))
+    host.lead(0)
+    host.replicas.led = {}
+    host.groups.refresh()
+    await asyncio.sleep(0.01)  # an exception of a piece to come would fail the test
+
+
+@on_loop
+async def test_expiry_runs_by_itself() -> None:
+    host = coordinated(
+        **{"offsets.retention.check.interval.ms": "20", "offsets.retention.minutes": "1"}
+    )
+    host.groups.start()
+    await answer(host.commit(1))
+    await asyncio.sleep(0.05)
+    assert host.offset() == 1
+    clock_ms = host.clock_ms
+    host.clock_ms = lambda: clock_ms() + 60_000
+    await soon(lambda: host.offset() is None)
+    await host.groups.stop()
+
+
+@on_loop
+async def test_deleting_topics() -> None:
+    host = coordinated()
+    await answer(host.commit(1))
+    host.groups.topic_deleted("t")
+    await soon(lambda: host.offset() is None)
+    await answer(host.commit(1))
+    host.groups.topic_deleted(OFFSETS_TOPIC)
+    with pytest.raises(KafkaError):
+        host.offset()
+
+
+@on_loop
+async def test_stop_answers_everybody() -> None:
+    host = coordinated(**{"group.initial.rebalance.delay.ms": "5000"})
+    host.groups.start()
+    parked = host.join(instance="i")
+    host.replicas.holds = True
+    commit = host.commit(1, group="h")
+    await soon(lambda: host.replicas.held)
+    await host.groups.stop()
+    assert (await answer(parked)).error_code == ErrorCode.NOT_COORDINATOR
+    assert errors(await answer(commit)) == [ErrorCode.NOT_COORDINATOR]
+    host.replicas.release(0)
+    await asyncio.sleep(0)
