@@ -50,7 +50,8 @@ log = logging.getLogger(__name__)
 
 handlers.load()
 
-TICK_S = 1.0
+TICK_MIN_MS = 10
+TICK_MAX_MS = 1000
 METADATA_TIMEOUT_MS = 15_000
 QUORUM_TIMEOUT_MS = 30_000
 DRAIN_TIMEOUT_S = 5.0
@@ -208,7 +209,15 @@ class Broker:
 
     def _tick(self) -> None:
         self.logs.tick(self.now_ms(), self.replicas.high_watermarks)
-        self._ticker = self.loop.call_later(TICK_S, self._tick)
+        self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
+
+    def _tick_interval_s(self) -> float:
+        """As often as the most impatient flush.ms asks for, at least every second."""
+        flush_ms = min(
+            self.config.log_flush_scheduler_interval_ms,
+            min((partition.config.flush_ms for partition in self.replicas), default=TICK_MAX_MS),
+        )
+        return max(TICK_MIN_MS, min(flush_ms, TICK_MAX_MS)) / 1000
 
     # -- following the metadata
 

@@ -116,6 +116,12 @@ class Listener:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size_bytes in (
+                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+            ):
+                if size_bytes > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
             connection = Connection(
                 self._loop,
                 sock,

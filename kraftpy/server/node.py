@@ -101,12 +101,14 @@ def _cluster_id(config: BrokerConfig) -> str:
 
 def _controller_options(config: BrokerConfig) -> ControllerOptions:
     listeners = config.controller_listeners
+    secret_file = config.kraftpy_quorum_secret_file
     return ControllerOptions(
         metadata_dir=Path(config.metadata_dir) / METADATA_FOLDER,
         voter_id=config.node_id,
         machine_type=MetadataState,
         host=(listeners[0].host or "0.0.0.0") if listeners else "127.0.0.1",  # noqa: S104 - as configured
         port=listeners[0].port if listeners else 0,
+        secret_file=Path(secret_file) if secret_file else None,
     )
 
 

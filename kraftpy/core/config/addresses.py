@@ -131,15 +131,6 @@ def addresses() -> Kind:
     return Kind(ConfigType.LIST, "host:port, comma-separated", parse, _render_all)
 
 
-def bind_address() -> Kind:
-    """One `host:port` to listen on; the host may be empty, the port 0."""
-
-    def parse(text: str) -> Address:
-        return parse_address(text, any_host=True, any_port=True)
-
-    return Kind(ConfigType.STRING, "host:port, for example 127.0.0.1:9308", parse)
-
-
 def protocol_map() -> Kind:
     """`NAME:PROTOCOL`, comma-separated; read as a tuple of (name, protocol) pairs."""
 

@@ -263,10 +263,14 @@ class BrokerConfig:
         int32(1), "104857600", "The largest request; a larger one closes the connection."
     )
     socket_send_buffer_bytes: int = setting(
-        int32(-1), "102400", "SO_SNDBUF of client connections; -1 leaves it to the system."
+        int32(-1),
+        "-1",
+        "SO_SNDBUF of client connections. -1 lets the system tune it; Kafka's default is 102400.",
     )
     socket_receive_buffer_bytes: int = setting(
-        int32(-1), "102400", "SO_RCVBUF of client connections; -1 leaves it to the system."
+        int32(-1),
+        "-1",
+        "SO_RCVBUF of client connections. -1 lets the system tune it; Kafka's default is 102400.",
     )
     queued_max_request_bytes: int = setting(
         kinds.int64_or_unlimited(1),
@@ -296,9 +300,6 @@ class BrokerConfig:
         "86400000",
         "Time after its last batch for which a producer's sequence numbers are kept.",
         dynamic=True,
-    )
-    transactional_id_expiration_ms: int = setting(
-        int32(1), "604800000", "Time after its last use for which a transactional id is kept."
     )
 
     # Group offsets and membership.
@@ -344,24 +345,12 @@ class BrokerConfig:
     broker_heartbeat_interval_ms: int = setting(
         int32(1), "2000", "Time between two heartbeats of a broker."
     )
-    broker_disconnect_grace_ms: int = setting(
-        int32(0),
-        "250",
-        "Time that a broker has to come back after its connection to the controller broke; then "
-        "it's fenced. kraftpy's own.",
-    )
-    controlled_shutdown_enable: bool = setting(
-        boolean(), "true", "Move partition leaders away before a broker stops."
-    )
 
     # kraftpy's own.
     kraftpy_quorum_secret_file: str | None = setting(
         text("a file"),
         None,
         "File with the secret that controllers and brokers share; needed off loopback.",
-    )
-    kraftpy_metrics_listener: Address | None = setting(  # noqa: RUF009 - immutable
-        addresses.bind_address(), None, "host:port that serves /metrics. Unset, there is none."
     )
 
     # Where the values come from, as text; for DescribeConfigs.

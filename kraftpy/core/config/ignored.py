@@ -33,6 +33,7 @@ _KEYS = {
     "auto.include.jmx.reporter": _JVM,
     "auto.leader.rebalance.enable": _NOT_YET,
     "log.cleaner.enable": _NOT_YET,
+    "transactional.id.expiration.ms": _NOT_YET,
     "log.dir.failure.timeout.ms": _NOT_YET,
 }
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kraftpy.core.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
-    Address,
     BrokerConfig,
     ConfigError,
     ConfigType,
@@ -146,7 +145,6 @@ def test_kafkas_own_example_file_is_accepted() -> None:
         ("queued.max.request.bytes", "-1", "queued_max_request_bytes", LONG_MAX),
         ("log.dirs", "/a, /b", "log_dirs", ("/a", "/b")),
         ("listeners", "a://[::1]:0", "listeners", (Listener("A", "::1", 0),)),
-        ("kraftpy.metrics.listener", ":0", "kraftpy_metrics_listener", Address("", 0)),
         (
             "controller.quorum.voters",
             "1@a:1,2@[fe80::1]:2,3@c:3",
