@@ -115,6 +115,7 @@ def command(
             ) as producer,
         ):
             try:
+                await cluster.topic(topic, auto_create=True)
                 await _send_all(producer, topic, file, reader, defaults, summary)
                 await producer.flush()
                 await summary.resolve()
@@ -163,7 +164,8 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
     """
     fd = file.fileno()
     loop = asyncio.get_running_loop()
-    waits = not stat.S_ISREG(os.fstat(fd).st_mode)
+    mode = os.fstat(fd).st_mode
+    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
     while True:
         if waits:
             readable = asyncio.Event()

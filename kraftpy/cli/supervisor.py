@@ -122,18 +122,22 @@ class Supervisor:
             node.report_fd = -1
             answer = json.loads(report)
             if "error" in answer:
+                self._forget(node)
                 raise Failure(answer["error"], EXIT_NOT_STARTED)
             node.host, node.port = answer["host"], answer["port"]
         return True
 
     def _not_started(self, node: Node) -> Failure:
-        _, status = os.waitpid(node.pid, 0)
-        node.exit_code = os.waitstatus_to_exitcode(status)
-        lines = node.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        text = "\n  ".join(
-            [f"broker {node.id} {_ended(node.exit_code)} before it was ready", *lines]
-        )
+        how = _ended(self._forget(node))
+        log = node.log_path.read_text(errors="replace") if node.log_path.exists() else ""
+        lines = log.splitlines()[-_LOG_TAIL_LINES:]
+        text = "\n  ".join([f"broker {node.id} {how} before it was ready", *lines])
         return Failure(text, EXIT_NOT_STARTED)
+
+    def _forget(self, node: Node) -> int:
+        """Wait for the end of a node that did not start; its exit code."""
+        self.nodes.remove(node)
+        return os.waitstatus_to_exitcode(os.waitpid(node.pid, 0)[1])
 
     def watch(self, on_exit: Callable[[Node, str], None], *, until_eof: bool) -> None:
         """Wait for Ctrl-C or SIGTERM (or the end of stdin); report each node that ends."""

@@ -2,8 +2,7 @@
 
 Changes go to the controller that Metadata names (a KRaft broker forwards them, a ZooKeeper-mode
 controller takes them itself) and are tried again on retriable errors until `timeout_ms`.  Errors
-are per item: a method raises for the first item that failed, after all were tried, so each takes
-one item; callers loop.
+are per item, so a method that changes something takes one; callers loop.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ class Admin:
                 check(item.error_code, getattr(item, "error_message", None))
                 return item
             except (ConnectionError, KafkaError) as error:
-                # What names an item that is not there is an answer, not a reason to wait.
-                if (
-                    isinstance(error, KafkaError)
-                    and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                ):
-                    raise
-                await retry.wait(error)
+                await self._wait(retry, error)
+
+    async def _wait(self, retry: Retry, error: ConnectionError | KafkaError) -> None:
+        """Sleep before another attempt, or raise; a topic that is not there is an answer."""
+        if isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error
+        await retry.wait(error)
 
     async def create_topic(
         self,
@@ -169,11 +168,11 @@ class Admin:
         while True:
             try:
                 errors = await self._cluster.refresh(names)
-                break
-            except ConnectionError as error:
-                await retry.wait(error)
-        for name in names or ():
-            if name in errors:
-                raise errors[name]
-        wanted = self._cluster.topics if names is None else names
-        return [self._cluster.topics[name] for name in sorted(wanted)]
+                for name in names or ():
+                    if name in errors:
+                        raise errors[name]
+            except (ConnectionError, KafkaError) as error:
+                await self._wait(retry, error)
+            else:
+                wanted = self._cluster.topics if names is None else names
+                return [self._cluster.topics[name] for name in sorted(wanted)]

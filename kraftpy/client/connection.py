@@ -103,6 +103,7 @@ class Connection:
         return connection
 
     async def _negotiate(self, timeout_ms: int) -> None:
+        # The version of the software is for the broker's statistics only (KIP-511).
         request = messages.ApiVersionsRequest(
             client_software_name="kraftpy", client_software_version="0"
         )

@@ -187,7 +187,9 @@ class Producer:
         await self._wait_for_room(size)
         now = time.monotonic()
         batch = self._open_batch(topic, partition, size, now)
-        batch.records.append((timestamp_ms or int(time.time() * 1000), key, value, list(headers)))
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        batch.records.append((timestamp_ms, key, value, list(headers)))
         batch.size += size
         self._buffered_bytes += size
         return Delivery(batch, len(batch.records) - 1)

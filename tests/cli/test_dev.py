@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,25 @@ def test_a_folder_keeps_data_address_and_edits(tmp_path: Path) -> None:
         assert output("consume", "t", "-o", ":end", bootstrap=second["bootstrap"]) == "kept\n"
         described = output("topic", "describe", "t", bootstrap=second["bootstrap"])
         assert described.startswith("t: 3 partitions")
+
+
+def test_another_port_is_picked_when_somebody_was_faster(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        script = f"""
+import sys
+from kraftpy.cli import dev, main
+pick, picks = dev._free_port, iter([{taken}])
+dev._free_port = lambda but: next(picks, None) or pick(but)
+sys.argv = "kraftpy dev --port 0 -o json --exit-on-eof --dir".split() + [{str(tmp_path)!r}]
+main()
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script], input=b"", capture_output=True, timeout=30, check=True
+        )
+    (broker,) = json.loads(done.stdout)["brokers"]
+    assert broker["address"] != f"127.0.0.1:{taken}"
+    assert done.stderr == b""
 
 
 def test_port_taken(tmp_path: Path) -> None:

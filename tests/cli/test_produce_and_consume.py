@@ -150,6 +150,14 @@ def test_a_file(tmp_path: Path, produce: Callable[..., str], consume: Callable[.
     assert consume("-o", ":end").encode() == file.read_bytes()
 
 
+def test_no_input_writes_nothing(kraftpy: Broker, topic: str) -> None:
+    for source in ((), ("/dev/null",)):
+        done = run_command("produce", topic, *source, bootstrap=kraftpy.bootstrap)
+        assert done.returncode == 0
+        assert done.stderr.decode() == f"wrote 0 records to {topic}\n"
+    assert "no broker answers" in failure("produce", topic, "/dev/null", code=3)
+
+
 def test_progress_is_shown_on_a_terminal(kraftpy: Broker, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_bytes(b"x" * 100 + b"\n")

@@ -147,6 +147,27 @@ def test_a_change_is_tried_again_until_the_controller_takes_it() -> None:
     asyncio.run(run())
 
 
+def test_a_topic_that_is_coming_into_being_is_waited_for() -> None:
+    peer = Peer({"t": 1})
+
+    def not_yet(request: Any) -> Any:
+        response = peer._metadata(request)
+        if len(peer.asked(ApiKey.METADATA)) < 3:
+            response.topics = [messages.MetadataResponse.MetadataResponseTopic(5, "t")]
+        return response
+
+    peer.answers[ApiKey.METADATA] = not_yet
+
+    async def run() -> None:
+        async with running(peer), Cluster(peer.bootstrap) as cluster:
+            (info,) = await Admin(cluster).describe_topics(["t"])
+            assert info.name == "t"
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await Admin(cluster).describe_topics(["nowhere"])
+
+    asyncio.run(run())
+
+
 def test_a_refused_change_carries_the_brokers_words() -> None:
     peer = Peer()
     kinds = messages.CreateTopicsResponse

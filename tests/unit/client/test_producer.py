@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -207,6 +208,20 @@ def test_waits_for_room_in_the_buffer() -> None:
     produce(peer, work, buffer_size_bytes=3000, linger_ms=60_000, batch_size_bytes=100_000)
     assert len(peer.written["t", 0]) == 20
     assert len(peer.raw_batches) >= 10
+
+
+def test_timestamps_are_the_callers_or_now() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        await (await producer.send("t", b"v", timestamp_ms=0))
+        await (await producer.send("t", b"v"))
+
+    before = int(time.time() * 1000)
+    produce(peer, work)
+    first, second = (read_batch_header(data, 0).base_timestamp for data in peer.raw_batches)
+    assert first == 0
+    assert before <= second <= int(time.time() * 1000)
 
 
 def test_names_the_partitions_that_there_are() -> None:
