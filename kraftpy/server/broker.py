@@ -17,7 +17,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +77,7 @@ class Broker:
         voters: Mapping[int, tuple[str, int]],
         secret: bytes,
         loop: asyncio.AbstractEventLoop,
+        on_fatal: Callable[[Exception], None],
     ) -> None:
         self.config = config
         self.node_id = config.node_id
@@ -84,12 +85,13 @@ class Broker:
         self.cluster_id = cluster_id
         self.loop = loop
         self.metadata = MetadataState()
+        self._on_fatal = on_fatal
         self._quorum = ControllerClient(
             voters,
             secret,
             self.node_id,
-            on_commit=self._on_commit,
-            on_snapshot=self._on_snapshot,
+            on_commit=self._following(self._on_commit),
+            on_snapshot=self._following(self._on_snapshot),
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
             session_timeout_ms=config.broker_session_timeout_ms,
         )
@@ -209,6 +211,7 @@ class Broker:
 
     def _tick(self) -> None:
         self.logs.tick(self.now_ms(), self.replicas.high_watermarks)
+        self.replicas.open_missing(self.metadata, self.topic_config)
         self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
 
     def _tick_interval_s(self) -> float:
@@ -220,6 +223,18 @@ class Broker:
         return max(TICK_MIN_MS, min(flush_ms, TICK_MAX_MS)) / 1000
 
     # -- following the metadata
+
+    def _following(self, apply: Callable[..., None]) -> Callable[..., None]:
+        """A broker that fails to follow can't be trusted with anything: the process stops."""
+
+        def follow(*arguments: Any) -> None:
+            try:
+                apply(*arguments)
+            except Exception as error:
+                self._on_fatal(error)
+                raise
+
+        return follow
 
     def _on_snapshot(self, state: dict[str, Any], index: int) -> None:
         self.metadata = MetadataState.from_snapshot(state)

@@ -170,6 +170,10 @@ class Connection:
         except OSError as error:
             self.close(f"connection lost: {error.strerror or error}")
             return
+        except Exception:
+            log.exception("a defect met while serving %s", self.peer)
+            self.close("an internal error")
+            return
         if self._out and not self._writing:
             self._flush()
 

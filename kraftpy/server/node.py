@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 METADATA_FOLDER = "__cluster_metadata-0"
 EXIT_FAILED = 1
+EXIT_BUG = 70
 
 
 class StartupError(Exception):
@@ -152,6 +153,11 @@ async def _serve(
         # Without its controller this node is not a node; what is in the page cache stays there.
         os._exit(EXIT_FAILED)
 
+    def fatal(error: Exception) -> None:
+        log.critical("stopping after an unforeseen error", exc_info=error)
+        logging.shutdown()
+        os._exit(EXIT_BUG)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, 0)
     controller.watch(loop, controller_ended)
@@ -161,6 +167,7 @@ async def _serve(
         voters={config.node_id: (controller.host, controller.port)},
         secret=controller.secret,
         loop=loop,
+        on_fatal=fatal,
     )
     starting = loop.create_task(broker.start(sockets))
     waiting: list[asyncio.Future[Any]] = [starting, stopping]

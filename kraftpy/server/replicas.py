@@ -43,6 +43,7 @@ class ReplicaManager:
         self._loop = loop
         self._clock_ms = clock_ms
         self._topics: dict[str, dict[int, Partition]] = {}
+        self._missing: set[str] = set()
 
     # -- look-up
 
@@ -84,25 +85,43 @@ class ReplicaManager:
                 continue
             partition = mine.get(index)
             if partition is None:
-                data = self._logs.get_or_create(topic.name, index, topic.id, config)
-                partition = mine[index] = Partition(
-                    topic.name,
-                    topic.id,
-                    index,
-                    log=data,
-                    config=config,
-                    flusher=self._flusher,
-                    loop=self._loop,
-                )
+                try:
+                    partition = mine[index] = self._open(topic, index, config)
+                except KafkaError as error:
+                    log.error("%s; trying again soon", error.message)
+                    self._missing.add(topic.name)
+                    continue
             partition.lead(state.leader_epoch)
         if not mine:
             del self._topics[topic.name]
+
+    def _open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
+        return Partition(
+            topic.name,
+            topic.id,
+            index,
+            log=self._logs.get_or_create(topic.name, index, topic.id, config),
+            config=config,
+            flusher=self._flusher,
+            loop=self._loop,
+        )
+
+    def open_missing(self, metadata: MetadataState, resolve: TopicConfigResolver) -> None:
+        """Tries again what the disk refused (it may have room now)."""
+        missing, self._missing = self._missing, set()
+        for name in missing:
+            topic = metadata.topics.get(name)
+            if topic is not None:
+                self.apply_topic(topic, resolve(name))
 
     def delete_topic(self, name: str) -> None:
         """Ends every wait on the topic's partitions and hands their logs to delayed deletion."""
         for partition in self._topics.pop(name, {}).values():
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._logs.delete(name, partition.index)
+            try:
+                self._logs.delete(name, partition.index)
+            except KafkaError as error:
+                log.error("%s; its files go at the next start", error.message)
 
     def update_configs(
         self, resolve: TopicConfigResolver, names: Iterable[str] | None = None
