@@ -282,7 +282,7 @@ def _unlocked(lock: Path) -> bool:
     """Whether no process holds a lock file; one that is just dying gets a moment."""
     try:
         file = lock.open("rb")
-    except FileNotFoundError:
+    except OSError:  # there is none, or none that could be held
         return True
     deadline = time.monotonic() + _UNLOCK_TIMEOUT_S
     with file:

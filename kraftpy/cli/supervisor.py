@@ -53,6 +53,7 @@ class Node:
     pid: int = 0
     exit_code: int | None = None
     report_fd: int = -1
+    log_start: int = 0
 
     @property
     def address(self) -> str:
@@ -92,6 +93,7 @@ class Supervisor:
         # Here, so that each child finds it imported.
         import kraftpy.server.node  # noqa: F401
 
+        node.log_start = node.log_path.stat().st_size if node.log_path.exists() else 0
         node.report_fd, report = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -129,8 +131,8 @@ class Supervisor:
 
     def _not_started(self, node: Node) -> Failure:
         how = _ended(self._forget(node))
-        log = node.log_path.read_text(errors="replace") if node.log_path.exists() else ""
-        lines = log.splitlines()[-_LOG_TAIL_LINES:]
+        log = node.log_path.read_bytes()[node.log_start :] if node.log_path.exists() else b""
+        lines = log.decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         text = "\n  ".join([f"broker {node.id} {how} before it was ready", *lines])
         return Failure(text, EXIT_NOT_STARTED)
 
@@ -199,6 +201,7 @@ def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None
 
     def ready(info: NodeInfo) -> None:
         tell({"host": info.host, "port": info.port})
+        _show_errors()
 
     code = EXIT_NOT_STARTED
     try:
@@ -207,7 +210,7 @@ def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
-        _log_to(node.log_path)
+        logging.basicConfig(filename=node.log_path, level=logging.INFO, format=LOG_FORMAT)
         code = run_node(config, ready=ready)
     except (StartupError, ConfigError) as error:
         tell({"error": str(error)})
@@ -218,9 +221,12 @@ def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None
         os._exit(code)
 
 
-def _log_to(path: Path) -> None:
-    """Everything into the node's file; to the terminal only what a person has to know."""
-    file = logging.FileHandler(path)
+def _show_errors() -> None:
+    """From now on show on the terminal what a person has to know.
+
+    Not before: the parent shows the end of the log of a node that does not start.
+    """
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.ERROR)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[file, terminal])
+    terminal.setFormatter(logging.Formatter(LOG_FORMAT))
+    logging.getLogger().addHandler(terminal)

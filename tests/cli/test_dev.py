@@ -135,9 +135,10 @@ def test_port_taken(tmp_path: Path) -> None:
 
 
 def test_folder_not_writable() -> None:
-    said = failure("dev", "--port", "0", "--dir", "/proc/kraftpy", code=4)
-    assert "cannot write /proc/kraftpy/node1/server.properties" in said
-    assert "--dir" in said
+    for folder in ("/proc/kraftpy", "/dev/null/kraftpy"):
+        said = failure("dev", "--port", "0", "--dir", folder, code=4)
+        assert f"cannot write {folder}/node1/server.properties" in said
+        assert "--dir" in said
 
 
 def test_data_folder_not_writable(tmp_path: Path) -> None:
@@ -200,9 +201,20 @@ def test_server_names_what_is_wrong_in_the_file(
     assert complaint in failure("server", "--config", str(file), code=2)
 
 
-def test_temporary_folder_goes_when_the_start_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def test_temporary_folder_goes_when_the_start_fails(tmp_path: Path) -> None:
     failure("dev", "--port", "0", "-c", "no.such.key=1", code=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_that_dies_at_start_shows_its_log(tmp_path: Path) -> None:
+    options = ("dev", "-o", "json", "--dir", str(tmp_path))
+    with running(*options, "--port", "0") as dev:
+        (broker,) = dev.ready()["brokers"]
+        dev.end()
+    journal = Path(broker["dir"], "__cluster_metadata-0", "quorum.journal")
+    journal.write_bytes(b"garbage" + journal.read_bytes())
+    said = failure(*options, code=4)
+    assert "broker 1 ended with exit code 1 before it was ready" in said
+    assert "is damaged at byte 0" in said
+    assert "stopping" in said.splitlines()[-1]
+    assert "answers on" not in said, "the log of an earlier run"
