@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Iterator, Sequence
@@ -39,7 +38,6 @@ from kraftpy.core.groups import (
     partition_for,
 )
 from kraftpy.core.groups.records import too_long
-from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DescribeGroupsResponse,
@@ -57,13 +55,13 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
 )
 from kraftpy.protocol.records import RecordInput, build_batch, iter_records, split_batches
+from kraftpy.server.internal_topic import InternalTopic, TopicHost
 
 log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
 _LOAD_CHUNK_BYTES = 256 * 1024
-_CREATE_TIMEOUT_MS = 15_000
 _EXPIRE_GROUPS_AT_A_TIME = 200
 _CLOCK_STEP_MS = 1_000
 
@@ -92,23 +90,15 @@ class PartitionLog(Protocol):
         """
 
 
-class Proposer(Protocol):
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]: ...
-
-
-class Host(Protocol):
+class Host(TopicHost, Protocol):
     """What the coordinator needs of its broker."""
 
-    config: BrokerConfig
-    node_id: int
-    loop: asyncio.AbstractEventLoop
-
     @property
-    def metadata(self) -> MetadataState: ...
+    def config(self) -> BrokerConfig: ...
+    @property
+    def node_id(self) -> int: ...
     @property
     def replicas(self) -> PartitionLog: ...
-    @property
-    def controller(self) -> Proposer: ...
     def now_ms(self) -> int: ...
 
 
@@ -151,7 +141,7 @@ class GroupCoordinator:
         self._host = host
         self._loop = host.loop
         self._partitions: dict[int, _Partition] = {}
-        self._creating: asyncio.Task[None] | None = None
+        self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
 
@@ -164,10 +154,10 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         """Answers every parked request with NOT_COORDINATOR and stops."""
-        for task in (self._expiry, self._creating):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await self._topic.stop()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            await asyncio.gather(self._expiry, return_exceptions=True)
         for partition in list(self._partitions.values()):
             self._unload(partition)
 
@@ -198,11 +188,10 @@ class GroupCoordinator:
 
         If it is this broker, its partition is ready to take requests, unless that takes until
         `load_deadline_s` (of the loop's time). Raises KafkaError: COORDINATOR_NOT_AVAILABLE,
-        INVALID_GROUP_ID, and what the proposal raises.
+        INVALID_GROUP_ID.
         """
         self._check_group_id(group_id)
-        if OFFSETS_TOPIC not in self._host.metadata.topics:
-            await self._create_offsets_topic()
+        await self._ensure_offsets_topic()
         topic = self._host.metadata.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -219,46 +208,17 @@ class GroupCoordinator:
             await asyncio.wait([partition.loaded], timeout=wait_s)
         return leader
 
-    async def _create_offsets_topic(self) -> None:
-        """Creates the topic, once for all who ask at the same time."""
-        if self._creating is None:
-            self._creating = self._loop.create_task(self._propose_offsets_topic())
-            self._creating.add_done_callback(self._created)
-        # One client that goes away must not take the creation from the others.
-        await asyncio.shield(self._creating)
-
-    def _created(self, task: asyncio.Task[None]) -> None:
-        self._creating = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("could not create %s: %s", OFFSETS_TOPIC, error)
-
-    async def _propose_offsets_topic(self) -> None:
+    async def _ensure_offsets_topic(self) -> None:
         config = self._host.config
-        command = {
-            "type": "create_topics",
-            "seed": secrets.randbits(31),
-            "topics": [
-                {
-                    "name": OFFSETS_TOPIC,
-                    "topic_id": uuid.uuid4().bytes,
-                    "partitions": config.offsets_topic_num_partitions,
-                    "replication_factor": config.offsets_topic_replication_factor,
-                    "configs": {
-                        "cleanup.policy": "compact",
-                        "compression.type": "producer",
-                        "segment.bytes": str(config.offsets_topic_segment_bytes),
-                    },
-                }
-            ],
-        }
-        _, result = await self._host.controller.propose(command, _CREATE_TIMEOUT_MS)
-        if OFFSETS_TOPIC not in self._host.metadata.topics:
-            error, message = _topic_error(result)
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{OFFSETS_TOPIC} can't be created with offsets.topic.replication.factor="
-                f"{config.offsets_topic_replication_factor}: {message or error.name}",
-            )
+        await self._topic.ensure(
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
 
     # -- requests: the answer, or a future of it
 
@@ -381,7 +341,8 @@ class GroupCoordinator:
         if partition.machine is not None:
             deadline_ms = partition.machine.next_deadline()
             if deadline_ms is not None:
-                self._arm(partition, self._loop_time(deadline_ms))
+                left_ms = deadline_ms - self._now_ms()
+                self._arm(partition, self._loop.time() + left_ms / 1000)
 
     def _append(self, partition: _Partition, write: Write) -> None:
         now_ms = self._now_ms()
@@ -459,9 +420,6 @@ class GroupCoordinator:
                 if partition.machine is not None:
                     partition.machine.shift_deadlines(round(step_ms))
         return now_ms
-
-    def _loop_time(self, wall_ms: int) -> float:
-        return (wall_ms - self._clock_offset_ms) / 1000
 
     def _arm(self, partition: _Partition, deadline_s: float) -> None:
         """Makes sure that the partition's timer fires at this time of the loop at the latest."""
@@ -606,11 +564,3 @@ def _reply(effects: Effects) -> None:
         assert isinstance(token, asyncio.Future)
         if not token.done():  # done: the client went away
             token.set_result(response)
-
-
-def _topic_error(result: Any) -> tuple[ErrorCode, str | None]:
-    """Why the offsets topic was not created, from the result of `create_topics`."""
-    for topic in result.value.get("topics", ()):
-        if topic.get("error"):
-            return ErrorCode(topic["error"]), topic.get("message")
-    return result.error, result.message

@@ -410,6 +410,22 @@ async def test_what_was_committed_is_loaded_again() -> None:
     assert [host.offset(f"g-{number}") for number in range(50)] == list(range(1, 51))
 
 
+@on_loop
+async def test_a_clock_that_lags_does_not_make_timers_spin() -> None:
+    host = coordinated()
+    clock_ms, readings = host.clock_ms, 0
+
+    def lagging_ms() -> float:
+        nonlocal readings
+        readings += 1
+        return clock_ms() - 500
+
+    host.clock_ms = lagging_ms
+    await answer(host.join(instance="i", session_timeout_ms=100))
+    await soon(lambda: host.groups.describe_group("g").group_state == "Empty")
+    assert readings < 100
+
+
 def record(group: str, offset: int) -> tuple[int, bytes | None, bytes | None, list[Any]]:
     committed = CommittedOffset(offset, -1, "", 0, -1)
     key, value = encode_record(OffsetRecord(group, "t", 0, committed))

@@ -1,0 +1,298 @@
+"""The handlers of the group APIs: each version's shape, and where each puts an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftpy.core.groups import CommittedOffset
+from kraftpy.protocol import codec, messages
+from kraftpy.protocol.api import ADVERTISED, ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.handlers import groups
+
+FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
+COMMITTED = CommittedOffset(7, 2, "note", 0, -1)
+
+
+def fails(*_: object, **__: object) -> Any:
+    raise FAILURE
+
+
+def context(version: int, **how: Any) -> Any:
+    return SimpleNamespace(
+        **{"api_version": version, "client_id": "c", "peer": "10.0.0.1:5000", **how}
+    )
+
+
+def broker(**calls: Callable[..., Any]) -> Any:
+    """A broker whose coordinator has these methods; any other fails."""
+    coordinator = SimpleNamespace(**dict.fromkeys(METHODS, fails))
+    for name, call in calls.items():
+        assert name in METHODS
+        setattr(coordinator, name, call)
+    return SimpleNamespace(groups=coordinator)
+
+
+METHODS = (
+    "coordinator_of",
+    "join_group",
+    "sync_group",
+    "heartbeat",
+    "leave_group",
+    "commit_offsets",
+    "fetch_offsets",
+    "delete_offsets",
+    "delete_group",
+    "describe_group",
+    "list_groups",
+)
+
+
+def commit_request() -> messages.OffsetCommitRequest:
+    request = messages.OffsetCommitRequest
+    return request(
+        group_id="g",
+        topics=[
+            request.OffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    request.OffsetCommitRequestPartition(0, 1),
+                    request.OffsetCommitRequestPartition(1, 1),
+                ],
+            )
+        ],
+    )
+
+
+def encodes(key: ApiKey, response: Any) -> None:
+    """The response fits every version that is advertised."""
+    low, high = ADVERTISED[key]
+    for version in range(low, high + 1):
+        codec.encode_response(key, version, 1, response)
+
+
+@pytest.mark.parametrize(
+    ("key", "handler", "request_"),
+    [
+        (ApiKey.JOIN_GROUP, groups.join_group, messages.JoinGroupRequest("g", member_id="m")),
+        (ApiKey.SYNC_GROUP, groups.sync_group, messages.SyncGroupRequest("g")),
+        (ApiKey.HEARTBEAT, groups.heartbeat, messages.HeartbeatRequest("g")),
+        (ApiKey.LEAVE_GROUP, groups.leave_group, messages.LeaveGroupRequest("g")),
+        (ApiKey.OFFSET_DELETE, groups.offset_delete, messages.OffsetDeleteRequest("g")),
+        (ApiKey.LIST_GROUPS, groups.list_groups, messages.ListGroupsRequest()),
+    ],
+)
+def test_an_error_at_the_top(key: ApiKey, handler: Any, request_: Any) -> None:
+    response = handler(broker(), context(ADVERTISED[key][1]), request_)
+    assert response.error_code == ErrorCode.NOT_COORDINATOR
+    encodes(key, response)
+
+
+def test_a_refused_join_names_the_member_and_the_client_is_known_by_its_host() -> None:
+    response = groups.join_group(
+        broker(), context(9), messages.JoinGroupRequest("g", member_id="m")
+    )
+    assert isinstance(response, messages.JoinGroupResponse)
+    assert response.member_id == "m"
+    seen = []
+    for peer in ("10.0.0.1:5000", "[::1]:5000"):
+        ctx = context(5, peer=peer, client_id=None)
+        groups.join_group(
+            broker(join_group=lambda client, request: seen.append(client)),
+            ctx,
+            messages.JoinGroupRequest("g"),
+        )
+    assert seen == [groups.Client(5, "", "/10.0.0.1"), groups.Client(5, "", "/::1")]
+
+
+def test_a_heartbeat_of_a_group_that_loads_is_fine() -> None:
+    def loading(request: object) -> ErrorCode:
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    response = groups.heartbeat(
+        broker(heartbeat=loading), context(4), messages.HeartbeatRequest("g")
+    )
+    assert response.error_code == ErrorCode.NONE
+
+
+def test_leave_before_version_3_is_about_one_member() -> None:
+    def leave(request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse:
+        member = messages.LeaveGroupResponse.MemberResponse
+        return messages.LeaveGroupResponse(
+            members=[
+                member(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                for m in request.members
+            ]
+        )
+
+    request = messages.LeaveGroupRequest("g", member_id="m")
+    response = groups.leave_group(broker(leave_group=leave), context(2), request)
+    assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    encodes(ApiKey.LEAVE_GROUP, response)
+    assert groups.leave_group(broker(leave_group=leave), context(3), request).error_code == 0
+
+
+def test_a_refused_commit_has_the_error_on_every_partition() -> None:
+    response = groups.offset_commit(broker(), context(8), commit_request())
+    assert isinstance(response, messages.OffsetCommitResponse)
+    (topic,) = response.topics
+    assert topic.name == "t"
+    assert [(p.partition_index, p.error_code) for p in topic.partitions] == [
+        (0, ErrorCode.NOT_COORDINATOR),
+        (1, ErrorCode.NOT_COORDINATOR),
+    ]
+    encodes(ApiKey.OFFSET_COMMIT, response)
+
+
+class TestOffsetFetch:
+    topics = (messages.OffsetFetchRequest.OffsetFetchRequestTopic("t", [0, 1]),)
+
+    def fetch(self, version: int, **request: Any) -> messages.OffsetFetchResponse:
+        asked = []
+
+        def fetch_offsets(group_id: str, topics: Any) -> Any:
+            asked.append((group_id, topics))
+            return [("t", [(0, COMMITTED), (1, None)])]
+
+        response = groups.offset_fetch(
+            broker(fetch_offsets=fetch_offsets),
+            context(version),
+            messages.OffsetFetchRequest(**request),
+        )
+        self.asked = asked
+        codec.encode_response(ApiKey.OFFSET_FETCH, version, 1, response)
+        return response
+
+    @pytest.mark.parametrize("version", range(1, 8))
+    def test_of_one_group(self, version: int) -> None:
+        response = self.fetch(version, group_id="g", topics=list(self.topics))
+        assert self.asked == [("g", [("t", [0, 1])])]
+        (topic,) = response.topics
+        assert [
+            (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata)
+            for p in topic.partitions
+        ] == [(0, 7, 2, "note"), (1, -1, -1, "")]
+
+    def test_of_everything(self) -> None:
+        self.fetch(2, group_id="g", topics=None)
+        assert self.asked == [("g", None)]
+
+    def test_of_several_groups(self) -> None:
+        request = messages.OffsetFetchRequest
+        topics = [request.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
+        response = self.fetch(
+            8,
+            groups=[
+                request.OffsetFetchRequestGroup(group_id="g", topics=topics),
+                request.OffsetFetchRequestGroup(group_id="h", topics=None),
+            ],
+        )
+        assert self.asked == [("g", [("t", [0, 1])]), ("h", None)]
+        assert [group.group_id for group in response.groups] == ["g", "h"]
+        assert [p.committed_offset for p in response.groups[0].topics[0].partitions] == [7, -1]
+
+    def test_where_an_error_goes(self) -> None:
+        request = messages.OffsetFetchRequest(group_id="g", topics=list(self.topics))
+        first = groups.offset_fetch(broker(), context(1), request)
+        assert [p.error_code for p in first.topics[0].partitions] == [FAILURE.code] * 2
+        assert groups.offset_fetch(broker(), context(7), request).error_code == FAILURE.code
+        request.groups = [messages.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g")]
+        (group,) = groups.offset_fetch(broker(), context(8), request).groups
+        assert (group.group_id, group.error_code) == ("g", FAILURE.code)
+
+
+def test_describe_answers_each_group() -> None:
+    described = messages.DescribeGroupsResponse.DescribedGroup
+
+    def describe(group_id: str) -> Any:
+        if group_id == "elsewhere":
+            raise FAILURE
+        return described(group_id=group_id, group_state="Empty")
+
+    response = groups.describe_groups(
+        broker(describe_group=describe),
+        context(5),
+        messages.DescribeGroupsRequest(groups=["g", "elsewhere"]),
+    )
+    assert [(g.group_id, g.error_code) for g in response.groups] == [
+        ("g", ErrorCode.NONE),
+        ("elsewhere", FAILURE.code),
+    ]
+    encodes(ApiKey.DESCRIBE_GROUPS, response)
+
+
+def test_delete_waits_for_each_group() -> None:
+    async def delete() -> messages.DeleteGroupsResponse:
+        loop = asyncio.get_running_loop()
+
+        def delete_group(group_id: str) -> Any:
+            if group_id == "elsewhere":
+                raise FAILURE
+            if group_id == "busy":
+                return ErrorCode.NON_EMPTY_GROUP
+            future = loop.create_future()
+            loop.call_soon(future.set_result, ErrorCode.NONE)
+            return future
+
+        here = broker(delete_group=delete_group)
+        here.loop = loop
+        names = ["g", "busy", "elsewhere", "g"]
+        return await groups.delete_groups(here, context(2), messages.DeleteGroupsRequest(names))
+
+    response = asyncio.run(delete())
+    assert [(r.group_id, r.error_code) for r in response.results] == [
+        ("g", ErrorCode.NONE),
+        ("busy", ErrorCode.NON_EMPTY_GROUP),
+        ("elsewhere", FAILURE.code),
+    ]
+    encodes(ApiKey.DELETE_GROUPS, response)
+
+
+class TestFindCoordinator:
+    def find(self, version: int, **request: Any) -> messages.FindCoordinatorResponse:
+        async def find() -> messages.FindCoordinatorResponse:
+            async def coordinator_of(group_id: str, deadline_s: float) -> int:
+                if not group_id:
+                    raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+                return 2 if group_id == "away" else 1
+
+            here = broker(coordinator_of=coordinator_of)
+            here.loop = asyncio.get_running_loop()
+            here.reachable_nodes = lambda ctx: [
+                SimpleNamespace(node_id=1, host="broker", port=9092)
+            ]
+            return await groups.find_coordinator(
+                here, context(version), messages.FindCoordinatorRequest(**request)
+            )
+
+        response = asyncio.run(find())
+        codec.encode_response(ApiKey.FIND_COORDINATOR, version, 1, response)
+        return response
+
+    @pytest.mark.parametrize("version", range(4))
+    def test_of_one_group(self, version: int) -> None:
+        response = self.find(version, key="g")
+        assert (response.node_id, response.host, response.port) == (1, "broker", 9092)
+        assert response.error_code == ErrorCode.NONE
+        assert self.find(version, key="").error_code == ErrorCode.INVALID_GROUP_ID
+
+    def test_of_several_groups(self) -> None:
+        response = self.find(4, coordinator_keys=["g", "away", ""])
+        assert [
+            (c.key, c.node_id, c.host, c.port, c.error_code) for c in response.coordinators
+        ] == [
+            ("g", 1, "broker", 9092, ErrorCode.NONE),
+            ("away", -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            ("", -1, "", -1, ErrorCode.INVALID_GROUP_ID),
+        ]
+
+    def test_of_other_kinds(self) -> None:
+        transaction = self.find(3, key="x", key_type=1)
+        assert transaction.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert transaction.error_message == "transactions are not available yet"
+        assert self.find(3, key="x", key_type=7).error_code == ErrorCode.INVALID_REQUEST
