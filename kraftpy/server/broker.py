@@ -239,8 +239,9 @@ class Broker:
     def _on_snapshot(self, state: dict[str, Any], index: int) -> None:
         self.metadata = MetadataState.from_snapshot(state)
         if self._live:
-            self.replicas.load(self.metadata, self.topic_config)
             self._set_config()
+            self.replicas.load(self.metadata, self.topic_config)
+            self.groups.refresh()
 
     def _on_commit(self, index: int, command: dict[str, Any]) -> None:
         result = self.metadata.apply(index, command)

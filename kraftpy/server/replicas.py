@@ -144,32 +144,38 @@ class ReplicaManager:
 
     # -- the coordinators' port (architecture.md, decision 8)
 
-    async def append_records(self, topic: str, partition: int, batch: bytes) -> int:
-        """Appends a coordinator's batch; its base offset once committed and, by policy, flushed.
+    def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
+        """Appends a coordinator's batch now; gives its base offset once it is committed.
 
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        Committed includes on disk where the flush policy says so. The future fails with KafkaError
+        NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
         """
+        done: asyncio.Future[int] = self._loop.create_future()
         target = self.get(topic, partition)
         if target is None or target.closed:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't led here"
+            done.set_exception(
+                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't led here")
             )
-        appended = target.append(memoryview(bytearray(batch)), self._clock_ms(), from_client=False)
-        if appended.flush_pending or target.high_watermark < appended.end_offset:
-            done: asyncio.Future[ErrorCode] = self._loop.create_future()
+            return done
+        try:
+            appended = target.append(
+                memoryview(bytearray(batch)), self._clock_ms(), from_client=False
+            )
+        except KafkaError as error:
+            done.set_exception(error)
+            return done
 
-            def finish(error: ErrorCode) -> None:
-                if not done.done():
-                    done.set_result(error)
-
-            if appended.flush_pending:
-                target.when_flushed(appended.end_offset, finish)
+        def finish(error: ErrorCode) -> None:
+            if done.done():
+                return
+            if error is ErrorCode.NONE:
+                done.set_result(appended.base_offset)
             else:
-                target.when_committed(appended.end_offset, finish)
-            error = await done
-            if error is not ErrorCode.NONE:
-                raise KafkaError(error)
-        return appended.base_offset
+                done.set_exception(KafkaError(error))
+
+        wait = target.when_flushed if appended.flush_pending else target.when_committed
+        wait(appended.end_offset, finish)
+        return done
 
     def read_batches(
         self, topic: str, partition: int, start_offset: int, max_bytes: int

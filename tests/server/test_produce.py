@@ -272,3 +272,17 @@ def test_flush_messages_counts_between_flushes(wire: Wire, new_topic: NewTopic) 
     for n in range(10):
         assert produce(wire, topic, batch(b"x")).base_offset == n
     assert len(read_values(wire, topic)) == 10
+
+
+def test_clients_cant_write_to_the_brokers_own_topics(wire: Wire) -> None:
+    finding = messages.FindCoordinatorRequest(key="group", key_type=0)
+    assert wire.call(ApiKey.FIND_COORDINATOR, 3, finding).error_code == 0
+    refused = produce(wire, "__consumer_offsets", batch(b"x", key=b"k"))
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    grow = messages.CreatePartitionsRequest
+    answer = wire.call(
+        ApiKey.CREATE_PARTITIONS,
+        3,
+        grow(topics=[grow.CreatePartitionsTopic("__consumer_offsets", 60)], timeout_ms=5000),
+    )
+    assert answer.results[0].error_code == ErrorCode.INVALID_REQUEST

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
@@ -101,15 +102,21 @@ def produce(
                 _fail(answer, *refused)
                 continue
             partition = broker.replicas.get(topic_data.name, data.index)
-            if partition is None:
+            if topic_data.name in INTERNAL_TOPICS:
+                _fail(
+                    answer,
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{topic_data.name} belongs to the broker; clients can't write to it",
+                )
+            elif partition is None:
                 _fail(answer, broker.missing_partition_error(topic_data.name, data.index), None)
-                continue
-            appended = _append(broker, partition, data.records, answer, ctx.api_version)
-            if appended is not None and (
-                appended.flush_pending
-                or (acks == -1 and partition.high_watermark < appended.end_offset)
-            ):
-                pending.append((partition, appended, answer))
+            else:
+                appended = _append(broker, partition, data.records, answer, ctx.api_version)
+                if appended is not None and (
+                    appended.flush_pending
+                    or (acks == -1 and partition.high_watermark < appended.end_offset)
+                ):
+                    pending.append((partition, appended, answer))
         response.responses.append(TopicResponse(topic_data.name, partition_responses=answers))
     if acks == 0:
         _raise_if_failed(response)

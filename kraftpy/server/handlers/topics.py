@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import PARTITIONS_MAX
 from kraftpy.core.config.describe import describe_topic
+from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
     NAME_LENGTH_MAX,
@@ -164,7 +165,11 @@ async def create_partitions(
         assignments = None
         if topic.assignments is not None:
             assignments = [each.broker_ids for each in topic.assignments]
-        refusal = _refuse_item(topic.name, topic.name in twice) or _refuse_assignments(assignments)
+        refusal = (
+            _refuse_item(topic.name, topic.name in twice)
+            or _refuse_internal(topic.name)
+            or _refuse_assignments(assignments)
+        )
         if refusal is not None:
             _set_error(answers[topic.name], refusal)
         else:
@@ -187,6 +192,13 @@ async def create_partitions(
 
 def _set_error(answer: CreatedTopic | DeletedTopic | GrownTopic, refusal: Refusal) -> None:
     answer.error_code, answer.error_message = refusal
+
+
+def _refuse_internal(name: str) -> Refusal | None:
+    """More partitions of these would move every group and transaction to another partition."""
+    if name in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_REQUEST, f"the number of partitions of {name} can't change"
+    return None
 
 
 def _refuse_item(name: str, twice: bool) -> Refusal | None:
