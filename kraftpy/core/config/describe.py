@@ -109,9 +109,13 @@ def _entry(definition: Setting, value: Any, values: Iterator[_Value] | list[_Val
     synonyms = tuple(
         ConfigSynonym(name, None if sensitive else text, source) for name, text, source in values
     )
+    shown = None if sensitive or value is None else definition.kind.render(value)
+    if definition.kind.type is ConfigType.LIST and synonyms and shown is not None:
+        # In the order in which it was set: tools compare text and would see a change for ever.
+        shown = synonyms[0].value
     return ConfigEntry(
         name=definition.key,
-        value=None if sensitive or value is None else definition.kind.render(value),
+        value=shown,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         type=definition.kind.type,
         read_only=not definition.dynamic,
