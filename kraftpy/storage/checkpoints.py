@@ -1,0 +1,218 @@
+"""The small text files beside the segments, in Kafka's formats so that Kafka's tools read them.
+
+* Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+  `replication-offset-checkpoint`): version 0, number of entries, then lines of topic, partition
+  and offset.
+* `leader-epoch-checkpoint`: version 0, number of entries, then `epoch start-offset` lines.
+* `partition.metadata`: the topic's id. `meta.properties`: whose folder this is (KIP-858).
+* `.kafka_cleanshutdown`: there only between a clean shutdown and the next start.
+
+Reading is strict: a file that doesn't parse raises StorageError naming it and the line. A missing
+checkpoint is an empty one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kraftpy.storage.files import Files, StorageError
+
+RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
+LOG_START_FILE: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
+LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+META_PROPERTIES_FILE: Final = "meta.properties"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+
+_MAX_CHECKPOINT_BYTES: Final = 64 << 20
+
+TopicPartition = tuple[str, int]
+
+
+def uuid_to_text(value: bytes) -> str:
+    """Kafka's text form of a UUID: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def uuid_from_text(text: str) -> bytes:
+    """Reverse of `uuid_to_text`; raises ValueError."""
+    try:
+        value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not a base64 UUID: {error}") from None
+    if len(value) != 16:
+        raise ValueError(f"{text!r} has {len(value)} bytes; a UUID has 16")
+    return value
+
+
+def write_offsets(
+    files: Files, path: Path, offsets: Mapping[TopicPartition, int], *, durable: bool = True
+) -> None:
+    """Replaces an offset checkpoint. Raises OSError."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    _write_lines(files, path, lines, durable=durable)
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """{(topic, partition): offset}. Raises StorageError."""
+    offsets = {}
+    for number, line in _read_lines(path):
+        fields = line.split(" ")
+        try:
+            topic, partition, offset = fields[0], int(fields[1]), int(fields[2])
+        except (IndexError, ValueError):
+            raise _malformed(path, number, line) from None
+        if len(fields) != 3 or not topic or partition < 0 or offset < 0:
+            raise _malformed(path, number, line)
+        offsets[topic, partition] = offset
+    return offsets
+
+
+def write_epochs(files: Files, path: Path, entries: Iterable[tuple[int, int]]) -> None:
+    """Replaces `leader-epoch-checkpoint` durably. Raises OSError."""
+    _write_lines(files, path, [f"{epoch} {start}" for epoch, start in entries], durable=True)
+
+
+def read_epochs(path: Path) -> list[tuple[int, int]]:
+    """[(leader epoch, start offset)], both rising. Raises StorageError."""
+    entries: list[tuple[int, int]] = []
+    for number, line in _read_lines(path):
+        fields = line.split(" ")
+        try:
+            epoch, start = int(fields[0]), int(fields[1])
+        except (IndexError, ValueError):
+            raise _malformed(path, number, line) from None
+        last_epoch, last_start = entries[-1] if entries else (-1, -1)
+        if len(fields) != 2 or epoch <= last_epoch or start <= last_start:
+            raise _malformed(path, number, line)
+        entries.append((epoch, start))
+    return entries
+
+
+def _write_lines(files: Files, path: Path, lines: list[str], *, durable: bool) -> None:
+    text = "\n".join(["0", str(len(lines)), *lines, ""])
+    files.replace_contents(path, text.encode(), durable=durable)
+
+
+def _read_lines(path: Path) -> Iterable[tuple[int, str]]:
+    text = _read_text(path)
+    if text is None:
+        return []
+    lines = text.splitlines()
+    if not lines or lines[0] != "0":
+        raise _malformed(path, 1, lines[0] if lines else "")
+    if len(lines) < 2 or lines[1] != str(len(lines) - 2):
+        raise _malformed(path, 2, lines[1] if len(lines) > 1 else "")
+    return enumerate(lines[2:], 3)
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_CHECKPOINT_BYTES + 1)
+        if len(data) > _MAX_CHECKPOINT_BYTES:
+            raise StorageError(f"{path} is larger than {_MAX_CHECKPOINT_BYTES} bytes; remove it")
+        return data.decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise _malformed(path, 1, "(not UTF-8)") from None
+    except OSError as error:
+        raise StorageError(f"can't read {path}: {error}") from error
+
+
+def _malformed(path: Path, number: int, line: str) -> StorageError:
+    return StorageError(
+        f"{path} is damaged in line {number}: {line[:80]!r}. It holds no records: remove it and "
+        "start again; what it said is found by reading the whole log (but a log start offset that "
+        "DeleteRecords set is forgotten)."
+    )
+
+
+def write_partition_metadata(files: Files, path: Path, topic_id: bytes) -> None:
+    """Writes the topic's id; on disk after the next flush of the log. Raises OSError."""
+    text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}\n"
+    files.replace_contents(path, text.encode(), durable=False)
+
+
+def read_partition_metadata(path: Path) -> bytes | None:
+    """The topic's id, None when the file is missing or torn by a crash. Raises StorageError."""
+    text = _read_text(path)
+    if not text or not text.strip("\0"):
+        return None
+    lines = text.splitlines()
+    if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
+        raise StorageError(f"{path} is damaged; write the lines 'version: 0' and 'topic_id: <id>'")
+    try:
+        return uuid_from_text(lines[1].removeprefix("topic_id: "))
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Whose folder this is. `directory_id` is 16 bytes and never changes (KIP-858)."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: bytes
+
+
+def write_meta_properties(files: Files, folder: Path, meta: MetaProperties) -> None:
+    """Writes `meta.properties` (version 1) durably. Raises OSError."""
+    text = (
+        f"cluster.id={meta.cluster_id}\n"
+        f"directory.id={uuid_to_text(meta.directory_id)}\n"
+        f"node.id={meta.node_id}\n"
+        "version=1\n"
+    )
+    files.replace_contents(folder / META_PROPERTIES_FILE, text.encode(), durable=True)
+
+
+def read_meta_properties(folder: Path) -> MetaProperties | None:
+    """None when the folder has none yet. Raises StorageError."""
+    path = folder / META_PROPERTIES_FILE
+    text = _read_text(path)
+    if text is None:
+        return None
+    values = {}
+    for line in text.splitlines():
+        if line and line[0] not in "#!":
+            key, _, value = line.partition("=")
+            values[key.strip()] = value.strip()
+    try:
+        if values["version"] != "1":
+            raise ValueError(f"version {values['version']} is not 1")
+        return MetaProperties(
+            values["cluster.id"],
+            int(values["node.id"]),
+            uuid_from_text(values["directory.id"]),
+        )
+    except KeyError as error:
+        raise StorageError(f"{path} has no line for {error.args[0]}") from None
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged: {error}") from None
+
+
+def write_clean_shutdown(files: Files, folder: Path, broker_epoch: int) -> None:
+    """Leaves the marker that lets the next start skip recovery (KIP-966 wants the epoch in it)."""
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+    files.replace_contents(folder / CLEAN_SHUTDOWN_FILE, text.encode(), durable=True)
+
+
+def read_clean_shutdown(folder: Path) -> int | None:
+    """The broker epoch of the clean shutdown, -1 if unknown; None: there was none."""
+    text = _read_text(folder / CLEAN_SHUTDOWN_FILE)
+    if text is None:
+        return None
+    try:
+        return int(json.loads(text)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return -1

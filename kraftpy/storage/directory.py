@@ -1,0 +1,281 @@
+"""One log directory (an entry of `log.dirs`): its lock, whose it is, its checkpoints and its logs.
+
+Rules that it keeps:
+
+* One process at a time: `.lock` is held as long as the directory is open.
+* `meta.properties` says whose directory this is; another cluster's or node's is never touched.
+* `.kafka_cleanshutdown` is there only between a clean shutdown and the next start. It is removed,
+  durably, before the first append.
+* A checkpointed recovery point never covers what isn't on disk: leader epochs below it are written
+  first.
+* A deleted partition is renamed at once and removed later, on a thread that nothing waits for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from kraftpy.core.config import TopicConfig
+from kraftpy.core.producers import ProducerStateManager
+from kraftpy.storage import checkpoints
+from kraftpy.storage.checkpoints import MetaProperties, TopicPartition
+from kraftpy.storage.files import Files, OpenFile, StorageError
+from kraftpy.storage.log import Log
+from kraftpy.storage.recovery import open_log
+from kraftpy.storage.removal import DelayedRemoval
+from kraftpy.storage.segment import SegmentCache
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE: Final = ".lock"
+DELETE_SUFFIX: Final = "-delete"
+
+_LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
+_MAX_NAME_BYTES: Final = 255
+# Kafka's own controller keeps its log beside the partitions.
+_NOT_OURS: Final = frozenset({"__cluster_metadata-0"})
+
+
+def lock_directory(path: Path, files: Files) -> OpenFile:
+    """Holds the directory for this process until the result is let go.
+
+    Raises StorageError when another process has it, OSError.
+    """
+    lock = files.open(path / LOCK_FILE, create=True)
+    try:
+        fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock.fd, 20, 0).decode(errors="replace").strip()
+        who = f"process {holder}" if holder.isdigit() else "another process"
+        raise StorageError(
+            f"the log directory {path} is in use by {who}. Stop that one, or set log.dirs to "
+            "another folder."
+        ) from None
+    files.truncate(lock, 0)
+    files.write_all(lock, f"{os.getpid()}\n".encode())
+    return lock
+
+
+def partition_of(folder_name: str) -> TopicPartition | None:
+    """(topic, partition) of a folder's name, None if it is no partition's."""
+    name = _LOG_FOLDER.fullmatch(folder_name)
+    return None if name is None or folder_name in _NOT_OURS else (name[1], int(name[2]))
+
+
+class LogDir:
+    """Opened by `LogManager`. `logs` is keyed by (topic, partition)."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        files: Files,
+        cache: SegmentCache,
+        clock_ms: Callable[[], int],
+        removal: DelayedRemoval,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self.path = path
+        self.files = files
+        self.cache = cache
+        self.clock_ms = clock_ms
+        self.logs: dict[TopicPartition, Log] = {}
+        self.directory_id = b""
+        self.clean_shutdown_epoch: int | None = None
+        self._removal = removal
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._lock: OpenFile | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+
+    # -- opening
+
+    def open(self, cluster_id: str, node_id: int, config_for: Callable[[str], TopicConfig]) -> None:
+        """Locks the directory, checks or writes `meta.properties` and loads the logs.
+
+        Raises StorageError.
+        """
+        try:
+            self.files.make_folder(self.path)
+            self._lock = lock_directory(self.path, self.files)
+            self._check_owner(cluster_id, node_id)
+            self._load_logs(config_for)
+        except OSError as error:
+            self.release()
+            raise StorageError(f"can't use the log directory {self.path}: {error}") from error
+        except StorageError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Lets another process open the directory."""
+        self._lock = None
+
+    def _check_owner(self, cluster_id: str, node_id: int) -> None:
+        meta = checkpoints.read_meta_properties(self.path)
+        if meta is None:
+            meta = MetaProperties(cluster_id, node_id, uuid.uuid4().bytes)
+            checkpoints.write_meta_properties(self.files, self.path, meta)
+        elif (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+            raise StorageError(
+                f"the log directory {self.path} belongs to node {meta.node_id} of cluster "
+                f"{meta.cluster_id}; this is node {node_id} of cluster {cluster_id}. Set log.dirs "
+                f"to this node's folder, or remove {self.path} if nobody needs its records."
+            )
+        self.directory_id = meta.directory_id
+
+    def _load_logs(self, config_for: Callable[[str], TopicConfig]) -> None:
+        path = self.path
+        self.clean_shutdown_epoch = checkpoints.read_clean_shutdown(path)
+        clean = self.clean_shutdown_epoch is not None
+        self._recovery_points = checkpoints.read_offsets(path / checkpoints.RECOVERY_POINT_FILE)
+        self._log_starts = checkpoints.read_offsets(path / checkpoints.LOG_START_FILE)
+        self._high_watermarks = self._read_high_watermarks()
+        found = []
+        for entry in os.scandir(path):
+            if not entry.is_dir():
+                continue
+            if _DELETED_FOLDER.fullmatch(entry.name):
+                self._removal.add(Path(entry.path), 0)
+            elif (key := partition_of(entry.name)) is not None:
+                found.append((Path(entry.path), *key))
+        started = time.monotonic()
+        if not clean and found:
+            logger.info("%s was not shut down cleanly: checking %d logs", path, len(found))
+        for folder, topic, partition in sorted(found):
+            self._open_log(folder, topic, partition, config_for(topic), clean=clean)
+        if not clean and found:
+            logger.info("checked %s in %.1f s", path, time.monotonic() - started)
+        if clean:
+            self.files.unlink(path / checkpoints.CLEAN_SHUTDOWN_FILE)
+            self.files.sync_folder(path)
+
+    def _open_log(
+        self, folder: Path, topic: str, partition: int, config: TopicConfig, *, clean: bool
+    ) -> Log:
+        key = (topic, partition)
+        log = self.logs[key] = open_log(
+            self,
+            folder,
+            topic,
+            partition,
+            config,
+            clean=clean,
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._log_starts.get(key, 0),
+            producers=ProducerStateManager(expiration_ms=self._producer_id_expiration_ms),
+        )
+        log.checkpointed_recovery_point = self._recovery_points.get(key, 0)
+        return log
+
+    def _read_high_watermarks(self) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self.path / checkpoints.HIGH_WATERMARK_FILE)
+        except StorageError as error:
+            # Only a hint (consistency.md §3.5 rule 11), and not written durably.
+            logger.warning("going on without high watermarks: %s", error)
+            return {}
+
+    def checkpointed_high_watermark(self, log: Log) -> int:
+        """The high watermark of the last checkpoint, within the log's bounds; a hint."""
+        offset = self._high_watermarks.get((log.topic, log.partition), log.log_start_offset)
+        return min(max(offset, log.log_start_offset), log.log_end_offset)
+
+    # -- logs
+
+    def create_log(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
+        """A new, empty log. Raises OSError, StorageError."""
+        name = f"{topic}-{partition}"
+        if partition_of(name) != (topic, partition):
+            raise ValueError(f"{name!r} is no name of a partition")
+        key = (topic, partition)
+        self._recovery_points.pop(key, None)
+        self._log_starts.pop(key, None)
+        folder = self.path / name
+        self.files.make_folder(folder)
+        checkpoints.write_partition_metadata(
+            self.files, folder / checkpoints.PARTITION_METADATA_FILE, topic_id
+        )
+        return self._open_log(folder, topic, partition, config, clean=True)
+
+    def delete_log(self, log: Log) -> None:
+        """Takes a log out of service; its renamed folder is removed later. Raises OSError."""
+        suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+        name = log.folder.name
+        topic, _, partition = name.rpartition("-")
+        tail = f"-{partition}{suffix}"
+        target = self.path / (topic[: _MAX_NAME_BYTES - len(tail)] + tail)
+        self.files.rename(log.folder, target)
+        del self.logs[log.topic, log.partition]
+        log.forget()
+        self.remove_later([target], log.config.file_delete_delay_ms)
+
+    def remove_later(self, paths: Iterable[Path], delay_ms: int) -> None:
+        """Removes files that left a log after `delay_ms`."""
+        due_ms = self.clock_ms() + delay_ms
+        for path in paths:
+            self._removal.add(path, due_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(log.size_bytes for log in self.logs.values())
+
+    # -- checkpoints
+
+    def write_recovery_points(self) -> None:
+        """Writes `recovery-point-offset-checkpoint`, durably. Raises OSError."""
+        points = {}
+        for key, log in self.logs.items():
+            point = points[key] = log.recovery_point
+            if point > log.checkpointed_recovery_point and log.leader_epochs.changed:
+                log.write_leader_epochs()
+        if points == self._recovery_points:
+            return
+        checkpoints.write_offsets(self.files, self.path / checkpoints.RECOVERY_POINT_FILE, points)
+        self._recovery_points = points
+        for key, log in self.logs.items():
+            log.checkpointed_recovery_point = points[key]
+
+    def write_log_starts(self) -> None:
+        """Writes `log-start-offset-checkpoint`, durably. Raises OSError.
+
+        As in Kafka only for logs whose start isn't the base offset of their first segment.
+        """
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        if starts == self._log_starts:
+            return
+        checkpoints.write_offsets(self.files, self.path / checkpoints.LOG_START_FILE, starts)
+        self._log_starts = starts
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes `replication-offset-checkpoint` for this directory's logs. Raises OSError."""
+        mine = {key: high_watermarks[key] for key in self.logs if key in high_watermarks}
+        if mine == self._high_watermarks:
+            return
+        checkpoints.write_offsets(
+            self.files, self.path / checkpoints.HIGH_WATERMARK_FILE, mine, durable=False
+        )
+        self._high_watermarks = mine
+
+    def close(self, broker_epoch: int) -> None:
+        """Shuts every log down cleanly and leaves the marker. Raises OSError, KafkaError."""
+        for log in self.logs.values():
+            log.close()
+        self.write_recovery_points()
+        self.write_log_starts()
+        checkpoints.write_clean_shutdown(self.files, self.path, broker_epoch)
+        self.release()

@@ -1,0 +1,144 @@
+"""The file layer: every write, fsync, rename and removal of the storage engine is in `Files`.
+
+Rules that it keeps:
+
+* After a failed fsync the process stops: the kernel drops the dirty pages, so a retry that succeeds
+  lies about what is on disk (consistency.md §3.5 rule 22).
+* A replaced file is new or old, never half: temporary file, fsync, rename, fsync of the folder.
+* An open file stays readable as long as somebody holds its `OpenFile`, whatever its name does.
+
+Tests inject a disk's faults with a subclass of `Files`; nothing else may be patched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+FSYNC_FAILED_EXIT_CODE: Final = 74  # sysexits.h: EX_IOERR
+
+_READ_WRITE: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+
+class StorageError(Exception):
+    """The data on disk can't be used as it is; the text says what is wrong and what to do."""
+
+
+def storage_failure(what: str, error: OSError | str) -> KafkaError:
+    """What a client gets when the disk failed it: KAFKA_STORAGE_ERROR, with the system's words."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}")
+
+
+class OpenFile:
+    """A file descriptor that is closed when the last reference to this object goes.
+
+    Reading goes through the page cache with `os.pread(file.fd, ...)` or `os.sendfile`.
+    """
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self.fd = fd
+        self.path = path
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+    def size_bytes(self) -> int:
+        return os.fstat(self.fd).st_size
+
+
+class Files:
+    """The system calls that change a disk. Stateless; one object serves a whole process.
+
+    Every method but the fsyncs raises OSError as the system call does.
+    """
+
+    # Bound to the system call itself: the append path has no Python frame to spare.
+    write: Callable[[int, bytes | bytearray | memoryview], int] = staticmethod(os.write)
+
+    def open(self, path: Path, *, create: bool = False) -> OpenFile:
+        """Opens for reading and appending; with `create` also a file that isn't there yet."""
+        return OpenFile(os.open(path, _READ_WRITE | (os.O_CREAT if create else 0), 0o644), path)
+
+    def truncate(self, file: OpenFile, size: int) -> None:
+        os.ftruncate(file.fd, size)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Renames over `target`; durable only after `sync_folder`."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync(self, file: OpenFile) -> None:
+        """fdatasync: on return the file's data and size are on disk. Doesn't return if it fails."""
+        try:
+            self.fdatasync(file.fd)
+        except OSError as error:
+            self.fsync_failed(file.path, error)
+
+    def sync_folder(self, path: Path) -> None:
+        """fsync of a folder: on return its entries are on disk. Doesn't return if it fails."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fdatasync(fd)
+        except OSError as error:
+            self.fsync_failed(path, error)
+        finally:
+            os.close(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fsync_failed(self, path: Path, error: OSError) -> None:
+        """Stops the process at once, so that nobody acknowledges what isn't on disk."""
+        logger.critical(
+            "fsync of %s failed (%s): stopping, because what was written since the last fsync may "
+            "be lost. Check the disk (dmesg), then start again: the logs are recovered then.",
+            path,
+            error,
+        )
+        os._exit(FSYNC_FAILED_EXIT_CODE)
+
+    def write_all(self, file: OpenFile, data: bytes | bytearray | memoryview) -> None:
+        """Writes all of `data` at the end of the file or raises OSError."""
+        view = memoryview(data)
+        while len(view):
+            view = view[self.write(file.fd, view) :]
+
+    def replace_contents(self, path: Path, data: bytes | bytearray, *, durable: bool) -> None:
+        """Replaces the file's contents as a whole; with `durable` it is on disk on return.
+
+        Without `durable` a crash of the machine may leave an empty or partial file: only for what
+        can be rebuilt, or until somebody syncs it.
+        """
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        self.unlink(temporary)
+        try:
+            file = self.open(temporary, create=True)
+            self.write_all(file, data)
+            if durable:
+                self.sync(file)
+            self.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.unlink(temporary)
+            raise
+        if durable:
+            self.sync_folder(path.parent)

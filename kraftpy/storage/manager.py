@@ -1,0 +1,275 @@
+"""All logs of a broker: its log directories, what happens to logs by the clock, and clean shutdown.
+
+Rules that it keeps:
+
+* Logs are made and removed on order only; the metadata says which ones exist.
+* `tick` is called by the server, about once a second and at least as often as `flush.ms` is to be
+  exact. It does short work: fsyncs that take long go to the `Flusher`, removals to a thread.
+* A full disk fails one round of upkeep, not the broker: it is logged and tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.storage.checkpoints import TopicPartition
+from kraftpy.storage.directory import LogDir
+from kraftpy.storage.files import Files, StorageError, storage_failure
+from kraftpy.storage.flusher import Flusher
+from kraftpy.storage.log import Log
+from kraftpy.storage.removal import DelayedRemoval
+from kraftpy.storage.segment import SegmentCache
+
+logger = logging.getLogger(__name__)
+
+HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS: Final = 5_000
+
+HighWatermarks = Callable[[], Mapping[TopicPartition, int]]
+
+
+class LogDirDescription(NamedTuple):
+    """One directory for DescribeLogDirs; `logs` are (topic, partition, size in bytes)."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    logs: list[tuple[str, int, int]]
+
+
+class _Every:
+    """Says when `interval_ms` have passed; a clock that was set back delays it once."""
+
+    __slots__ = ("_last_ms", "interval_ms")
+
+    def __init__(self, interval_ms: int, now_ms: int) -> None:
+        self.interval_ms = interval_ms
+        self._last_ms = now_ms
+
+    def due(self, now_ms: int) -> bool:
+        if now_ms < self._last_ms:
+            self._last_ms = now_ms
+        if now_ms - self._last_ms < self.interval_ms:
+            return False
+        self._last_ms = now_ms
+        return True
+
+
+class LogManager:
+    """Opens the log directories when it is made; raises StorageError in plain words if it can't.
+
+    `config_for(topic)` resolves the configuration that a log is opened with.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[Path],
+        *,
+        config: BrokerConfig,
+        cluster_id: str,
+        node_id: int,
+        config_for: Callable[[str], TopicConfig],
+        flusher: Flusher,
+        clock_ms: Callable[[], int],
+        files: Files | None = None,
+    ) -> None:
+        self._files = files or Files()
+        self._clock_ms = clock_ms
+        self._flusher = flusher
+        self._removal = DelayedRemoval(self._files)
+        self._cache = SegmentCache()
+        now_ms = clock_ms()
+        self._retention = _Every(config.log_retention_check_interval_ms, now_ms)
+        self._recovery_points = _Every(config.log_flush_offset_checkpoint_interval_ms, now_ms)
+        self._log_starts = _Every(config.log_flush_start_offset_checkpoint_interval_ms, now_ms)
+        self._high_watermarks = _Every(HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS, now_ms)
+        self._logs: dict[TopicPartition, Log] = {}
+        self.directories: list[LogDir] = []
+        try:
+            for path in log_dirs:
+                directory = LogDir(
+                    path,
+                    files=self._files,
+                    cache=self._cache,
+                    clock_ms=clock_ms,
+                    removal=self._removal,
+                    producer_id_expiration_ms=config.producer_id_expiration_ms,
+                )
+                directory.open(cluster_id, node_id, config_for)
+                self.directories.append(directory)
+                self._take_logs(directory)
+        except StorageError:
+            self.release()
+            raise
+
+    def _take_logs(self, directory: LogDir) -> None:
+        for key, log in directory.logs.items():
+            other = self._logs.setdefault(key, log)
+            if other is not log:
+                raise StorageError(
+                    f"both {other.folder} and {log.folder} claim to be partition {log}. Move the "
+                    "one away that has fewer records."
+                )
+
+    # -- logs
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(self._logs.values())
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        return self._logs.get((topic, partition))
+
+    def get_or_create(
+        self, topic: str, partition: int, topic_id: bytes, config: TopicConfig
+    ) -> Log:
+        """The partition's log, made if need be in the directory with the fewest logs.
+
+        A log of another topic with the same name (deleted while this broker was down) is deleted
+        first. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs.get((topic, partition))
+        try:
+            if log is not None:
+                if log.topic_id is None:
+                    log.set_topic_id(topic_id)
+                if log.topic_id == topic_id:
+                    log.update_config(config)
+                    return log
+                self.delete(topic, partition)
+            directory = min(self.directories, key=lambda directory: len(directory.logs))
+            log = directory.create_log(topic, partition, topic_id, config)
+        except (OSError, StorageError) as error:
+            raise storage_failure(f"can't create {topic}-{partition}", str(error)) from error
+        self._logs[topic, partition] = log
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Takes the log out of service at once; its files go after file.delete.delay.ms.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs.get((topic, partition))
+        if log is None:
+            return
+        try:
+            log.directory.delete_log(log)
+        except OSError as error:
+            raise storage_failure(f"can't delete {log}", error) from error
+        del self._logs[topic, partition]
+
+    def delete_strays(self, known: Mapping[TopicPartition, bytes]) -> None:
+        """Deletes every log that isn't in `known` with its topic id. Raises KafkaError."""
+        for (topic, partition), log in list(self._logs.items()):
+            if known.get((topic, partition)) != log.topic_id:
+                logger.info("deleting %s, which is no longer this broker's", log)
+                self.delete(topic, partition)
+
+    def checkpointed_high_watermark(self, log: Log) -> int:
+        """The high watermark at the last checkpoint, within the log's bounds: a hint (rule 11)."""
+        return log.directory.checkpointed_high_watermark(log)
+
+    @property
+    def clean_shutdown_epoch(self) -> int | None:
+        """The broker epoch of the last clean shutdown (-1: unknown), None if it wasn't clean."""
+        epochs = [directory.clean_shutdown_epoch for directory in self.directories]
+        known = [epoch for epoch in epochs if epoch is not None]
+        return min(known) if len(known) == len(epochs) else None
+
+    def describe(self) -> list[LogDirDescription]:
+        """The directories with the sizes of their logs. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        descriptions = []
+        for directory in self.directories:
+            try:
+                disk = os.statvfs(directory.path)
+            except OSError as error:
+                raise storage_failure(f"can't look at {directory.path}", error) from error
+            descriptions.append(
+                LogDirDescription(
+                    str(directory.path.absolute()),
+                    disk.f_blocks * disk.f_frsize,
+                    disk.f_bavail * disk.f_frsize,
+                    [(log.topic, log.partition, log.size_bytes) for log in directory.logs.values()],
+                )
+            )
+        return descriptions
+
+    # -- by the clock
+
+    def tick(self, now_ms: int, high_watermarks: HighWatermarks) -> None:
+        """Flush by time, retention, rolling, checkpoints and removals, as far as they are due.
+
+        `high_watermarks()` gives those of the logs that are in use; no other is shortened.
+        """
+        self._request_flushes(now_ms)
+        if self._retention.due(now_ms):
+            self._apply_retention(now_ms, high_watermarks())
+        for due, write in (
+            (self._recovery_points.due(now_ms), LogDir.write_recovery_points),
+            (self._log_starts.due(now_ms), LogDir.write_log_starts),
+        ):
+            if due:
+                self._checkpoint(write)
+        if self._high_watermarks.due(now_ms):
+            offsets = high_watermarks()
+            self._checkpoint(lambda directory: directory.write_high_watermarks(offsets))
+        self._removal.tick(now_ms)
+
+    def _request_flushes(self, now_ms: int) -> None:
+        for log in self._logs.values():
+            if log.has_sealed_unflushed:
+                self._flusher.request(log, log.log_end_offset)
+            elif log.log_end_offset > log.recovery_point:
+                since_ms = log.unflushed_since_ms
+                if not 0 < since_ms <= now_ms:
+                    log.unflushed_since_ms = now_ms
+                elif now_ms - since_ms >= log.config.flush_ms:
+                    self._flusher.request(log, log.log_end_offset)
+
+    def _apply_retention(self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        for key, log in self._logs.items():
+            upper_offset = high_watermarks.get(key)
+            if upper_offset is None or log.offline:
+                continue
+            try:
+                log.roll_if_old(now_ms)
+                log.delete_old_segments(now_ms, upper_offset)
+            except KafkaError as error:
+                logger.error("retention of %s failed: %s", log, error.message)
+            log.producers.expire(now_ms)
+
+    def _checkpoint(self, write: Callable[[LogDir], None]) -> None:
+        for directory in self.directories:
+            try:
+                write(directory)
+            except OSError as error:
+                logger.error("can't write a checkpoint in %s: %s", directory.path, error)
+
+    # -- ending
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Clean shutdown: everything on disk, the marker left, the directories free.
+
+        Whatever fails is logged; its directory then has no marker and is checked at the next start.
+        """
+        self._removal.join()
+        for directory in self.directories:
+            try:
+                directory.close(broker_epoch)
+            except (OSError, KafkaError) as error:
+                logger.error("%s could not be shut down cleanly: %s", directory.path, error)
+        self.release()
+
+    def release(self) -> None:
+        """Lets go of the directories without a clean shutdown."""
+        for directory in self.directories:
+            directory.release()
+        self.directories.clear()
+        self._logs.clear()

@@ -1,0 +1,106 @@
+"""Producer state on disk: Kafka's `<offset>.snapshot` files, and replaying batches on top of one.
+
+A snapshot holds the state before its offset. One is written whenever a segment is begun and at a
+clean shutdown, so the state at any offset is the newest snapshot at or below it plus the batches in
+between (consistency.md §3.5 rule 28). A damaged snapshot is passed over: an older one and more
+batches give the same state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kraftpy.core.producers import ProducerStateManager
+from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.record_batch import CONTROL_BIT
+from kraftpy.protocol.records import BatchHeader, read_end_txn_marker
+from kraftpy.storage.files import Files
+from kraftpy.storage.segment import FileSlice, Segment, file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+
+
+def snapshot_offsets(folder: Path) -> list[int]:
+    """Offsets of the snapshots in a partition's folder, rising. Raises OSError."""
+    return sorted(
+        int(path.stem) for path in folder.glob("*" + SNAPSHOT_SUFFIX) if path.stem.isdigit()
+    )
+
+
+def write_snapshot(
+    files: Files, folder: Path, offset: int, producers: ProducerStateManager
+) -> Path:
+    """Writes the state at `offset`; the returned file still has to be synced. Raises OSError."""
+    path = folder / file_name(offset, SNAPSHOT_SUFFIX)
+    files.replace_contents(path, producers.snapshot(), durable=False)
+    return path
+
+
+def remove_snapshots(files: Files, folder: Path, offsets: Iterable[int]) -> None:
+    """Raises OSError."""
+    for offset in offsets:
+        files.unlink(folder / file_name(offset, SNAPSHOT_SUFFIX))
+
+
+def learn(
+    producers: ProducerStateManager,
+    header: BatchHeader,
+    data: bytes | bytearray | memoryview,
+    position: int,
+    now_ms: int,
+) -> None:
+    """Tells `producers` of an appended batch that has a producer id."""
+    marker = None
+    if header.attributes & CONTROL_BIT:
+        try:
+            marker = read_end_txn_marker(data, position)
+        except DecodeError as error:
+            logger.error("passing over a control batch at offset %d: %s", header.base_offset, error)
+    producers.update(header, now_ms, marker)
+
+
+def restore(
+    producers: ProducerStateManager,
+    folder: Path,
+    segments: Sequence[Segment],
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """Brings an empty `producers` to the state at `end_offset`. Raises KafkaError, OSError."""
+    start = _load_newest(producers, folder, end_offset, now_ms)
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+            continue
+        found = segment.find(start)
+        if found is None:
+            continue
+        for position, header in segment.batches(found[0]):
+            if header.producer_id >= 0 and start <= header.base_offset < end_offset:
+                control = header.attributes & CONTROL_BIT
+                size = header.size_bytes if control else 0
+                data = FileSlice(segment.file, position, size).read()
+                learn(producers, header, data, 0, now_ms)
+
+
+def _load_newest(
+    producers: ProducerStateManager, folder: Path, end_offset: int, now_ms: int
+) -> int:
+    """Loads the newest good snapshot at or below `end_offset`; returns its offset, or 0."""
+    for offset in reversed(snapshot_offsets(folder)):
+        if offset <= end_offset:
+            path = folder / file_name(offset, SNAPSHOT_SUFFIX)
+            try:
+                producers.load(path.read_bytes(), offset, now_ms)
+            except DecodeError as error:
+                logger.warning("passing over %s: %s", path, error)
+            else:
+                return offset
+    return 0

@@ -1,0 +1,259 @@
+"""The reading half of a log: where its records are, by offset and by timestamp.
+
+Rules that it keeps (consistency.md §3.5 rules 10 and 25):
+
+* A read hands out whole batches: from the one that contains the offset, even if it is larger than
+  what was asked for, and never one with an offset that the reader may not see.
+* No record is read for a fetch; the slices are for sendfile. A header that doesn't fit raises.
+* Reading on where the last read ended, or where an append began, takes no search.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.records import BatchHeader, find_timestamp, max_timestamp_of
+from kraftpy.storage.epochs import LeaderEpochs
+from kraftpy.storage.files import storage_failure
+from kraftpy.storage.segment import NO_TIMESTAMP, FileSlice, Segment
+
+REMEMBERED_POSITIONS: Final = 64
+
+
+class ReadResult:
+    """What a read found: file slices of whole batches, `size_bytes` in all.
+
+    `next_offset` is where the next read goes on; it is the asked offset when there is nothing.
+    """
+
+    __slots__ = ("log_start_offset", "next_offset", "size_bytes", "slices")
+
+    def __init__(
+        self, slices: list[FileSlice], size_bytes: int, next_offset: int, log_start_offset: int
+    ) -> None:
+        self.slices = slices
+        self.size_bytes = size_bytes
+        self.next_offset = next_offset
+        self.log_start_offset = log_start_offset
+
+
+class TimestampOffset(NamedTuple):
+    """An answer to ListOffsets; timestamp and leader epoch are -1 when they aren't known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class ReadableLog:
+    """Segments, oldest first, with the offsets between which they may be read."""
+
+    __slots__ = (
+        "_active",
+        "_append_starts",
+        "_bases",
+        "_name",
+        "_offline",
+        "_read_ends",
+        "_segments",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        segments: list[Segment],
+        log_start_offset: int,
+        log_end_offset: int,
+        leader_epochs: LeaderEpochs,
+    ) -> None:
+        self._name = name
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.leader_epochs = leader_epochs
+        # Offset → (segment, position) of batches that begin with that offset.
+        self._append_starts: dict[int, tuple[Segment, int]] = {}
+        self._read_ends: dict[int, tuple[Segment, int]] = {}
+        self._offline: str | None = None
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one takes the appends."""
+        return tuple(self._segments)
+
+    @property
+    def offline(self) -> bool:
+        """Whether the disk failed this log so that it takes no request until the next start."""
+        return self._offline is not None
+
+    def _check_online(self) -> None:
+        if self._offline is not None:
+            raise storage_failure(f"{self} is offline", self._offline)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch ≤ asked, its end offset), (-1, -1) when unknown (KIP-101, KIP-279)."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int, min_one: bool = True
+    ) -> ReadResult:
+        """Whole batches from the one that contains `offset`, up to `max_bytes` of them.
+
+        Nothing at or above `upper_offset` (high watermark, last stable offset, or log end offset)
+        is included. With `min_one` a first batch larger than `max_bytes` comes all the same. No
+        record is read here: the slices are for sendfile. Raises KafkaError: OFFSET_OUT_OF_RANGE
+        outside of the log, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self} has offsets {self.log_start_offset} to {log_end_offset}, not {offset}",
+            )
+        upper_offset = min(upper_offset, log_end_offset)
+        if offset >= upper_offset:
+            return ReadResult([], 0, offset, self.log_start_offset)
+        self._check_online()
+        at = self._append_starts.get(offset) or self._read_ends.get(offset) or self._locate(offset)
+        slices: list[FileSlice] = []
+        segment, position = at
+        left, next_offset = max_bytes, offset
+        while True:
+            limit, limit_offset = self._limit(segment, upper_offset)
+            size = limit - position
+            if size > left:
+                end, header = segment.boundary(position, position + left)
+                limit_offset = header.base_offset
+                if end == position and min_one and not slices:
+                    end += header.batch_length + 12
+                    limit_offset = header.base_offset + header.last_offset_delta + 1
+                size, limit = end - position, end
+                left = 0
+            if size > 0:
+                slices.append(FileSlice(segment.file, position, size))
+                next_offset, left = limit_offset, left - size
+            if left <= 0 or limit < segment.size or segment is self._active:
+                break
+            following = self._segments[bisect_right(self._bases, segment.base_offset)]
+            if following.base_offset >= upper_offset:
+                break
+            segment, position = following, 0
+        if not slices:
+            return ReadResult([], 0, offset, self.log_start_offset)
+        if limit < segment.size or segment is self._active:
+            self._remember_end(next_offset, segment, limit)
+        return ReadResult(
+            slices, sum(piece.size for piece in slices), next_offset, self.log_start_offset
+        )
+
+    def _remember_end(self, offset: int, segment: Segment, position: int) -> None:
+        ends = self._read_ends
+        ends[offset] = (segment, position)
+        if len(ends) > REMEMBERED_POSITIONS:
+            del ends[next(iter(ends))]
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """Where the first batch with records at or after `offset` begins."""
+        number = self._segment_number(offset)
+        segment = self._segments[number]
+        found = segment.find(offset)
+        while found is None and number + 1 < len(self._segments):
+            number += 1
+            segment = self._segments[number]
+            found = segment.find(offset)
+        return segment, segment.size if found is None else found[0]
+
+    def _segment_number(self, offset: int) -> int:
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def _limit(self, segment: Segment, upper_offset: int) -> tuple[int, int]:
+        """(position, offset) where who may see below `upper_offset` stops in `segment`."""
+        if segment is self._active:
+            end_offset = self.log_end_offset
+        else:
+            end_offset = self._bases[bisect_right(self._bases, segment.base_offset)]
+        if upper_offset >= end_offset:
+            return segment.size, end_offset
+        known = self._append_starts.get(upper_offset) or self._read_ends.get(upper_offset)
+        if known is not None and known[0] is segment:
+            return known[1], upper_offset
+        found = segment.find(upper_offset)
+        if found is None:
+            return segment.size, end_offset
+        self._remember_end(found[1].base_offset, segment, found[0])
+        return found[0], min(upper_offset, found[1].base_offset)
+
+    # -- timestamps
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after the log start with a timestamp ≥ `timestamp` (ms), or None.
+
+        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        start = self.log_start_offset
+        for segment in self._segments[self._segment_number(start) :]:
+            segment.load_timestamps()
+            if segment.max_timestamp < timestamp:
+                continue
+            for position, header in segment.batches_for_timestamp(timestamp, start):
+                if header.max_timestamp < timestamp:
+                    continue
+                try:
+                    found = find_timestamp(
+                        self._read_batch(segment, position, header), 0, timestamp, min_offset=start
+                    )
+                except DecodeError as error:
+                    raise segment.corrupt(position, str(error)) from error
+                if found is not None:
+                    return TimestampOffset(*found, header.partition_leader_epoch)
+        return None
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp (ListOffsets -3), None without timestamps.
+
+        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        best: Segment | None = None
+        for segment in self._segments[self._segment_number(self.log_start_offset) :]:
+            segment.load_timestamps()
+            if best is None or segment.max_timestamp > best.max_timestamp:
+                best = segment
+        if best is None or best.max_timestamp <= NO_TIMESTAMP:
+            return None
+        found = best.find(best.max_timestamp_offset)
+        if found is None:
+            return None
+        position, header = found
+        try:
+            record = max_timestamp_of(self._read_batch(best, position, header))
+        except DecodeError as error:
+            raise best.corrupt(position, str(error)) from error
+        return None if record is None else TimestampOffset(*record, header.partition_leader_epoch)
+
+    def earliest_offset(self) -> TimestampOffset:
+        """The log start offset (ListOffsets -2)."""
+        start = self.log_start_offset
+        return TimestampOffset(NO_TIMESTAMP, start, self.leader_epochs.epoch_for(start))
+
+    def latest_offset(self, upper_offset: int) -> TimestampOffset:
+        """`upper_offset` (what the asker may see) with its leader epoch (ListOffsets -1)."""
+        return TimestampOffset(
+            NO_TIMESTAMP, upper_offset, self.leader_epochs.epoch_for(upper_offset)
+        )
+
+    @staticmethod
+    def _read_batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
+        try:
+            return FileSlice(segment.file, position, header.size_bytes).read()
+        except OSError as error:
+            raise storage_failure(f"can't read {segment} at {position}", error) from error

@@ -1,0 +1,407 @@
+"""Opening a partition's folder: trust after a clean shutdown, check after any other.
+
+Without the clean-shutdown marker every batch from the segment of the recovery point on is checked
+(magic, size, CRC-32C, rising offsets), and indexes, leader epochs and producer state are made anew
+(consistency.md §3.5 rule 23):
+
+* A torn tail, damage with no valid batch after it and above the recovery point, is what an append
+  leaves that a crash interrupted: it is cut off, with one line in the log. A tail of zeros is one.
+* Damage before a valid batch, or below the recovery point, is the loss of acknowledged records. It
+  is never cut silently: `StorageError` names the place and what can be done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kraftpy.core.config import TopicConfig
+from kraftpy.core.producers import ProducerStateManager
+from kraftpy.protocol.errors import DecodeError, KafkaError
+from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, BatchHeader, check_batch
+from kraftpy.storage import checkpoints
+from kraftpy.storage.epochs import LeaderEpochs
+from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, OpenFile, StorageError
+from kraftpy.storage.log import Log
+from kraftpy.storage.producer_snapshots import remove_snapshots, restore, snapshot_offsets
+from kraftpy.storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+
+if TYPE_CHECKING:
+    from kraftpy.storage.directory import LogDir
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES: Final = 1 << 20
+_MAGIC_AT: Final = 16
+_LENGTH_END: Final = 12
+_PREFIX: Final = struct.Struct(">qi")
+
+
+class DamageError(Exception):
+    """The first bytes of a segment that are no valid batch: where, and what is wrong with them."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+
+
+def open_log(
+    directory: LogDir,
+    folder: Path,
+    topic: str,
+    partition: int,
+    config: TopicConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    producers: ProducerStateManager,
+) -> Log:
+    """The log in `folder`, which exists; `producers` is empty. Raises StorageError, OSError."""
+    files = directory.files
+    segments = _find_segments(directory, folder)
+    epochs = LeaderEpochs(checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE))
+    unflushed: list[Path] = []
+    new = not (clean and segments)
+    try:
+        if not segments:
+            recovery_point = end_offset = log_start_offset
+        elif clean:
+            end_offset = _trusted_end(segments[-1], recovery_point)
+        else:
+            recovery = _Recovery(segments, epochs, files, recovery_point, config)
+            recovery.run()
+            end_offset, unflushed = recovery.end_offset, recovery.unflushed
+        if end_offset < log_start_offset or not segments:
+            _restart_at(log_start_offset, folder, segments, directory)
+            recovery_point = end_offset = log_start_offset
+        log_start_offset = max(log_start_offset, segments[0].base_offset)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        _restore_producers(producers, files, folder, segments, end_offset, directory.clock_ms())
+    except KafkaError as error:
+        raise StorageError(error.message) from error
+    log = Log(
+        folder,
+        topic,
+        partition,
+        checkpoints.read_partition_metadata(folder / checkpoints.PARTITION_METADATA_FILE),
+        config=config,
+        directory=directory,
+        segments=segments,
+        log_start_offset=log_start_offset,
+        log_end_offset=end_offset,
+        recovery_point=max(min(recovery_point, end_offset), segments[0].base_offset),
+        leader_epochs=epochs,
+        producers=producers,
+        unflushed=unflushed,
+        new_folder_entries=new,
+    )
+    if log.unflushed_messages >= config.flush_messages:
+        log.flush()
+    return log
+
+
+def _find_segments(directory: LogDir, folder: Path) -> list[Segment]:
+    """The segments by their file names; removes what an earlier life left half-done."""
+    segments = []
+    indexes = []
+    for entry in os.scandir(folder):
+        path = Path(entry.path)
+        if path.suffix in (TEMPORARY_SUFFIX, DELETED_SUFFIX):
+            directory.files.unlink(path)
+        elif path.suffix == LOG_SUFFIX and path.stem.isdigit():
+            stat = entry.stat()
+            segments.append(
+                Segment(
+                    folder,
+                    int(path.stem),
+                    size=stat.st_size,
+                    created_ms=int(stat.st_mtime * 1000),
+                    files=directory.files,
+                    cache=directory.cache,
+                )
+            )
+        elif path.suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            indexes.append(path)
+    segments.sort(key=lambda segment: segment.base_offset)
+    names = {file_name(segment.base_offset, "") for segment in segments}
+    for path in indexes:
+        if path.stem not in names:
+            directory.files.unlink(path)
+    return segments
+
+
+def _trusted_end(last: Segment, recovery_point: int) -> int:
+    """The log's end after a clean shutdown: only headers behind the last index entry are read."""
+    end_offset = last.end_offset()
+    if end_offset < recovery_point:
+        raise StorageError(
+            f"{last} ends at offset {end_offset}, but the log ended at {recovery_point} when the "
+            "broker was shut down cleanly: records are missing. "
+            + choices(last.path(LOG_SUFFIX).parent)
+        )
+    return end_offset
+
+
+def _restart_at(offset: int, folder: Path, segments: list[Segment], directory: LogDir) -> None:
+    """An empty log at `offset`: a new one, or one whose unflushed end lay below its log start."""
+    if segments:
+        logger.warning("all records left in %s lie before its start %d", folder, offset)
+    for segment in reversed(segments):
+        _remove(segment, directory.files)
+    segments[:] = [
+        Segment.create(
+            folder,
+            offset,
+            now_ms=directory.clock_ms(),
+            files=directory.files,
+            cache=directory.cache,
+        )
+    ]
+
+
+def _remove(segment: Segment, files: Files) -> None:
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        files.unlink(segment.path(suffix))
+    segment.forget()
+
+
+def _restore_producers(
+    producers: ProducerStateManager,
+    files: Files,
+    folder: Path,
+    segments: list[Segment],
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """Producer state at `end_offset`; snapshots that no restart will want are removed."""
+    offsets = snapshot_offsets(folder)
+    newest = max((offset for offset in offsets if offset <= end_offset), default=-1)
+    bases = {segment.base_offset for segment in segments}
+    stray = [offset for offset in offsets if offset > end_offset or offset not in bases | {newest}]
+    remove_snapshots(files, folder, stray)
+    restore(producers, folder, segments, end_offset, now_ms)
+
+
+# -- checking batches
+
+
+def checked_batches(file: OpenFile, size: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch, checksum and all. Raises DamageError, OSError."""
+    position = 0
+    while position < size:
+        chunk = memoryview(os.pread(file.fd, min(_CHUNK_BYTES, size - position), position))
+        if not chunk:
+            raise DamageError(position, "the file ends early")
+        at = 0
+        while at < len(chunk):
+            left = len(chunk) - at
+            length = RECORD_BATCH_OVERHEAD
+            if left >= _LENGTH_END:
+                length = _PREFIX.unpack_from(chunk, at)[1] + _LENGTH_END
+            if length > left and position + left < size:
+                if at:
+                    break
+                if length <= size - position:
+                    chunk = memoryview(os.pread(file.fd, length, position))
+            try:
+                header = check_batch(chunk, at)
+            except DecodeError as error:
+                raise DamageError(position, str(error).replace(f" at byte {at}", "", 1)) from error
+            yield position, header
+            size_bytes = header.batch_length + _LENGTH_END
+            at += size_bytes
+            position += size_bytes
+
+
+def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> int | None:
+    """The position of a valid batch at or after `start` with offsets ≥ `min_offset`, or None.
+
+    Looks at every place where the magic byte could be, so nothing before it needs to be sane.
+    Raises OSError.
+    """
+    for chunk_start in range(start, size, _CHUNK_BYTES):
+        chunk = os.pread(file.fd, _CHUNK_BYTES + _MAGIC_AT, chunk_start)
+        magic_at = chunk.find(b"\2", _MAGIC_AT)
+        while magic_at >= 0:
+            at = magic_at - _MAGIC_AT
+            base_offset, length = _PREFIX.unpack_from(chunk, at)
+            position = chunk_start + at
+            if (
+                min_offset <= base_offset <= min_offset + MAX_RELATIVE_OFFSET
+                and RECORD_BATCH_OVERHEAD <= length + _LENGTH_END <= size - position
+            ):
+                try:
+                    check_batch(os.pread(file.fd, length + _LENGTH_END, position))
+                except DecodeError:
+                    pass
+                else:
+                    return position
+            magic_at = chunk.find(b"\2", magic_at + 1)
+    return None
+
+
+# -- recovery
+
+
+class _Recovery:
+    """Checks the segments from the recovery point's on; cuts a torn tail, refuses other damage."""
+
+    def __init__(
+        self,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        files: Files,
+        recovery_point: int,
+        config: TopicConfig,
+    ) -> None:
+        self._segments = segments
+        self._epochs = epochs
+        self._files = files
+        self._recovery_point = recovery_point
+        self._index_interval_bytes = config.index_interval_bytes
+        self._may_skip_offsets = "compact" in config.cleanup_policy
+        self.end_offset = 0
+        self.unflushed: list[Path] = []
+
+    def run(self) -> None:
+        """Afterwards `end_offset` is the log's end. Raises StorageError, KafkaError, OSError."""
+        segments = self._segments
+        bases = [segment.base_offset for segment in segments]
+        first = max(bisect_right(bases, self._recovery_point) - 1, 0)
+        self.end_offset = bases[first]
+        self._epochs.truncate_from_end(self.end_offset)
+        for number in range(first, len(segments)):
+            damage = self._gap_before(number)
+            if damage is not None:
+                self._cut(number - 1, damage)
+                break
+            damage = self._check(segments[number])
+            if damage is not None:
+                self._cut(number, damage)
+                break
+        if self.end_offset < self._recovery_point:
+            raise self._refusal(
+                segments[-1],
+                DamageError(segments[-1].size, "the file ends there"),
+                f"everything before offset {self._recovery_point} had been flushed to disk",
+            )
+        for segment in segments[first:]:
+            self.unflushed += [segment.path(LOG_SUFFIX), *segment.write_indexes()]
+
+    def _gap_before(self, number: int) -> DamageError | None:
+        """Whether the segment before this one lost its end; compaction leaves gaps as well."""
+        segment, previous = self._segments[number], self._segments[number - 1]
+        base_offset = segment.base_offset
+        if base_offset < self.end_offset:
+            raise StorageError(
+                f"{segment} begins before {previous} ends, at offset {self.end_offset}: one of "
+                "them is not from this log. Restore the folder, or move the wrong file away."
+            )
+        if base_offset > self.end_offset and previous.size and not self._may_skip_offsets:
+            reason = f"the file ends, and the next one begins at offset {base_offset}"
+            return DamageError(previous.size, reason)
+        self.end_offset = base_offset
+        return None
+
+    def _check(self, segment: Segment) -> DamageError | None:
+        """Takes account of the segment's batches up to the first that is damaged."""
+        size = segment.size
+        segment.reset_indexes()
+        try:
+            for position, header in checked_batches(segment.file, size):
+                last_offset = header.last_offset
+                if (
+                    header.base_offset < self.end_offset
+                    or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                ):
+                    # An interrupted write leaves no batch with a good checksum: never a torn tail.
+                    raise self._refusal(
+                        segment,
+                        DamageError(
+                            position,
+                            f"batch with offsets {header.base_offset} to "
+                            f"{last_offset} where {self.end_offset} comes next",
+                        ),
+                        "the batch's checksum is good",
+                    )
+                if header.base_offset > self.end_offset and not self._may_skip_offsets:
+                    logger.warning(
+                        "%s has no offsets %d to %d before position %d, although its topic is not "
+                        "compacted",
+                        segment,
+                        self.end_offset,
+                        header.base_offset - 1,
+                        position,
+                    )
+                segment.extend(((position, header),), self._index_interval_bytes)
+                epoch = header.partition_leader_epoch
+                if epoch >= 0 and epoch != self._epochs.latest:
+                    self._epochs.assign(epoch, header.base_offset)
+                self.end_offset = last_offset + 1
+        except DamageError as damage:
+            return damage
+        return None
+
+    def _cut(self, number: int, damage: DamageError) -> None:
+        """Cuts the log at the damage if only a torn tail goes. Raises StorageError otherwise."""
+        segment, later = self._segments[number], self._segments[number + 1 :]
+        size = segment.file.size_bytes()
+        for other, start, end in [
+            (segment, damage.position + 1, size),
+            *((after, 0, after.size) for after in later),
+        ]:
+            position = find_valid_batch(other.file, start, end, self.end_offset)
+            if position is not None:
+                raise self._refusal(
+                    segment, damage, f"a valid batch follows in {other} at position {position}"
+                )
+        if self.end_offset < self._recovery_point:
+            raise self._refusal(
+                segment,
+                damage,
+                f"everything before offset {self._recovery_point} had been flushed to disk",
+            )
+        for after in reversed(later):
+            _remove(after, self._files)
+        del self._segments[number + 1 :]
+        self._files.truncate(segment.file, damage.position)
+        logger.warning(
+            "cut a torn tail of %d bytes off %s at position %d (offset %d): %s",
+            size - damage.position,
+            segment,
+            damage.position,
+            self.end_offset,
+            damage.reason,
+        )
+
+    def _refusal(self, segment: Segment, damage: DamageError, why: str) -> StorageError:
+        return StorageError(
+            f"{segment} is damaged at position {damage.position} (offset {self.end_offset}): "
+            f"{damage.reason}. That is no torn end of a write: {why}, so cutting the log here "
+            f"would lose acknowledged records. {choices(segment.path(LOG_SUFFIX).parent)}"
+        )
+
+
+def choices(folder: Path) -> str:
+    """What somebody can do about a damaged log, for the end of a message."""
+    return (
+        "Either restore the file from a copy; or, if other replicas have this partition, move "
+        f"{folder} away; or keep only the records before the damage: "
+        f"python -m kraftpy.storage.repair {folder}"
+    )

@@ -1,0 +1,280 @@
+"""After a crash: torn tails are cut, other damage is refused (consistency.md §3.5 rule 23)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftpy.storage.files import StorageError
+from kraftpy.storage.log import Log
+
+from .support import (
+    SMALL,
+    Store,
+    append,
+    batch,
+    contents,
+    fill,
+    log_files,
+    records_of,
+    with_config,
+)
+
+BIG = with_config(SMALL, segment_bytes=1 << 20)
+
+
+def crashed(folder: Path, batches: int = 5, *, flushed: int = 0) -> tuple[Store, list[bytes]]:
+    """A store in which a log with `batches` batches, `flushed` of them on disk, was left behind."""
+    store = Store(folder, BIG)
+    log = store.log()
+    data = []
+    for number in range(batches):
+        data.append(append(log, batch(3, timestamp=1000 + number)))
+        if number + 1 == flushed:
+            log.flush()
+            log.directory.write_recovery_points()
+    store.crash()
+    return store, data
+
+
+def reopened(store: Store) -> Log:
+    return store.reopen(clean=False)
+
+
+def test_nothing_is_lost_by_a_kill(tmp_path: Path) -> None:
+    store, data = crashed(tmp_path / "d")
+    log = reopened(store)
+    assert contents(log) == b"".join(data)
+    assert log.leader_epochs.entries() == [(0, 0)]
+
+
+def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
+    store, data = crashed(tmp_path / "d", flushed=4)
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    good = len(whole) - len(data[-1])
+    for size in range(good, len(whole)):
+        path.write_bytes(whole[:size])
+        log = reopened(store)
+        assert (log.log_end_offset, log.size_bytes) == (12, good)
+        assert path.stat().st_size == good
+        assert contents(log) == b"".join(data[:-1])
+        assert append(log, batch()) == contents(log, 12)
+
+
+def test_a_torn_tail_is_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, _ = crashed(tmp_path / "d")
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    os.truncate(path, path.stat().st_size - 1)
+    with caplog.at_level(logging.WARNING):
+        reopened(store)
+    assert len(caplog.records) == 1
+    assert "cut a torn tail" in caplog.text
+    assert str(path) in caplog.text
+
+
+@pytest.mark.parametrize("garbage", [bytes(5000), b"\xff" * 5000, b"\2" * 3000, b"x"])
+def test_trailing_zeros_and_garbage_are_a_torn_tail(tmp_path: Path, garbage: bytes) -> None:
+    store, data = crashed(tmp_path / "d", flushed=5)
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    with path.open("ab") as file:
+        file.write(garbage)
+    log = reopened(store)
+    assert log.log_end_offset == 15
+    assert path.read_bytes() == b"".join(data)
+
+
+def test_zeros_over_the_unflushed_tail(tmp_path: Path) -> None:
+    """What a crash of the machine leaves: the size is there, the pages are not."""
+    store, data = crashed(tmp_path / "d", flushed=3)
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    size = path.stat().st_size
+    os.truncate(path, len(b"".join(data[:3])))
+    os.truncate(path, size)
+    assert reopened(store).log_end_offset == 9
+
+
+def test_a_bit_flip_anywhere_before_the_last_batch_is_refused(tmp_path: Path) -> None:
+    store, data = crashed(tmp_path / "d")
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    # Base offset (0-7) and leader epoch (12-15) are outside of the checksum by design.
+    size = len(data[0])
+    for at in range(len(whole) - len(data[-1])):
+        if 12 <= at % size < 16:
+            continue
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << at % 8
+        path.write_bytes(flipped)
+        with pytest.raises(StorageError) as error:
+            reopened(store)
+        assert str(path) in str(error.value)
+        assert "kraftpy.storage.repair" in str(error.value)
+        assert path.read_bytes() == flipped, "a refused file is left as it is"
+
+
+def test_a_bit_flip_in_the_last_batch(tmp_path: Path) -> None:
+    for flushed, refused in ((5, True), (4, False)):
+        store, data = crashed(tmp_path / str(flushed), flushed=flushed)
+        path = store.folder / "t-0" / f"{0:020d}.log"
+        flipped = bytearray(path.read_bytes())
+        flipped[-5] ^= 4
+        path.write_bytes(flipped)
+        if refused:
+            with pytest.raises(StorageError, match=r"before offset 15 had been flushed"):
+                reopened(store)
+        else:
+            assert contents(reopened(store)) == b"".join(data[:4])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_missing_flushed_records_are_refused(tmp_path: Path, clean: bool) -> None:
+    store = Store(tmp_path / "d", BIG)
+    log = store.log()
+    data = fill(log, 5)
+    log.flush()
+    log.directory.write_recovery_points()
+    if clean:
+        store.manager.close()
+    else:
+        store.crash()
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    os.truncate(path, path.stat().st_size - len(data[-1]))
+    with pytest.raises(StorageError, match=r"records are missing|had been flushed"):
+        reopened(store)
+
+
+def several_segments(folder: Path) -> tuple[Store, list[Path]]:
+    store = Store(folder)
+    log = store.log()
+    fill(log, 40, count=3)
+    paths = log_files(log)
+    assert len(paths) > 4
+    store.crash()
+    return store, paths
+
+
+def test_damage_before_a_later_segment_is_refused(tmp_path: Path) -> None:
+    store, paths = several_segments(tmp_path / "d")
+    os.truncate(paths[1], paths[1].stat().st_size - 1)
+    with pytest.raises(StorageError, match=r"valid batch follows in .* at position 0"):
+        reopened(store)
+
+
+def test_a_segment_that_ends_early_is_refused(tmp_path: Path) -> None:
+    store, paths = several_segments(tmp_path / "d")
+    paths[2].unlink()
+    with pytest.raises(StorageError, match="the next one begins at"):
+        reopened(store)
+    store.config = with_config(SMALL, cleanup_policy=frozenset({"compact"}))
+    assert reopened(store).log_end_offset == 120  # compaction leaves gaps
+
+
+def test_segments_that_overlap_are_refused(tmp_path: Path) -> None:
+    store, paths = several_segments(tmp_path / "d")
+    paths[2].rename(paths[2].with_name(f"{int(paths[2].stem) - 1:020d}.log"))
+    with pytest.raises(StorageError, match="begins before"):
+        reopened(store)
+
+
+def test_a_torn_tail_before_empty_segments(tmp_path: Path) -> None:
+    """The roll was on disk, the end of the segment before it was not."""
+    store, paths = several_segments(tmp_path / "d")
+    os.truncate(paths[-1], 0)
+    os.truncate(paths[-2], paths[-2].stat().st_size - 3)
+    log = reopened(store)
+    assert log_files(log) == paths[:-1]
+    assert len(records_of(contents(log))) == log.log_end_offset
+
+
+def test_only_segments_from_the_recovery_point_on_are_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    log = store.log()
+    fill(log, 40, count=3)
+    log.flush()
+    log.directory.write_recovery_points()
+    fill(log, 3)
+    paths = log_files(log)
+    store.crash()
+    paths[0].write_bytes(b"\xff" * paths[0].stat().st_size)  # not looked at
+    assert reopened(store).log_end_offset == 123
+
+
+def test_an_interrupted_roll_or_delete_leaves_no_trouble(tmp_path: Path) -> None:
+    store, paths = several_segments(tmp_path / "d")
+    folder = paths[0].parent
+    (folder / "00000000000000000000.index.tmp").write_bytes(b"half")
+    (folder / "00000000000000000000.log.deleted").write_bytes(b"gone")
+    (folder / "00000000000000099999.index").write_bytes(b"stray")
+    log = reopened(store)
+    assert log.log_end_offset == 120
+    assert not list(folder.glob("*.tmp")) + list(folder.glob("*.deleted"))
+    assert not (folder / "00000000000000099999.index").exists()
+
+
+def test_producers_and_epochs_come_back(tmp_path: Path) -> None:
+    """consistency.md §3.5 rule 28: duplicates are known after a restart."""
+    for clean in (True, False):
+        store = Store(tmp_path / str(clean))
+        log = store.log()
+        log.assign_leader_epoch(4)
+        for number in range(40):
+            data = batch(2, producer_id=7, producer_epoch=1, base_sequence=2 * number)
+            append(log, data, epoch=4 + number // 10)
+        before = log.producers.snapshot()
+        epochs = log.leader_epochs.entries()
+        log = store.reopen(clean=clean)
+        assert log.producers.snapshot() == before
+        assert log.leader_epochs.entries() == epochs == [(4, 0), (5, 20), (6, 40), (7, 60)]
+
+
+def test_a_damaged_producer_snapshot_is_passed_over(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    log = store.log()
+    for number in range(40):
+        append(log, batch(2, producer_id=7, producer_epoch=1, base_sequence=2 * number))
+    before = log.producers.snapshot()
+    store.manager.close()
+    for number, path in enumerate(sorted(log.folder.glob("*.snapshot"))):
+        path.write_bytes(b"" if number % 2 else path.read_bytes()[:-1] + b"!")
+    assert store.reopen(clean=True).producers.snapshot() == before
+
+
+def test_log_start_beyond_what_survived(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    log = store.log()
+    fill(log, 5)
+    log.delete_records_before(5)
+    store.crash()
+    os.truncate(log_files(log)[0], 0)
+    log = reopened(store)
+    assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+    append(log, batch())
+    assert reopened(store).log_end_offset == 6
+
+
+def test_repair_keeps_what_is_before_the_damage(tmp_path: Path) -> None:
+    store, paths = several_segments(tmp_path / "d")
+    data = bytearray(paths[1].read_bytes())
+    data[len(data) // 2] ^= 1
+    paths[1].write_bytes(data)
+    store.files.unlink(tmp_path / "d" / ".lock")
+    with pytest.raises(StorageError):
+        reopened(store)
+    command = [sys.executable, "-m", "kraftpy.storage.repair", str(paths[0].parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    log = reopened(store)
+    assert f"ends at offset {log.log_end_offset} now" in done.stdout
+    assert int(paths[1].stem) <= log.log_end_offset < int(paths[2].stem)
+    assert [r.offset for r in records_of(contents(log))] == list(range(log.log_end_offset))
+    assert len(list(log.folder.glob("*.damaged"))) == len(paths) - 1
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert f"in use by process {os.getpid()}" in again.stderr
