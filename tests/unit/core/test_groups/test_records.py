@@ -47,13 +47,18 @@ member_snapshots = st.builds(
 )
 
 
+def _static_identity(member: MemberSnapshot) -> object:
+    """Equal for two members with one instance id, the empty one included."""
+    return object() if member.group_instance_id is None else member.group_instance_id
+
+
 @st.composite
 def group_records(draw: st.DrawFn) -> GroupRecord:
     members = draw(
         st.lists(
             member_snapshots,
             max_size=4,
-            unique_by=(lambda m: m.member_id, lambda m: m.group_instance_id or object()),
+            unique_by=(lambda m: m.member_id, _static_identity),
         )
     )
     texts = st.text(min_size=1, max_size=10)
