@@ -7,12 +7,4 @@ uses them.
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
-
-
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("kraftpy")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__version__ = "0.1.0"

@@ -23,6 +23,7 @@ import socket
 from collections import deque
 from typing import Any
 
+import kraftpy
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_response, encode_request
@@ -105,7 +106,7 @@ class Connection:
     async def _negotiate(self, timeout_ms: int) -> None:
         # The version of the software is for the broker's statistics only (KIP-511).
         request = messages.ApiVersionsRequest(
-            client_software_name="kraftpy", client_software_version="0"
+            client_software_name="kraftpy", client_software_version=kraftpy.__version__
         )
         response = await self._send(request, 3, timeout_ms)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
