@@ -138,6 +138,8 @@ def compare_table(before: Values, after: Values) -> str:
         apart = min(new) > max(old) or max(new) < min(old)
         better = (median(new) > median(old)) == figure.more_is_better
         word = ("better" if better else "WORSE") if apart else "within the spread"
+        if min(len(old), len(new)) < 2:
+            word = "too few rounds to say"
         change = f"{median(new) / median(old):.2f}x"
         rows.append([name, spread(old), spread(new), figure.unit, change, word])
     order = list(FIGURES)
