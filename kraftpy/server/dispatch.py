@@ -13,7 +13,6 @@ Rules that it keeps:
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from struct import Struct
@@ -102,13 +101,14 @@ def implemented() -> set[ApiKey]:
 class _Route:
     """What is needed to answer one (api, version)."""
 
-    __slots__ = ("concurrent", "function", "key", "version")
+    __slots__ = ("concurrent", "function", "key", "response_class", "version")
 
     def __init__(self, key: ApiKey, version: int, spec: HandlerSpec) -> None:
         self.key = key
         self.version = version
         self.function = spec.function
         self.concurrent = spec.concurrent
+        self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
 
 
 class Dispatcher:
@@ -143,12 +143,10 @@ class Dispatcher:
         )
         try:
             result = route.function(self._broker, context, request)
-            if result is None:
-                return
-            if inspect.isawaitable(result):
-                self._defer(connection, route, header.correlation_id, result)
-            else:
+            if type(result) is route.response_class:
                 connection.respond(_encode(route, header.correlation_id, result))
+            elif result is not None:
+                self._defer(connection, route, header.correlation_id, result)
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
 
@@ -222,7 +220,7 @@ class Dispatcher:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         if connection.closed:
             return
-        response = _error_response(route.key, code, message)
+        response = _error_response(route, code, message)
         if response is None:
             connection.close(f"{route.key.name} failed: {code.name}: {message or code.message}")
             return
@@ -253,9 +251,9 @@ def _encode(route: _Route, correlation_id: int, response: Any) -> list[Part]:
     return parts
 
 
-def _error_response(key: ApiKey, code: ErrorCode, message: str | None) -> Any:
+def _error_response(route: _Route, code: ErrorCode, message: str | None) -> Any:
     """A response that says only `code`, or None if its schema has no place for that."""
-    response = getattr(messages, RESPONSE_NAMES[key])()
+    response = route.response_class()
     if not hasattr(response, "error_code"):
         return None
     response.error_code = code
