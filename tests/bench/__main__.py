@@ -79,6 +79,8 @@ def bench(rounds: int, file: Path | None, as_json: bool) -> None:
 
 def race(rounds: int, file: Path | None, as_json: bool) -> None:
     fetch_jars()
+    say("the client alone")
+    ceiling = measure.client_ceiling()
     ours: figures.Values = {}
     theirs: figures.Values = {}
     for number in range(1, rounds + 1):
@@ -88,8 +90,8 @@ def race(rounds: int, file: Path | None, as_json: bool) -> None:
             say(f"round {number} of {rounds}: {make.name}")
             one_round(make, race_round, values)
     text = figures.save(file, client_name(), kraftpy=ours, kafka=theirs)
-    table = f"{figures.race_table(ours, theirs)}\nclient: {client_name()}, both brokers"
-    print(text if as_json else table)
+    table = figures.race_table(ours, theirs, ceiling)
+    print(text if as_json else f"{table}\nclient: {client_name()}, the same for both brokers")
 
 
 def main() -> int:

@@ -114,8 +114,11 @@ def bench_table(values: Mapping[str, list[float]]) -> str:
     return layout(["", "median [spread]", "unit", "floor", "goal", ""], rows)
 
 
-def race_table(ours: Values, theirs: Values) -> str:
-    """Ratios are taken round by round, so that what slows the machine for a while slows both."""
+def race_table(ours: Values, theirs: Values, ceiling: Mapping[str, float]) -> str:
+    """Ratios are taken round by round, so that what slows the machine for a while slows both.
+
+    `ceiling` says what the client manages without a broker to wait for.
+    """
     rows = []
     for name, mine in ours.items():
         figure, other = FIGURES[name], theirs[name]
@@ -125,9 +128,11 @@ def race_table(ours: Values, theirs: Values) -> str:
             value, floor, goal, unit = median(ratios), figure.ratio_floor, figure.ratio_goal, "x"
         judged = verdict(figure, value, floor, goal)
         limits = bounds(floor, goal, unit)
-        measured = [spread(mine), spread(other), f"{spread(ratios)}x"]
+        limit = number(ceiling[name]) if name in ceiling else ""
+        measured = [spread(mine), spread(other), limit, f"{spread(ratios)}x"]
         rows.append([f"{name} ({figure.unit})", *measured, *limits, judged])
-    return layout(["", "kraftpy", "Apache Kafka", "ratio", "floor", "goal", ""], rows)
+    header = ["", "kraftpy", "Apache Kafka", "client alone", "ratio", "floor", "goal", ""]
+    return layout(header, rows)
 
 
 def compare_table(before: Values, after: Values) -> str:

@@ -3,6 +3,8 @@
  *   load produce BOOTSTRAP TOPIC COUNT SIZE BATCH_BYTES ACKS     (linger.ms=5, no compression)
  *   load consume BOOTSTRAP TOPIC COUNT                           (partition 0 from offset 0)
  *
+ * BOOTSTRAP may be "mock": librdkafka's own broker inside the client, which stores nothing.
+ *
  * Prints one JSON line: {"messages": N, "bytes": N, "seconds": S}. Producing is timed from the first
  * message to the last acknowledgement after one message has gone through, consuming from the first
  * batch to the last, so that connecting counts in neither.
@@ -182,7 +184,10 @@ static void consume(rd_kafka_conf_t *conf, const char *topic, long count) {
 int main(int argc, char **argv) {
   if (argc < 5) fail("usage", "see the head of load.c");
   rd_kafka_conf_t *conf = rd_kafka_conf_new();
-  set(conf, "bootstrap.servers", argv[2]);
+  if (!strcmp(argv[2], "mock"))
+    set(conf, "test.mock.num.brokers", "1");
+  else
+    set(conf, "bootstrap.servers", argv[2]);
   if (!strcmp(argv[1], "produce") && argc == 8)
     produce(conf, argv[3], atol(argv[4]), (size_t)atol(argv[5]), argv[6], argv[7]);
   else if (!strcmp(argv[1], "consume"))

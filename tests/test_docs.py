@@ -1,0 +1,190 @@
+"""The documents say what is so: commands, options, settings and links exist, tables are current.
+
+`python -m tests.test_docs` (`make docs`) rewrites README's tables from the code.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import click
+import pytest
+
+from kraftpy.cli.app import app
+from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from kraftpy.protocol.api import REQUEST_NAMES, advertised
+from kraftpy.server import handlers
+from kraftpy.server.dispatch import implemented
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+API_COLUMNS = 3
+# The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.
+BROKER_KEYS = (
+    "node.id",
+    "process.roles",
+    "listeners",
+    "advertised.listeners",
+    "log.dirs",
+    "auto.create.topics.enable",
+    "num.partitions",
+    "message.max.bytes",
+    "log.segment.bytes",
+    "log.retention.ms",
+    "log.retention.bytes",
+    "log.flush.interval.messages",
+    "log.flush.interval.ms",
+    "socket.request.max.bytes",
+    "queued.max.request.bytes",
+    "max.connections",
+    "connections.max.idle.ms",
+    "offsets.retention.minutes",
+    "group.initial.rebalance.delay.ms",
+)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    header = list(header)
+    lines = [header, ["---"] * len(header), *map(list, rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def api_table() -> str:
+    handlers.load()
+    cells = [
+        f"{REQUEST_NAMES[key].removesuffix('Request')} {low}-{high}"
+        for key, (low, high) in advertised(implemented()).items()
+    ]
+    cells += [""] * (-len(cells) % API_COLUMNS)
+    rows = [cells[i : i + API_COLUMNS] for i in range(0, len(cells), API_COLUMNS)]
+    return table([" "] * API_COLUMNS, rows)
+
+
+def config_table(settings: Mapping[str, object], keys: Iterable[str], *, dynamic: bool) -> str:
+    def row(key: str) -> list[str]:
+        setting = settings[key]
+        default = "" if setting.default is None else f"`{setting.default}`"
+        mark = " *" if dynamic and setting.dynamic else ""
+        return [f"`{key}`{mark}", default if default != "``" else "", setting.doc]
+
+    return table(["key", "default", ""], map(row, keys))
+
+
+def generated() -> dict[str, str]:
+    return {
+        "apis": api_table(),
+        "broker-configs": config_table(BROKER_SETTINGS, BROKER_KEYS, dynamic=True),
+        "topic-configs": config_table(TOPIC_SETTINGS, sorted(TOPIC_SETTINGS), dynamic=False),
+    }
+
+
+def with_tables(text: str) -> str:
+    for name, content in generated().items():
+        pattern = rf"(<!-- {name}: begin \(make docs\) -->\n).*?(<!-- {name}: end -->)"
+        text, count = re.subn(
+            pattern, lambda m, c=content: f"{m[1]}{c}\n{m[2]}", text, flags=re.DOTALL
+        )
+        assert count == 1, f"README has no place for the table {name}"
+    return text
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of README in this language."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+    return [content for name, content in fenced if name == language]
+
+
+def commands() -> list[str]:
+    """README's `kraftpy ...` lines, without what is piped into them and without remarks."""
+    found = []
+    for line in "".join(blocks("")).splitlines():
+        if start := re.search(r"(?:^|\| )(?=kraftpy \w)", line):
+            found.append(re.split(r" {2,}", line[start.end() :])[0])
+    return found
+
+
+def test_the_tables_are_current() -> None:
+    text = README.read_text()
+    assert text == with_tables(text), "README's tables are old: make docs"
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(commands()) > 10
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_of_the_readme_is_accepted(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsed down to the last option, not run, in a folder that has the files it names."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("server.properties", "orders.txt"):
+        (tmp_path / name).touch()
+    command: click.Command = app
+    words = shlex.split(line)[1:]
+    context = click.Context(app, info_name="kraftpy")
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, f"there is no command {name!r}"
+        command, context = found, click.Context(found, context, info_name=name)
+    command.parse_args(context, words)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = " ".join(commands())
+    context = click.Context(app)
+    for name in app.list_commands(context):
+        assert f"kraftpy {name}" in text, f"README has no example of kraftpy {name}"
+
+
+def test_settings_in_prose_exist() -> None:
+    """`key=value` and `-c key=value` outside of the tables, whose keys come from the code."""
+    named = re.findall(r"[`\s]([a-z]+(?:\.[a-z]+)+)=", README.read_text())
+    assert len(named) >= 4
+    unknown = {key for key in named if key not in BROKER_SETTINGS and key not in TOPIC_SETTINGS}
+    assert not unknown
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`make ([a-z]+)", document.read_text()))
+        assert named <= targets, (document.name, named - targets)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    anchors = {
+        re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in anchors, target
+        elif not target.startswith("https://"):
+            assert (ROOT / target).exists(), target
+    for path in re.findall(r"`((?:kraftpy|tests)/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_readme_tests_pass(tmp_path: Path) -> None:
+    examples = [block for block in blocks("python") if "def test_" in block]
+    assert len(examples) == 2
+    for number, example in enumerate(examples):
+        (tmp_path / f"test_readme_{number}.py").write_text(example)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    README.write_text(with_tables(README.read_text()))
