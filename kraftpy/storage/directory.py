@@ -120,6 +120,7 @@ class LogDir:
     def release(self) -> None:
         """Lets another process open the directory."""
         self._lock = None
+        self.logs.clear()
 
     def _check_owner(self, cluster_id: str, node_id: int) -> None:
         meta = checkpoints.read_meta_properties(self.path)
@@ -199,8 +200,10 @@ class LogDir:
         if partition_of(name) != (topic, partition):
             raise ValueError(f"{name!r} is no name of a partition")
         key = (topic, partition)
-        self._recovery_points.pop(key, None)
-        self._log_starts.pop(key, None)
+        if key in self._recovery_points or key in self._log_starts:
+            # They speak of a deleted log of that name, and would be believed after a crash.
+            self.write_recovery_points()
+            self.write_log_starts()
         folder = self.path / name
         self.files.make_folder(folder)
         checkpoints.write_partition_metadata(

@@ -383,16 +383,17 @@ class Log(ReadableLog):
         KAFKA_STORAGE_ERROR; a log whose truncation failed half-way is offline.
         """
         if offset >= self.log_end_offset:
-            self.leader_epochs.truncate_from_end(offset)
+            # We may have begun to lead here with an epoch that nobody else heard of.
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._latest_epoch = self.leader_epochs.latest
             return False
-        if offset < self._segments[0].base_offset or offset < self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return True
         number = self._segment_number(offset)
         segment = self._segments[number]
         found = segment.find(offset)
         end_offset = offset if found is None else min(offset, found[1].base_offset)
+        if end_offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(end_offset)
+            return True
         self._begin_cut(end_offset)
         try:
             self._remove_segments(number + 1, len(self._segments))
@@ -588,5 +589,6 @@ class Log(ReadableLog):
             self._new_folder_entries = True
         if self.unflushed_messages or self._sealed_unflushed:
             self.flush()
-        if self.size_bytes:
+        # For thousands of partitions that were never written to it would take long.
+        if self.size_bytes or (self.folder / checkpoints.LEADER_EPOCH_FILE).exists():
             self.write_leader_epochs()

@@ -90,7 +90,8 @@ def open_log(
             _restart_at(log_start_offset, folder, segments, directory)
             recovery_point = end_offset = log_start_offset
         log_start_offset = max(log_start_offset, segments[0].base_offset)
-        epochs.truncate_from_end(end_offset)
+        # An epoch that starts at the end has no records yet, and stays.
+        epochs.truncate_from_end(end_offset + 1)
         epochs.truncate_from_start(log_start_offset)
         _restore_producers(producers, files, folder, segments, end_offset, directory.clock_ms())
     except KafkaError as error:

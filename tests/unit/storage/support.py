@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.protocol.records import (
@@ -23,7 +24,9 @@ from kraftpy.storage.manager import LogManager
 
 TOPIC_ID = bytes(range(16))
 CLUSTER_ID = "6PMpHYL9QkeyXRj9Nrp4KA"
-SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=200, file_delete_delay_ms=0)
+SMALL = TopicConfig(
+    segment_bytes=1024, index_interval_bytes=200, file_delete_delay_ms=0, retention_ms=-1
+)
 
 
 class Clock:
@@ -34,8 +37,26 @@ class Clock:
         return self.now_ms
 
 
-def run_now(function: Callable[..., object], *args: object) -> None:
-    function(*args)
+class Loop:
+    """The event loop: runs on the test's thread what others post."""
+
+    def __init__(self) -> None:
+        self.posted: SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = SimpleQueue()
+
+    def post(self, function: Callable[..., object], *args: object) -> None:
+        self.posted.put((function, args))
+
+    def run_one(self) -> None:
+        function, args = self.posted.get(timeout=20)
+        function(*args)
+
+    def run_all(self) -> None:
+        while True:
+            try:
+                function, args = self.posted.get_nowait()
+            except Empty:
+                return
+            function(*args)
 
 
 class Store:
@@ -49,16 +70,18 @@ class Store:
         self.files = files or Files()
         self.clock = Clock()
         self.broker = BrokerConfig()
+        self.loop = Loop()
         self.manager = self._open()
 
     def _open(self) -> LogManager:
+        self.flusher = Flusher(self.loop.post, self.files)
         return LogManager(
             [self.folder],
             config=self.broker,
             cluster_id=CLUSTER_ID,
             node_id=1,
             config_for=lambda topic: self.config,
-            flusher=Flusher(run_now, self.files),
+            flusher=self.flusher,
             clock_ms=self.clock,
             files=self.files,
         )
@@ -76,14 +99,27 @@ class Store:
                 for log in self.manager
             },
         )
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits for the flushes that were asked for, on this thread as on an event loop."""
+        while self.flusher._under_way:
+            self.loop.run_one()
+        self.loop.run_all()
 
     def crash(self) -> None:
         """The process dies: nothing is written any more, the lock goes."""
+        self.flusher.close()
         self.manager.release()
+
+    def close(self) -> None:
+        """A clean shutdown."""
+        self.flusher.close()
+        self.manager.close()
 
     def reopen(self, *, clean: bool, files: Files | None = None) -> Log:
         if clean:
-            self.manager.close()
+            self.close()
         else:
             self.crash()
         if files is not None:

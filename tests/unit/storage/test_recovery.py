@@ -142,7 +142,7 @@ def test_missing_flushed_records_are_refused(tmp_path: Path, clean: bool) -> Non
     log.flush()
     log.directory.write_recovery_points()
     if clean:
-        store.manager.close()
+        store.close()
     else:
         store.crash()
     path = store.folder / "t-0" / f"{0:020d}.log"
@@ -241,7 +241,7 @@ def test_a_damaged_producer_snapshot_is_passed_over(tmp_path: Path) -> None:
     for number in range(40):
         append(log, batch(2, producer_id=7, producer_epoch=1, base_sequence=2 * number))
     before = log.producers.snapshot()
-    store.manager.close()
+    store.close()
     for number, path in enumerate(sorted(log.folder.glob("*.snapshot"))):
         path.write_bytes(b"" if number % 2 else path.read_bytes()[:-1] + b"!")
     assert store.reopen(clean=True).producers.snapshot() == before
