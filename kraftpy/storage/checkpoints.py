@@ -139,7 +139,9 @@ def _malformed(path: Path, number: int, line: str) -> StorageError:
 def write_partition_metadata(files: Files, path: Path, topic_id: bytes) -> None:
     """Writes the topic's id; on disk after the next flush of the log. Raises OSError."""
     text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}\n"
-    files.replace_contents(path, text.encode(), durable=False)
+    file = files.open(path, create=True)
+    files.truncate(file, 0)
+    files.write_all(file, text.encode())
 
 
 def read_partition_metadata(path: Path) -> bytes | None:

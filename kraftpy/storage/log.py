@@ -579,8 +579,7 @@ class Log(ReadableLog):
     def close(self) -> None:
         """Flushes and writes all that the next start needs to skip recovery. Raises OSError."""
         self._check_online()
-        if not self._active.sealed:
-            self._sealed_unflushed += self._active.write_indexes()
+        self._sealed_unflushed += self._active.write_indexes()
         snapshots = snapshot_offsets(self.folder)
         if (snapshots or len(self.producers)) and self.log_end_offset not in snapshots:
             self._sealed_unflushed.append(

@@ -79,7 +79,12 @@ def open_log(
     new = not (clean and segments)
     try:
         if not segments:
-            recovery_point = end_offset = log_start_offset
+            end_offset = log_start_offset
+            if recovery_point > end_offset:
+                raise StorageError(
+                    f"{folder} has no segment files, but offsets up to {recovery_point} had been "
+                    f"flushed to disk: records are missing. {choices(folder)}"
+                )
         elif clean:
             end_offset = _trusted_end(segments[-1], recovery_point)
         else:
@@ -166,10 +171,11 @@ def _restart_at(offset: int, folder: Path, segments: list[Segment], directory: L
     for segment in reversed(segments):
         _remove(segment, directory.files)
     segments[:] = [
-        Segment.create(
+        Segment(
             folder,
             offset,
-            now_ms=directory.clock_ms(),
+            size=0,
+            created_ms=directory.clock_ms(),
             files=directory.files,
             cache=directory.cache,
         )
@@ -302,8 +308,10 @@ class _Recovery:
                 DamageError(segments[-1].size, "the file ends there"),
                 f"everything before offset {self._recovery_point} had been flushed to disk",
             )
-        for segment in segments[first:]:
-            self.unflushed += [segment.path(LOG_SUFFIX), *segment.write_indexes()]
+        if self.end_offset > self._recovery_point:
+            self.unflushed += [segment.path(LOG_SUFFIX) for segment in segments[first:]]
+        for segment in segments[first:-1]:
+            self.unflushed += segment.write_indexes()
 
     def _gap_before(self, number: int) -> DamageError | None:
         """Whether the segment before this one lost its end; compaction leaves gaps as well."""

@@ -40,6 +40,10 @@ DELETED_SUFFIX: Final = ".deleted"
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF
 NO_TIMESTAMP: Final = -1
 
+# Small logs reserve nothing; busy ones are this far ahead of their writes.
+RESERVE_FROM_BYTES: Final = 1024 * 1024
+RESERVE_BYTES: Final = 16 * 1024 * 1024
+
 REBUILD_INDEX_INTERVAL_BYTES: Final = 4096
 _WALK_CHUNK_BYTES: Final = 4096
 
@@ -111,7 +115,7 @@ class SegmentCache:
 
 
 class Segment:
-    """Batches from `base_offset` on, `size` bytes of them.
+    """Batches from `base_offset` on, `size` bytes of them; an empty one needs no file yet.
 
     `sealed` segments take no more appends. `max_timestamp` (-1: no record has one) and its batch's
     last offset `max_timestamp_offset` are known once `load_timestamps` or an append ran.
@@ -125,6 +129,7 @@ class Segment:
         "_folder",
         "_index",
         "_index_changed",
+        "_reserved_size",
         "_time_index",
         "_timestamps_known",
         "base_offset",
@@ -160,6 +165,7 @@ class Segment:
         self._index_changed = False
         self._timestamps_known = False
         self._bytes_since_index = 0
+        self._reserved_size = RESERVE_FROM_BYTES
         self.index_entries = 0
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
@@ -188,7 +194,8 @@ class Segment:
         file = self._file
         if file is None:
             try:
-                file = self._file = self._files.open(self.path(LOG_SUFFIX))
+                path = self.path(LOG_SUFFIX)
+                file = self._file = self._files.open(path, create=not self.size)
             except OSError as error:
                 raise storage_failure(f"can't open {self.path(LOG_SUFFIX)}", error) from error
         if self.sealed:
@@ -216,6 +223,8 @@ class Segment:
         self._file = None
 
     def _indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        if not self.size and self._index is None:
+            self._index, self._time_index = OffsetIndex(), TimeIndex()
         if self._index is None or self._time_index is None:
             try:
                 self._index = OffsetIndex.load(self.path(INDEX_SUFFIX))
@@ -253,10 +262,22 @@ class Segment:
         """One write. Raises OSError and changes nothing in memory if it isn't complete."""
         size = len(data)
         assert self._file is not None
+        if self.size + size > self._reserved_size:
+            self._reserve(self.size + size)
         written = self._files.write(self._file.fd, data)
         if written != size:
             raise OSError(errno.ENOSPC, f"only {written} of {size} bytes could be written")
         self.extend(batches, index_interval_bytes)
+
+    def _reserve(self, end: int) -> None:
+        assert self._file is not None
+        self._reserved_size = end + RESERVE_BYTES
+        self._files.reserve(self._file, self.size, self._reserved_size - self.size)
+
+    def _free_reserve(self) -> None:
+        if self._reserved_size > RESERVE_FROM_BYTES:
+            self._files.truncate(self.file, self.size)
+            self._reserved_size = RESERVE_FROM_BYTES
 
     def extend(self, batches: Batches, index_interval_bytes: int) -> None:
         """Takes account of `batches`, which lie at the end of the file."""
@@ -299,13 +320,16 @@ class Segment:
         Raises OSError; the segment then still takes appends.
         """
         files = [self.path(LOG_SUFFIX), *self.write_indexes()]
+        self._free_reserve()
         self.sealed = True
         self._cache.touch(self)
         return files
 
     def write_indexes(self) -> list[Path]:
         """Writes the index files if they differ from memory; returns them. Raises OSError."""
-        index, times = self._indexes()
+        index, times = self._index, self._time_index
+        if index is None or times is None:
+            return []
         if self.max_timestamp > NO_TIMESTAMP and self._timestamps_known:
             before = len(times)
             times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
@@ -323,6 +347,7 @@ class Segment:
         index, times = self._indexes()
         self._files.truncate(self.file, size)
         self.size = size
+        self._reserved_size = RESERVE_FROM_BYTES
         index.truncate(size)
         last_offset = self.base_offset - 1
         for _, header in self.batches(index.last()[1]):
@@ -341,8 +366,10 @@ class Segment:
 
         Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
-        fd = self.file.fd
         size = self.size if end is None else end
+        if position >= size:
+            return
+        fd = self.file.fd
         chunk, chunk_start = b"", position
         expected_offset = self.base_offset
         while position < size:
