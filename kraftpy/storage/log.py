@@ -579,6 +579,7 @@ class Log(ReadableLog):
     def close(self) -> None:
         """Flushes and writes all that the next start needs to skip recovery. Raises OSError."""
         self._check_online()
+        self._active.free_reserve()
         self._sealed_unflushed += self._active.write_indexes()
         snapshots = snapshot_offsets(self.folder)
         if (snapshots or len(self.producers)) and self.log_end_offset not in snapshots:

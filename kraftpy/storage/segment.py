@@ -274,7 +274,8 @@ class Segment:
         self._reserved_size = end + RESERVE_BYTES
         self._files.reserve(self._file, self.size, self._reserved_size - self.size)
 
-    def _free_reserve(self) -> None:
+    def free_reserve(self) -> None:
+        """Gives back the blocks behind the end. Raises OSError."""
         if self._reserved_size > RESERVE_FROM_BYTES:
             self._files.truncate(self.file, self.size)
             self._reserved_size = RESERVE_FROM_BYTES
@@ -320,7 +321,7 @@ class Segment:
         Raises OSError; the segment then still takes appends.
         """
         files = [self.path(LOG_SUFFIX), *self.write_indexes()]
-        self._free_reserve()
+        self.free_reserve()
         self.sealed = True
         self._cache.touch(self)
         return files
