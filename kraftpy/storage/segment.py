@@ -246,15 +246,19 @@ class Segment:
     # -- writing
 
     def unseal(self) -> None:
-        """Makes the segment take appends. Raises KafkaError."""
-        self._cache.forget(self)
-        self.sealed = False
+        """Makes the segment take appends. Raises KafkaError; it then stays sealed."""
         _ = self.file
         index, _ = self._indexes()
-        self.load_timestamps()
-        self._bytes_since_index = self.size - index.last()[1]
         if self.size:
             self.first_timestamp = next(self.batches(0))[1].max_timestamp
+        self._bytes_since_index = self.size - index.last()[1]
+        self.sealed = False
+        try:
+            self.load_timestamps()
+        except KafkaError:
+            self.sealed = True
+            raise
+        self._cache.forget(self)
 
     def append(
         self, data: bytes | bytearray | memoryview, batches: Batches, index_interval_bytes: int

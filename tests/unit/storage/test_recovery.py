@@ -278,3 +278,22 @@ def test_repair_keeps_what_is_before_the_damage(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert f"in use by process {os.getpid()}" in again.stderr
+
+
+def test_lost_segment_files_are_refused(tmp_path: Path) -> None:
+    store, _ = crashed(tmp_path / "d", flushed=5)
+    (store.folder / "t-0" / f"{0:020d}.log").unlink()
+    with pytest.raises(StorageError, match="has no segment files"):
+        reopened(store)
+
+
+def test_a_log_that_was_never_written_to_needs_no_file(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    log = store.log()
+    for clean in (False, True):
+        assert log_files(log) == []
+        assert log.read(0, 100, upper_offset=0).slices == []
+        assert log.offset_for_timestamp(0) is None
+        log = store.reopen(clean=clean)
+    data = append(log, batch())
+    assert contents(store.reopen(clean=False)) == data
