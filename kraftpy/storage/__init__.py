@@ -1,0 +1,1 @@
+"""The only owner of data files and of fsync: segments, indexes, recovery, checkpoints, retention."""

@@ -75,9 +75,11 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
     return offsets
 
 
-def write_epochs(files: Files, path: Path, entries: Iterable[tuple[int, int]]) -> None:
-    """Replaces `leader-epoch-checkpoint` durably. Raises OSError."""
-    _write_lines(files, path, [f"{epoch} {start}" for epoch, start in entries], durable=True)
+def write_epochs(
+    files: Files, path: Path, entries: Iterable[tuple[int, int]], *, durable: bool
+) -> None:
+    """Replaces `leader-epoch-checkpoint`. Raises OSError."""
+    _write_lines(files, path, [f"{epoch} {start}" for epoch, start in entries], durable=durable)
 
 
 def read_epochs(path: Path) -> list[tuple[int, int]]:

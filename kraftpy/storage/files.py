@@ -101,21 +101,19 @@ class Files:
         path.rmdir()
 
     def sync(self, file: OpenFile) -> None:
-        """fdatasync: on return the file's data and size are on disk. Doesn't return if it fails."""
+        """On return the file's data and size are on disk. Doesn't return if fsync fails."""
         try:
             self.fdatasync(file.fd)
         except OSError as error:
             self.fsync_failed(file.path, error)
 
+    def open_folder(self, path: Path) -> OpenFile:
+        """Opens a folder, to sync its entries."""
+        return OpenFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
+
     def sync_folder(self, path: Path) -> None:
-        """fsync of a folder: on return its entries are on disk. Doesn't return if it fails."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self.fdatasync(fd)
-        except OSError as error:
-            self.fsync_failed(path, error)
-        finally:
-            os.close(fd)
+        """On return the folder's entries are on disk. Doesn't return if fsync fails."""
+        self.sync(self.open_folder(path))
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)

@@ -63,7 +63,6 @@ class FlushJob(NamedTuple):
     log: Log
     offset: int
     files: tuple[OpenFile, ...]
-    folders: tuple[Path, ...]
     generation: int
     sealed_count: int
 
@@ -71,8 +70,6 @@ class FlushJob(NamedTuple):
         """The fsyncs, on any thread. Doesn't return if one fails."""
         for file in self.files:
             files.sync(file)
-        for folder in self.folders:
-            files.sync_folder(folder)
 
 
 class Log(ReadableLog):
@@ -85,10 +82,10 @@ class Log(ReadableLog):
         "_index_interval_bytes",
         "_latest_epoch",
         "_max_index_entries",
-        "_new_folder_entries",
         "_roll_ms",
         "_sealed_unflushed",
         "_segment_bytes",
+        "_unsynced_folders",
         "cache",
         "checkpointed_recovery_point",
         "config",
@@ -119,7 +116,7 @@ class Log(ReadableLog):
         leader_epochs: LeaderEpochs,
         producers: ProducerStateManager,
         unflushed: list[Path],
-        new_folder_entries: bool,
+        unsynced_folders: set[Path],
     ) -> None:
         name = f"{topic}-{partition}"
         super().__init__(name, segments, log_start_offset, log_end_offset, leader_epochs)
@@ -138,7 +135,7 @@ class Log(ReadableLog):
         self.unflushed_since_ms = 0
         self._latest_epoch = leader_epochs.latest
         self._sealed_unflushed = unflushed
-        self._new_folder_entries = new_folder_entries
+        self._unsynced_folders = unsynced_folders
         self._generation = 0
         self.update_config(config)
 
@@ -264,15 +261,19 @@ class Log(ReadableLog):
         """Notes whose partition this is, when a crash lost that. Raises OSError."""
         path = self.folder / checkpoints.PARTITION_METADATA_FILE
         checkpoints.write_partition_metadata(self._files, path, topic_id)
-        self._new_folder_entries = True
+        self._unsynced_folders.add(self.folder)
         self.topic_id = topic_id
 
     def write_leader_epochs(self) -> None:
         """Brings `leader-epoch-checkpoint` up to date, durably. Raises OSError."""
         if self.leader_epochs.changed:
-            path = self.folder / checkpoints.LEADER_EPOCH_FILE
-            checkpoints.write_epochs(self._files, path, self.leader_epochs.entries())
-            self.leader_epochs.changed = False
+            self._write_leader_epochs(durable=True)
+
+    def _write_leader_epochs(self, *, durable: bool) -> None:
+        path = self.folder / checkpoints.LEADER_EPOCH_FILE
+        entries = self.leader_epochs.entries()
+        checkpoints.write_epochs(self._files, path, entries, durable=durable)
+        self.leader_epochs.changed = False
 
     # -- rolling
 
@@ -316,7 +317,7 @@ class Log(ReadableLog):
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
-        self._new_folder_entries = True
+        self._unsynced_folders.add(self.folder)
         self._choose_roll_time()
 
     def roll_if_old(self, now_ms: int) -> None:
@@ -337,24 +338,21 @@ class Log(ReadableLog):
         Raises OSError when a file that has to be synced can't be opened.
         """
         if self.log_end_offset <= self.recovery_point and not (
-            self._sealed_unflushed or self._new_folder_entries
+            self._sealed_unflushed or self._unsynced_folders
         ):
             return None
         files = [self._files.open(path) for path in self._sealed_unflushed if path.exists()]
         if not self._active.sealed:
             files.append(self._active.file)
-        folders: tuple[Path, ...] = ()
-        if self._new_folder_entries:
-            folders = (self.folder, self.folder.parent)
-            metadata = self.folder / checkpoints.PARTITION_METADATA_FILE
-            if metadata.exists():
-                files.append(self._files.open(metadata))
-        self._new_folder_entries = False
+        folders = [self._files.open_folder(path) for path in self._unsynced_folders]
+        metadata = self.folder / checkpoints.PARTITION_METADATA_FILE
+        if folders and metadata.exists():
+            files.append(self._files.open(metadata))
+        self._unsynced_folders.clear()
         return FlushJob(
             self,
             self.log_end_offset,
-            tuple(files),
-            folders,
+            (*files, *folders),
             self._generation,
             len(self._sealed_unflushed),
         )
@@ -586,9 +584,12 @@ class Log(ReadableLog):
             self._sealed_unflushed.append(
                 write_snapshot(self._files, self.folder, self.log_end_offset, self.producers)
             )
-            self._new_folder_entries = True
+        # For thousands of partitions that were never written to it would take long.
+        epochs = self.folder / checkpoints.LEADER_EPOCH_FILE
+        if self.leader_epochs.changed and (self.size_bytes or epochs.exists()):
+            self._write_leader_epochs(durable=False)
+            self._sealed_unflushed.append(epochs)
+        if self._sealed_unflushed:
+            self._unsynced_folders.add(self.folder)
         if self.unflushed_messages or self._sealed_unflushed:
             self.flush()
-        # For thousands of partitions that were never written to it would take long.
-        if self.size_bytes or (self.folder / checkpoints.LEADER_EPOCH_FILE).exists():
-            self.write_leader_epochs()

@@ -115,7 +115,7 @@ def open_log(
         leader_epochs=epochs,
         producers=producers,
         unflushed=unflushed,
-        new_folder_entries=new,
+        unsynced_folders={folder, folder.parent} if new else set(),
     )
     if log.unflushed_messages >= config.flush_messages:
         log.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,3 +147,41 @@ def test_after_close_nothing_is_promised(slow: tuple[Store, Loop, SlowFiles, Flu
     flusher.request(log, 1, done.append)
     loop.run_all()
     assert done == []
+
+
+def test_a_log_deleted_while_it_is_flushed(slow: tuple[Store, Loop, SlowFiles, Flusher]) -> None:
+    store, loop, files, flusher = slow
+    doomed, other = store.log("doomed"), store.log()
+    done: list[int] = []
+    for log in (doomed, other):
+        fill(log, 1)
+        flusher.request(log, 1, done.append)
+    until(lambda: files.begun == 1)
+    store.manager.delete("doomed", 0)
+    files.allowed.release(100)
+    while other.recovery_point < 1:
+        loop.run_one()
+    assert done == [1, 1]  # its partition is closed by then and doesn't listen
+
+
+def test_waiting_without_file_descriptors(
+    slow: tuple[Store, Loop, SlowFiles, Flusher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loop, files, flusher = slow
+    log = store.log("new")
+    fill(log, 1)
+    done: list[int] = []
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.files, "open_folder", refuse)
+        flusher.request(log, 1, done.append)
+        loop.run_all()
+        assert done == []
+    files.allowed.release(100)
+    flusher.request(log, 1)  # the next tick's
+    while not done:
+        loop.run_one()
+    assert done == [1]

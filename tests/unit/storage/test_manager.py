@@ -327,3 +327,9 @@ def test_many_idle_partitions_open_quickly_and_stay_small(tmp_path: Path) -> Non
     store.reopen(clean=True)
     assert len(store.manager) == 200
     assert len(list(Path("/proc/self/fd").iterdir())) <= open_before + 60
+
+
+def test_a_log_directory_that_cant_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StorageError, match=r"can't use the log directory .*file"):
+        open_as([tmp_path / "file"])
