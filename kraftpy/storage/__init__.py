@@ -1,1 +1,1 @@
-"""The only owner of data files and of fsync: segments, indexes, recovery, checkpoints, retention."""
+"""The only owner of data files and of fsync: segments, indexes, recovery, checkpoints."""
