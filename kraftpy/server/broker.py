@@ -40,6 +40,7 @@ from kraftpy.server.dispatch import Dispatcher, RequestContext, implemented
 from kraftpy.server.fetch_sessions import FetchSessionCache
 from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from kraftpy.server.listener import Listener
+from kraftpy.server.partition import Partition
 from kraftpy.server.producer_ids import ProducerIds
 from kraftpy.server.proposals import Proposals
 from kraftpy.server.replicas import ReplicaManager
@@ -279,6 +280,20 @@ class Broker:
 
     def api_versions(self, error: ErrorCode) -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=error, api_keys=self._advertised)
+
+    def led_partition(self, topic: str, index: int, leader_epoch: int = -1) -> Partition:
+        """The partition that a client means; `leader_epoch` is what it believes, -1 for nothing.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
+        partition = self.replicas.get(topic, index)
+        if partition is None:
+            raise KafkaError(self.missing_partition_error(topic, index))
+        error = partition.check_leader_epoch(leader_epoch)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        return partition
 
     def missing_partition_error(self, topic: str, index: int) -> ErrorCode:
         """Why `replicas.get` has no such partition."""

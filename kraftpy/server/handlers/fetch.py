@@ -149,11 +149,11 @@ class _Fetch:
         return self._wanted if self._session is None else list(self._session)
 
     def _watch(self) -> None:
+        """Only reached when every partition was found: an error ends a fetch at once."""
         for wanted in self._partitions():
-            partition = self._find(wanted)
-            if partition is not None:
-                partition.add_fetch_waiter(self._wake)
-                self._watched.append(partition)
+            partition = self._broker.led_partition(self._name_of(wanted), wanted.index)
+            partition.add_fetch_waiter(self._wake)
+            self._watched.append(partition)
 
     def _unwatch(self, _: object) -> None:
         if self._timer is not None:
@@ -175,14 +175,14 @@ class _Fetch:
 
     # -- reading
 
-    def _find(self, wanted: FetchPartition) -> Partition | None:
-        topic = wanted.topic
-        if isinstance(topic, bytes):
-            known = self._broker.metadata.topics_by_id.get(topic)
-            if known is None:
-                return None
-            topic = known.name
-        return self._broker.replicas.get(topic, wanted.index)
+    def _name_of(self, wanted: FetchPartition) -> str:
+        """The topic's name; raises UNKNOWN_TOPIC_ID."""
+        if isinstance(wanted.topic, str):
+            return wanted.topic
+        topic = self._broker.metadata.topics_by_id.get(wanted.topic)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic.name
 
     def _gather(self) -> list[tuple[FetchPartition, FetchResponse.PartitionData]]:
         self._size_bytes = 0
@@ -197,14 +197,12 @@ class _Fetch:
 
     def _read(self, wanted: FetchPartition) -> FetchResponse.PartitionData:
         data = PartitionData(wanted.index, records=[])
-        partition = self._find(wanted)
-        if partition is None:
-            data.error_code = self._missing_error(wanted)
-            data.high_watermark = -1
-            return data
-        error = partition.check_leader_epoch(wanted.current_leader_epoch)
-        if error is not ErrorCode.NONE:
-            data.error_code = error
+        try:
+            partition = self._broker.led_partition(
+                self._name_of(wanted), wanted.index, wanted.current_leader_epoch
+            )
+        except KafkaError as failure:
+            data.error_code = failure.code
             data.high_watermark = -1
             return data
         high_watermark = partition.high_watermark
@@ -237,15 +235,6 @@ class _Fetch:
                 )
             ]
         return data
-
-    def _missing_error(self, wanted: FetchPartition) -> ErrorCode:
-        topic = wanted.topic
-        if isinstance(topic, bytes):
-            known = self._broker.metadata.topics_by_id.get(topic)
-            if known is None:
-                return ErrorCode.UNKNOWN_TOPIC_ID
-            topic = known.name
-        return self._broker.missing_partition_error(topic, wanted.index)
 
     def _diverges(
         self, partition: Partition, wanted: FetchPartition, data: FetchResponse.PartitionData

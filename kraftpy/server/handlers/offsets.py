@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -47,21 +47,13 @@ def list_offsets(
                 wanted.partition_index, timestamp=UNKNOWN, offset=UNKNOWN, leader_epoch=UNKNOWN
             )
             answers.append(answer)
-            partition = broker.replicas.get(topic.name, wanted.partition_index)
-            if partition is None:
-                answer.error_code = broker.missing_partition_error(
-                    topic.name, wanted.partition_index
-                )
-                continue
-            answer.error_code = partition.check_leader_epoch(wanted.current_leader_epoch)
-            if answer.error_code:
-                continue
             try:
+                partition = broker.led_partition(
+                    topic.name, wanted.partition_index, wanted.current_leader_epoch
+                )
                 _find_offset(partition, wanted.timestamp, request.isolation_level, answer)
             except KafkaError as error:
                 answer.error_code = error.code
-            except DecodeError:
-                answer.error_code = ErrorCode.CORRUPT_MESSAGE
         response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers))
     return response
 
@@ -106,15 +98,16 @@ def offset_for_leader_epoch(
                 partition=wanted.partition, leader_epoch=UNKNOWN, end_offset=UNKNOWN
             )
             answers.append(answer)
-            partition = broker.replicas.get(topic.topic, wanted.partition)
-            if partition is None:
-                answer.error_code = broker.missing_partition_error(topic.topic, wanted.partition)
-                continue
-            answer.error_code = partition.check_leader_epoch(wanted.current_leader_epoch)
-            if not answer.error_code:
-                answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
-                    wanted.leader_epoch
+            try:
+                partition = broker.led_partition(
+                    topic.topic, wanted.partition, wanted.current_leader_epoch
                 )
+            except KafkaError as error:
+                answer.error_code = error.code
+                continue
+            answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
+                wanted.leader_epoch
+            )
         response.topics.append(
             OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, answers)
         )
@@ -134,13 +127,8 @@ async def delete_records(
                 wanted.partition_index, low_watermark=UNKNOWN
             )
             answers.append(answer)
-            partition = broker.replicas.get(topic.name, wanted.partition_index)
-            if partition is None:
-                answer.error_code = broker.missing_partition_error(
-                    topic.name, wanted.partition_index
-                )
-                continue
             try:
+                partition = broker.led_partition(topic.name, wanted.partition_index)
                 answer.low_watermark = _delete_before(partition, wanted.offset)
             except KafkaError as error:
                 answer.error_code = error.code
