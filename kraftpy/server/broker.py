@@ -18,7 +18,6 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
@@ -74,7 +73,7 @@ class Broker:
         self,
         config: BrokerConfig,
         *,
-        cluster_id: str,
+        logs: LogManager,
         voters: Mapping[int, tuple[str, int]],
         secret: bytes,
         loop: asyncio.AbstractEventLoop,
@@ -83,7 +82,7 @@ class Broker:
         self.config = config
         self.node_id = config.node_id
         self.broker_epoch = -1
-        self.cluster_id = cluster_id
+        self.cluster_id = logs.cluster_id
         self.loop = loop
         self.metadata = MetadataState()
         self._on_fatal = on_fatal
@@ -98,7 +97,7 @@ class Broker:
         )
         self.controller = Proposals(self._quorum)
         self.flusher = Flusher(loop.call_soon_threadsafe)
-        self.logs: LogManager
+        self.logs = logs
         self.replicas: ReplicaManager
         self.groups: GroupCoordinator
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
@@ -124,15 +123,7 @@ class Broker:
         """Joins the quorum, opens the partitions, lets clients in."""
         await self._quorum.start(QUORUM_TIMEOUT_MS)
         self._set_config()
-        self.logs = LogManager(
-            [Path(folder) for folder in self.config.data_dirs],
-            config=self.config,
-            cluster_id=self.cluster_id,
-            node_id=self.node_id,
-            config_for=self.topic_config,
-            flusher=self.flusher,
-            clock_ms=self.now_ms,
-        )
+        self.logs.load(self.topic_config, self.flusher)
         self.replicas = ReplicaManager(
             self.node_id, self.logs, self.flusher, self.loop, self.now_ms
         )

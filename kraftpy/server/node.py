@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +42,7 @@ from kraftpy.server.broker import Broker
 from kraftpy.server.listener import bind
 from kraftpy.storage.checkpoints import read_meta_properties, uuid_to_text
 from kraftpy.storage.files import StorageError
+from kraftpy.storage.manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +85,30 @@ def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
 
 def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
     sockets = [_listen(listener) for listener in config.broker_listeners]
-    cluster_id = _cluster_id(config)
-    controller = _spawn_controller(config)
+    _raise_file_limit()
+    # Before the fork: a folder that is in use is said as such, not met as the quorum's trouble.
+    logs = LogManager(
+        [Path(folder) for folder in config.data_dirs],
+        config=config,
+        cluster_id=_cluster_id(config),
+        node_id=config.node_id,
+        clock_ms=lambda: int(time.time() * 1000),
+    )
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, sockets, cluster_id, controller, ready))
+        controller = _spawn_controller(config)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(_serve(config, sockets, logs, controller, ready))
+        finally:
+            controller.stop()
     finally:
-        controller.stop()
+        logs.release()
+
+
+def _raise_file_limit() -> None:
+    """Every busy partition and every client is an open file; the soft limit is often just 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _cluster_id(config: BrokerConfig) -> str:
@@ -136,7 +156,7 @@ def _listen(listener: ListenerConfig) -> socket.socket:
 async def _serve(
     config: BrokerConfig,
     sockets: list[socket.socket],
-    cluster_id: str,
+    logs: LogManager,
     controller: ControllerHandle,
     ready: Ready | None,
 ) -> int:
@@ -163,7 +183,7 @@ async def _serve(
     controller.watch(loop, controller_ended)
     broker = Broker(
         config,
-        cluster_id=cluster_id,
+        logs=logs,
         voters={config.node_id: (controller.host, controller.port)},
         secret=controller.secret,
         loop=loop,

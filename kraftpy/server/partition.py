@@ -78,6 +78,7 @@ class Partition:
     __slots__ = (
         "_commit_waiters",
         "_fetch_waiters",
+        "_flush_to",
         "_flush_waiters",
         "_flusher",
         "_loop",
@@ -114,6 +115,7 @@ class Partition:
             log.flush()
         self.high_watermark = log.log_end_offset
         self.closed = False
+        self._flush_to = 0  # everything below has been flushed or is about to be
         self._flusher = flusher
         self._loop = loop
         self._commit_waiters = _Waiters()
@@ -170,6 +172,7 @@ class Partition:
         end_offset = log.log_end_offset
         flush_pending = log.unflushed_messages >= config.flush_messages
         if flush_pending:
+            self._flush_to = end_offset
             self._flusher.request(log, end_offset, self._flushed)
         if config.flush_messages > 1:
             self._advance(end_offset)
@@ -179,7 +182,7 @@ class Partition:
     def _already_appended(self, duplicate: Duplicate) -> Appended:
         """A retry is acknowledged like the first try: not before its batch is as durable."""
         end_offset = duplicate.last_offset + 1
-        flush_pending = self.config.flush_messages == 1 and self.high_watermark < end_offset
+        flush_pending = self.log.recovery_point < end_offset <= self._flush_to
         return Appended(duplicate.base_offset, end_offset, NO_TIMESTAMP, flush_pending)
 
     def _flushed(self, flushed_offset: int) -> None:

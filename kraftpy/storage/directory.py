@@ -13,13 +13,14 @@ Rules that it keeps:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -100,16 +101,22 @@ class LogDir:
 
     # -- opening
 
-    def open(self, cluster_id: str, node_id: int, config_for: Callable[[str], TopicConfig]) -> None:
-        """Locks the directory, checks or writes `meta.properties` and loads the logs.
-
-        Raises StorageError.
-        """
-        try:
+    def open(self, cluster_id: str, node_id: int) -> None:
+        """Locks the directory and checks or writes `meta.properties`. Raises StorageError."""
+        with self._released_on_failure():
             self.files.make_folder(self.path)
             self._lock = lock_directory(self.path, self.files)
             self._check_owner(cluster_id, node_id)
+
+    def load(self, config_for: Callable[[str], TopicConfig]) -> None:
+        """Opens the logs; recovers them after an unclean shutdown. Raises StorageError."""
+        with self._released_on_failure():
             self._load_logs(config_for)
+
+    @contextlib.contextmanager
+    def _released_on_failure(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.release()
             raise StorageError(f"can't use the log directory {self.path}: {error}") from error

@@ -61,9 +61,10 @@ class _Every:
 
 
 class LogManager:
-    """Opens the log directories when it is made; raises StorageError in plain words if it can't.
+    """Locks the log directories when it is made; raises StorageError in plain words if it can't.
 
-    `config_for(topic)` resolves the configuration that a log is opened with.
+    That needs neither threads nor the metadata, so it can come before a node forks; `load` opens
+    the logs once their topics' configuration is known.
     """
 
     def __init__(
@@ -73,14 +74,13 @@ class LogManager:
         config: BrokerConfig,
         cluster_id: str,
         node_id: int,
-        config_for: Callable[[str], TopicConfig],
-        flusher: Flusher,
         clock_ms: Callable[[], int],
         files: Files | None = None,
     ) -> None:
+        self.cluster_id = cluster_id
         self._files = files or Files()
         self._clock_ms = clock_ms
-        self._flusher = flusher
+        self._flusher: Flusher
         self._removal = DelayedRemoval(self._files)
         self._cache = SegmentCache()
         now_ms = clock_ms()
@@ -100,8 +100,21 @@ class LogManager:
                     removal=self._removal,
                     producer_id_expiration_ms=config.producer_id_expiration_ms,
                 )
-                directory.open(cluster_id, node_id, config_for)
+                directory.open(cluster_id, node_id)
                 self.directories.append(directory)
+        except StorageError:
+            self.release()
+            raise
+
+    def load(self, config_for: Callable[[str], TopicConfig], flusher: Flusher) -> None:
+        """Opens the logs; nothing else may be called before. Raises StorageError.
+
+        `config_for(topic)` resolves the configuration that a log is opened with.
+        """
+        self._flusher = flusher
+        try:
+            for directory in self.directories:
+                directory.load(config_for)
                 self._take_logs(directory)
         except StorageError:
             self.release()

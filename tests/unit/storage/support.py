@@ -75,16 +75,16 @@ class Store:
 
     def _open(self) -> LogManager:
         self.flusher = Flusher(self.loop.post, self.files)
-        return LogManager(
+        manager = LogManager(
             [self.folder],
             config=self.broker,
             cluster_id=CLUSTER_ID,
             node_id=1,
-            config_for=lambda topic: self.config,
-            flusher=self.flusher,
             clock_ms=self.clock,
             files=self.files,
         )
+        manager.load(lambda topic: self.config, self.flusher)
+        return manager
 
     def log(self, topic: str = "t", partition: int = 0) -> Log:
         return self.manager.get_or_create(topic, partition, TOPIC_ID, self.config)

@@ -39,15 +39,15 @@ def store(tmp_path: Path) -> Store:
 
 
 def open_as(folders: list[Path], *, cluster_id: str = CLUSTER_ID, node_id: int = 1) -> LogManager:
-    return LogManager(
+    manager = LogManager(
         folders,
         config=BrokerConfig(),
         cluster_id=cluster_id,
         node_id=node_id,
-        config_for=lambda topic: SMALL,
-        flusher=Flusher(Loop().post),
         clock_ms=lambda: 0,
     )
+    manager.load(lambda topic: SMALL, Flusher(Loop().post))
+    return manager
 
 
 def test_the_folder_is_laid_out_as_kafkas(store: Store) -> None:
