@@ -37,6 +37,7 @@ race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (ROUN
 	$(BIN)/python -m tests.bench race $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 conformance: $(BIN)/.group-test  ## kcat, kafkajs and Kafka's own tools against a broker; says what is missing
+	$(BIN)/python -c "from tests.conformance import conftest; conftest.prepare()"
 	$(BIN)/pytest -n $(WORKERS) -m conformance tests/conformance
 
 reference: $(BIN)/.group-test  ## the client and conformance tests against Apache Kafka itself

@@ -10,6 +10,8 @@ newer and Maven; `missing_tools` says in words what a machine lacks.
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -73,34 +75,39 @@ def missing_tools() -> list[str]:
     return [words for program, words in wanted.items() if shutil.which(program) is None]
 
 
+@functools.cache
 def fetch_jars() -> Path:
-    """Copy Apache Kafka's jars into the cache unless they are there; returns their folder."""
-    complete = JARS.with_name(f"complete-{VERSION}")
-    if not complete.exists():
-        if missing := missing_tools():
-            raise RuntimeError(f"Apache Kafka needs {' and '.join(missing)}")
-        shutil.rmtree(JARS, ignore_errors=True)
-        JARS.mkdir(parents=True)
-        pom = JARS.with_name("pom.xml")
-        pom.write_text(POM)
-        command = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(pom),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={JARS}",
-        ]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout[-2000:]}"
-            )
-        complete.touch()
+    """Copy Apache Kafka's jars into the cache unless they are there; returns their folder.
+
+    Test processes that run side by side wait for the first of them: one fetches.
+    """
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with JARS.with_name("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        complete = JARS.with_name(f"complete-{VERSION}")
+        if not complete.exists():
+            _copy_jars()
+            complete.touch()
     return JARS
+
+
+def _copy_jars() -> None:
+    if missing := missing_tools():
+        raise RuntimeError(f"Apache Kafka needs {' and '.join(missing)}")
+    shutil.rmtree(JARS, ignore_errors=True)
+    JARS.mkdir()
+    pom = JARS.with_name("pom.xml")
+    pom.write_text(POM)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    done = subprocess.run(
+        [*command, f"-DoutputDirectory={JARS}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout[-2000:]}")
 
 
 def java(main_class: str, *args: str, jvm: str = TOOL_JVM) -> list[str]:

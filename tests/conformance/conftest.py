@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.apache_kafka import missing_tools
+from tests.apache_kafka import fetch_jars, missing_tools
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
 
 __all__ = ["bootstrap", "log_dir", "new_topic", "reference", "topic"]
@@ -26,8 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.conformance)
 
 
+def what_is_missing() -> str:
+    """One sentence for a machine that can't run these tests, empty for one that can."""
+    missing = [words for name, words in PROGRAMS.items() if shutil.which(name) is None]
+    missing += missing_tools()
+    return f"conformance tests need what is missing here: {'; '.join(missing)}" if missing else ""
+
+
+def prepare() -> None:
+    """Fetch what takes longer than a test may; `make conformance` calls it before pytest."""
+    if problem := what_is_missing():
+        sys.exit(problem)
+    fetch_jars()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _tools() -> None:
-    missing = [words for name, words in PROGRAMS.items() if shutil.which(name) is None]
-    if missing := missing + missing_tools():
-        pytest.exit("conformance tests need what is missing here: " + "; ".join(missing), 1)
+    if problem := what_is_missing():
+        pytest.exit(problem, 1)
