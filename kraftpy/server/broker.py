@@ -43,6 +43,7 @@ from kraftpy.server.partition import Partition
 from kraftpy.server.producer_ids import ProducerIds
 from kraftpy.server.proposals import Proposals
 from kraftpy.server.replicas import ReplicaManager
+from kraftpy.storage.files import StorageError
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.manager import LogManager
 
@@ -106,6 +107,7 @@ class Broker:
         )
         self.listener = Listener(loop, config, Dispatcher(self))
         self._listener_names: dict[int, str] = {}
+        self.stopping = False
         self._live = False
         self._ticker: asyncio.TimerHandle | None = None
         self._advertised = [
@@ -124,6 +126,12 @@ class Broker:
         await self._quorum.start(QUORUM_TIMEOUT_MS)
         self._set_config()
         self.logs.load(self.topic_config, self.flusher)
+        if self.metadata.cluster_id is None and len(self.logs):
+            raise StorageError(
+                f"the metadata log is empty, but there are {len(self.logs)} partitions in "
+                f"{', '.join(self.config.data_dirs)}: restore the metadata folder "
+                "(metadata.log.dir), or set log.dirs to an empty folder to begin a new cluster"
+            )
         self.replicas = ReplicaManager(
             self.node_id, self.logs, self.flusher, self.loop, self.now_ms
         )
@@ -194,8 +202,12 @@ class Broker:
         """Answers what was asked, makes everything durable, writes the clean-shutdown marker."""
         if self._ticker is not None:
             self._ticker.cancel()
-        await self.listener.stop(DRAIN_TIMEOUT_S)
+        self.listener.drain()
         await self.groups.stop()
+        self.stopping = True
+        for partition in self.replicas:
+            partition.wake_fetches()
+        await self.listener.stop(DRAIN_TIMEOUT_S)
         self.replicas.close()
         self.flusher.close()
         self.logs.close(self.broker_epoch)
@@ -317,8 +329,8 @@ class Broker:
                 return advertised_listener.host, advertised_listener.port
         return ctx.local_host, ctx.local_port
 
-    async def auto_create_topics(self, names: list[str]) -> None:
-        """Creates topics with the broker's defaults; names that can't be created are left out."""
+    async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
+        """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
         topics = [
             {
                 "name": name,
@@ -329,9 +341,19 @@ class Broker:
             }
             for name in names
         ]
-        await self._propose(
-            {"type": "create_topics", "topics": topics, "seed": random.getrandbits(31)}
-        )
+        try:
+            value = await self._propose(
+                {"type": "create_topics", "topics": topics, "seed": random.getrandbits(31)}
+            )
+        except KafkaError as error:
+            log.warning("can't create topics on demand: %s", error)
+            return dict.fromkeys(names, error.code)
+        errors = {}
+        for answer in value["topics"]:
+            if answer["name"] not in self.metadata.topics:
+                errors[answer["name"]] = ErrorCode(answer["error"])
+                log.warning("can't create %s on demand: %s", answer["name"], answer["message"])
+        return errors
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         value = await self._propose(

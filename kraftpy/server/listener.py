@@ -165,17 +165,20 @@ class Listener:
                 connection.close(None)
         self._sweeper = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep)
 
-    async def stop(self, timeout_s: float) -> None:
-        """Stops accepting, answers what was asked within `timeout_s`, then closes everything."""
+    def drain(self) -> None:
+        """Takes no further connection and no further request."""
         for sock in self._sockets:
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        deadline = self._loop.time() + timeout_s
         for connection in list(self._connections):
             connection.drain()
+
+    async def stop(self, timeout_s: float) -> None:
+        """After `drain`: gives answers that are due `timeout_s` to leave, then closes all."""
+        deadline = self._loop.time() + timeout_s
         while self._loop.time() < deadline and any(  # noqa: ASYNC110 - many flags, briefly
             not c.idle for c in self._connections
         ):

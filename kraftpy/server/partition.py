@@ -200,7 +200,7 @@ class Partition:
         if self._fetch_waiters and not self._wake_scheduled:
             # After the producer's answer left: waking consumers is not on its account.
             self._wake_scheduled = True
-            self._loop.call_soon(self._wake_fetches)
+            self._loop.call_soon(self.wake_fetches)
 
     def when_flushed(self, offset: int, waiter: Waiter) -> None:
         """Calls `waiter` once everything below `offset` is on disk, or with an error."""
@@ -238,7 +238,8 @@ class Partition:
     def remove_fetch_waiter(self, wake: Callable[[], None]) -> None:
         self._fetch_waiters.pop(wake, None)
 
-    def _wake_fetches(self) -> None:
+    def wake_fetches(self) -> None:
+        """Has every waiting fetch look again."""
         self._wake_scheduled = False
         for wake in list(self._fetch_waiters):
             wake()
@@ -270,4 +271,4 @@ class Partition:
         self.closed = True
         self._commit_waiters.fail(error)
         self._flush_waiters.fail(error)
-        self._wake_fetches()
+        self.wake_fetches()

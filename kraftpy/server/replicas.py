@@ -75,7 +75,7 @@ class ReplicaManager:
             for index, state in topic.partitions.items()
             if self._node_id in state.replicas
         }
-        self._logs.delete_strays(known)
+        self._logs.set_aside_strays(known)
 
     def apply_topic(self, topic: Topic, config: TopicConfig) -> None:
         """Creates the topic's partitions that this broker has by metadata and not yet here."""

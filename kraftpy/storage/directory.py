@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE: Final = ".lock"
 DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
 
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -220,15 +221,21 @@ class LogDir:
 
     def delete_log(self, log: Log) -> None:
         """Takes a log out of service; its renamed folder is removed later. Raises OSError."""
-        suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-        name = log.folder.name
-        topic, _, partition = name.rpartition("-")
-        tail = f"-{partition}{suffix}"
+        target = self._rename_away(log, DELETE_SUFFIX)
+        self.remove_later([target], log.config.file_delete_delay_ms)
+
+    def set_aside(self, log: Log) -> Path:
+        """Takes a log out of service and keeps its folder under another name. Raises OSError."""
+        return self._rename_away(log, STRAY_SUFFIX)
+
+    def _rename_away(self, log: Log, suffix: str) -> Path:
+        topic, _, partition = log.folder.name.rpartition("-")
+        tail = f"-{partition}.{uuid.uuid4().hex}{suffix}"
         target = self.path / (topic[: _MAX_NAME_BYTES - len(tail)] + tail)
         self.files.rename(log.folder, target)
         del self.logs[log.topic, log.partition]
         log.forget()
-        self.remove_later([target], log.config.file_delete_delay_ms)
+        return target
 
     def remove_later(self, paths: Iterable[Path], delay_ms: int) -> None:
         """Removes files that left a log after `delay_ms`."""

@@ -145,8 +145,8 @@ class LogManager:
     ) -> Log:
         """The partition's log, made if need be in the directory with the fewest logs.
 
-        A log of another topic with the same name (deleted while this broker was down) is deleted
-        first. Raises KafkaError KAFKA_STORAGE_ERROR.
+        A log of another topic with the same name (deleted while this broker was down) is set
+        aside first. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         log = self._logs.get((topic, partition))
         try:
@@ -156,7 +156,7 @@ class LogManager:
                 if log.topic_id == topic_id:
                     log.update_config(config)
                     return log
-                self.delete(topic, partition)
+                self._set_aside(log)
             directory = min(self.directories, key=lambda directory: len(directory.logs))
             log = directory.create_log(topic, partition, topic_id, config)
         except (OSError, StorageError) as error:
@@ -178,12 +178,29 @@ class LogManager:
             raise storage_failure(f"can't delete {log}", error) from error
         del self._logs[topic, partition]
 
-    def delete_strays(self, known: Mapping[TopicPartition, bytes]) -> None:
-        """Deletes every log that isn't in `known` with its topic id. Raises KafkaError."""
-        for (topic, partition), log in list(self._logs.items()):
-            if known.get((topic, partition)) != log.topic_id:
-                logger.info("deleting %s, which is no longer this broker's", log)
-                self.delete(topic, partition)
+    def set_aside_strays(self, known: Mapping[TopicPartition, bytes]) -> None:
+        """Sets aside every log that isn't in `known` with its topic id. Raises KafkaError.
+
+        Such a log belongs to a topic that was deleted while this broker was down, or the metadata
+        is older than the logs: nobody can tell which, so nothing is removed (NATS deleted streams
+        whose metadata was damaged, consistency.md §3.1).
+        """
+        for key, log in list(self._logs.items()):
+            if known.get(key) != log.topic_id:
+                try:
+                    self._set_aside(log)
+                except OSError as error:
+                    raise storage_failure(f"can't set {log} aside", error) from error
+
+    def _set_aside(self, log: Log) -> None:
+        folder = log.directory.set_aside(log)
+        del self._logs[log.topic, log.partition]
+        logger.warning(
+            "%s is not in the metadata; its records are kept in %s: remove it if the topic was "
+            "deleted on purpose",
+            log,
+            folder,
+        )
 
     def checkpointed_high_watermark(self, log: Log) -> int:
         """The high watermark at the last checkpoint, within the log's bounds: a hint (rule 11)."""

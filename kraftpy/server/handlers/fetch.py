@@ -143,6 +143,8 @@ class _Fetch:
     # -- waiting
 
     def _is_enough(self) -> bool:
+        if self._broker.stopping:
+            return True
         return self._errors or self._size_bytes >= self._min_bytes or not self._partitions()
 
     def _partitions(self) -> list[FetchPartition]:

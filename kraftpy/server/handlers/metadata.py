@@ -39,11 +39,10 @@ async def metadata(
     if everything or topics is None:
         answers = [_describe(broker, topic) for topic in broker.metadata.topics.values()]
     else:
-        create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-        if create:
-            await _create_missing(broker, [t.name for t in topics if t.name is not None])
-        for wanted in topics:
-            answers.append(_look_up(broker, wanted.name, wanted.topic_id))
+        errors: dict[str, ErrorCode] = {}
+        if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+            errors = await _create_missing(broker, [t.name for t in topics if t.name is not None])
+        answers = [_look_up(broker, each.name, each.topic_id, errors) for each in topics]
     if request.include_topic_authorized_operations:
         for answer in answers:
             answer.topic_authorized_operations = TOPIC_OPERATIONS
@@ -61,17 +60,18 @@ async def metadata(
     )
 
 
-async def _create_missing(broker: Broker, names: list[str]) -> None:
+async def _create_missing(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
     missing = [
         name
         for name in dict.fromkeys(names)
         if name not in broker.metadata.topics and topic_name_error(name) is None
     ]
-    if missing:
-        await broker.auto_create_topics(missing)
+    return await broker.auto_create_topics(missing) if missing else {}
 
 
-def _look_up(broker: Broker, name: str | None, topic_id: bytes) -> TopicAnswer:
+def _look_up(
+    broker: Broker, name: str | None, topic_id: bytes, errors: dict[str, ErrorCode]
+) -> TopicAnswer:
     if topic_id != NO_ID:
         topic = broker.metadata.topics_by_id.get(topic_id)
         if topic is None:
@@ -87,7 +87,7 @@ def _look_up(broker: Broker, name: str | None, topic_id: bytes) -> TopicAnswer:
     topic = broker.metadata.topics.get(name)
     if topic is not None:
         return _describe(broker, topic)
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic_name_error(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
     return TopicAnswer(error, name=name, topic_authorized_operations=NOT_ASKED)

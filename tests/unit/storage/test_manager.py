@@ -193,11 +193,23 @@ def test_a_topic_created_again_does_not_find_old_records(store: Store) -> None:
     manager = open_as([store.folder])
     log = manager.get_or_create("t", 0, bytes(16), SMALL)
     assert (log.log_end_offset, log.topic_id) == (0, bytes(16))
-    manager.delete_strays({("t", 0): bytes(16)})
+    manager.set_aside_strays({("t", 0): bytes(16)})
     assert len(manager) == 1
-    manager.delete_strays({("t", 0): TOPIC_ID})
+    manager.set_aside_strays({("t", 0): TOPIC_ID})
     assert len(manager) == 0
     manager.close()
+
+
+def test_logs_that_the_metadata_does_not_know_are_kept_under_another_name(store: Store) -> None:
+    fill(store.log(), 3)
+    (before,) = [path.read_bytes() for path in store.folder.rglob("*.log")]
+    store.manager.set_aside_strays({})
+    store.close()
+    manager = open_as([store.folder])
+    assert len(manager) == 0
+    manager.close()
+    (stray,) = store.folder.glob("t-0.*-stray")
+    assert [path.read_bytes() for path in stray.glob("*.log")] == [before]
 
 
 def test_a_deleted_topics_checkpoints_do_not_touch_the_next_one(store: Store) -> None:

@@ -1,0 +1,108 @@
+"""Starting and stopping: what is owed is answered, what can't be right is refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kraftpy.protocol import messages
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.testing import Broker
+from kraftpy.testing.broker import BrokerError
+from tests.server.test_produce import batch, read_values
+from tests.server.wire import Closed, Wire, fetch_request, produce
+
+STOP_MAX_S = 4.0
+
+
+def metadata(wire: Wire, topic: str) -> messages.MetadataResponse.MetadataResponseTopic:
+    wanted = messages.MetadataRequest.MetadataRequestTopic(name=topic)
+    return wire.call(ApiKey.METADATA, 9, messages.MetadataRequest([wanted])).topics[0]
+
+
+def test_sigterm_answers_who_waits_and_leaves_a_clean_log() -> None:
+    with Broker(group_initial_rebalance_delay_ms=60_000) as broker:
+        with (
+            Wire(broker.host, broker.port) as reader,
+            Wire(broker.host, broker.port) as member,
+            Wire(broker.host, broker.port) as wire,
+        ):
+            metadata(wire, "t")
+            produce(wire, "t", batch(b"1"))
+            wire.call(ApiKey.FIND_COORDINATOR, 3, messages.FindCoordinatorRequest("g", 0))
+            reader.send(ApiKey.FETCH, 12, fetch_request("t", 1, max_wait_ms=60_000))
+            join = messages.JoinGroupRequest
+            member.send(
+                ApiKey.JOIN_GROUP,
+                3,
+                join(
+                    group_id="g",
+                    session_timeout_ms=30_000,
+                    rebalance_timeout_ms=30_000,
+                    protocol_type="consumer",
+                    protocols=[join.JoinGroupRequestProtocol("range", b"")],
+                ),
+            )
+            started = time.monotonic()
+            os.kill(broker.pid, signal.SIGTERM)
+            assert reader.receive(ApiKey.FETCH, 12)[1].error_code == 0
+            joined = member.receive(ApiKey.JOIN_GROUP, 3)[1]
+            assert joined.error_code == ErrorCode.NOT_COORDINATOR
+            with pytest.raises(Closed):
+                wire.receive_frame()
+            deadline = started + STOP_MAX_S
+            marker = broker.log_dir / ".kafka_cleanshutdown"
+            while not marker.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        broker.restart()
+        with Wire(broker.host, broker.port) as wire:
+            assert read_values(wire, "t") == [(0, b"1")]
+
+
+def test_lost_metadata_never_costs_records() -> None:
+    with Broker() as broker:
+        with Wire(broker.host, broker.port) as wire:
+            metadata(wire, "t")
+            produce(wire, "t", batch(b"precious"))
+        broker.kill()
+        (log_file,) = broker.log_dir.glob("t-0/*.log")
+        before = log_file.read_bytes()
+        (folder,) = broker.log_dir.glob("__cluster_metadata-0")
+        saved = Path(shutil.move(folder, broker.dir / "saved"))
+        with pytest.raises(BrokerError, match="the metadata log is empty"):
+            broker.restart()
+        assert log_file.read_bytes() == before
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.move(saved, folder)
+        broker.restart()
+        with Wire(broker.host, broker.port) as wire:
+            assert read_values(wire, "t") == [(0, b"precious")]
+
+
+def test_a_topic_that_cant_be_created_on_demand_says_why() -> None:
+    with Broker(default_replication_factor=3) as broker, Wire(broker.host, broker.port) as wire:
+        assert metadata(wire, "t").error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert metadata(wire, "no/such").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_damage_in_the_middle_of_a_log_is_refused_by_name() -> None:
+    with Broker(log_flush_interval_messages=1) as broker:
+        with Wire(broker.host, broker.port) as wire:
+            metadata(wire, "t")
+            for n in range(5):
+                produce(wire, "t", batch(b"%d" % n * 100))
+        broker.kill()
+        (log_file,) = broker.log_dir.glob("t-0/*.log")
+        data = bytearray(log_file.read_bytes())
+        data[len(data) // 2] ^= 1
+        log_file.write_bytes(data)
+        with pytest.raises(BrokerError, match=str(log_file)):
+            broker.restart()
+        assert log_file.read_bytes() == data
