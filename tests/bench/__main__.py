@@ -10,11 +10,13 @@ The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a 
 from __future__ import annotations
 
 import argparse
+import compileall
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import kraftpy
 from tests.apache_kafka import ApacheKafka, fetch_jars
 from tests.bench import figures, measure
 from tests.bench.load import client_name, produce
@@ -107,6 +109,9 @@ def main() -> int:
             parser.error("compare needs two files, saved with --json")
         print(figures.compare_table(*(figures.load_run(file) for file in options.files)))
         return 0
+    # As pip leaves an installed package; an editable one is otherwise compiled at every start where
+    # Python may not write bytecode.
+    compileall.compile_dir(Path(kraftpy.__file__).parent, quiet=1)
     try:
         work = race if options.mode == "race" else bench
         work(options.rounds, options.json, options.output == "json")
