@@ -267,7 +267,12 @@ def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) ->
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DISK_FULL
     except (JournalFailedError, OSError) as error:
-        logger.critical("the controller does not start: %s", error)
+        logger.critical(
+            "the controller does not start: %s. Check the disk, and that this user may read and "
+            "write %s and what is in it",
+            error,
+            options.metadata_dir,
+        )
         return ExitCode.DISK_FAILED
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,10 @@ def _read_text(path: Path) -> str | None:
     except UnicodeDecodeError:
         raise _malformed(path, 1, "(not UTF-8)") from None
     except OSError as error:
-        raise StorageError(f"can't read {path}: {error}") from error
+        raise StorageError(
+            f"can't read {path}: {error.strerror}. It has to be a file that this user may read: "
+            "put back the one that was there"
+        ) from error
 
 
 def _malformed(path: Path, number: int, line: str) -> StorageError:
@@ -153,11 +157,17 @@ def read_partition_metadata(path: Path) -> bytes | None:
         return None
     lines = text.splitlines()
     if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
-        raise StorageError(f"{path} is damaged; write the lines 'version: 0' and 'topic_id: <id>'")
+        raise _wrong_topic_id(path, f"{lines[0][:80]!r} is not 'version: 0'")
     try:
         return uuid_from_text(lines[1].removeprefix("topic_id: "))
     except ValueError as error:
-        raise StorageError(f"{path} is damaged: {error}") from None
+        raise _wrong_topic_id(path, str(error)) from None
+
+
+def _wrong_topic_id(path: Path, problem: str) -> StorageError:
+    return StorageError(
+        f"{path} is damaged: {problem}. Remove it and start again: the metadata has the topic's id"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +210,22 @@ def read_meta_properties(folder: Path) -> MetaProperties | None:
             uuid_from_text(values["directory.id"]),
         )
     except KeyError as error:
-        raise StorageError(f"{path} has no line for {error.args[0]}") from None
+        raise _wrong_owner(path, f"it has no line for {error.args[0]}") from None
     except ValueError as error:
-        raise StorageError(f"{path} is damaged: {error}") from None
+        raise _wrong_owner(path, str(error)) from None
+
+
+def _wrong_owner(path: Path, problem: str) -> StorageError:
+    return StorageError(
+        f"{path} is damaged: {problem}. Restore it from a copy, or write the lines version=1, "
+        "node.id=<this node's id>, cluster.id=<as in the other folders, or in an earlier log of "
+        f"this broker> and directory.id={uuid_to_text(uuid.uuid4().bytes)}"
+    )
+
+
+def missing_meta_properties(path: Path) -> StorageError:
+    """For a folder with partitions: whose they are must not be guessed."""
+    return _wrong_owner(path, "it is missing, although there are partitions beside it")
 
 
 def write_clean_shutdown(files: Files, folder: Path, broker_epoch: int) -> None:

@@ -120,7 +120,10 @@ class LogDir:
             yield
         except OSError as error:
             self.release()
-            raise StorageError(f"can't use the log directory {self.path}: {error}") from error
+            raise StorageError(
+                f"can't use the log directory {self.path}: {error}. Put that right, or set "
+                "log.dirs to another folder."
+            ) from error
         except StorageError:
             self.release()
             raise
@@ -133,6 +136,10 @@ class LogDir:
     def _check_owner(self, cluster_id: str, node_id: int) -> None:
         meta = checkpoints.read_meta_properties(self.path)
         if meta is None:
+            if any(partition_of(path.name) for path in self.path.iterdir()):
+                raise checkpoints.missing_meta_properties(
+                    self.path / checkpoints.META_PROPERTIES_FILE
+                )
             meta = MetaProperties(cluster_id, node_id, uuid.uuid4().bytes)
             checkpoints.write_meta_properties(self.files, self.path, meta)
         elif (meta.cluster_id, meta.node_id) != (cluster_id, node_id):

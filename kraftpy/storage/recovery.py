@@ -8,6 +8,10 @@ Without the clean-shutdown marker every batch from the segment of the recovery p
   leaves that a crash interrupted: it is cut off, with one line in the log. A tail of zeros is one.
 * Damage before a valid batch, or below the recovery point, is the loss of acknowledged records. It
   is never cut silently: `StorageError` names the place and what can be done.
+
+Segments that aren't checked batch by batch must at least join: each ends where the next one begins
+(a compacted log has gaps), and the first holds the log start that a clean shutdown noted. So a
+segment that was removed or cut short is found at the start, and not by a consumer that skips it.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import logging
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -86,6 +91,8 @@ def open_log(
                     f"flushed to disk: records are missing. {choices(folder)}"
                 )
         elif clean:
+            _check_first(segments[0], log_start_offset)
+            _check_joints(segments, config)
             end_offset = _trusted_end(segments[-1], recovery_point)
         else:
             recovery = _Recovery(segments, epochs, files, recovery_point, config)
@@ -100,7 +107,7 @@ def open_log(
         epochs.truncate_from_start(log_start_offset)
         _restore_producers(producers, files, folder, segments, end_offset, directory.clock_ms())
     except KafkaError as error:
-        raise StorageError(error.message) from error
+        raise StorageError(f"{error.message}. {choices(folder)}") from error
     log = Log(
         folder,
         topic,
@@ -150,6 +157,32 @@ def _find_segments(directory: LogDir, folder: Path) -> list[Segment]:
         if path.stem not in names:
             directory.files.unlink(path)
     return segments
+
+
+def _check_first(first: Segment, log_start_offset: int) -> None:
+    # A start that was noted lies inside the first segment; there is no note of any other (0).
+    if first.base_offset > log_start_offset > 0:
+        raise StorageError(
+            f"the log started at offset {log_start_offset} when the broker was shut down cleanly, "
+            f"but its first segment is {first}: records are missing. "
+            + choices(first.path(LOG_SUFFIX).parent)
+        )
+
+
+def _check_joints(segments: Sequence[Segment], config: TopicConfig) -> None:
+    """Reads only headers behind each segment's last index entry. Raises StorageError, KafkaError.
+
+    As in `_Recovery`, only a compacted topic may skip offsets.
+    """
+    may_skip_offsets = "compact" in config.cleanup_policy
+    for segment, following in pairwise(segments):
+        end_offset, next_offset = segment.end_offset(), following.base_offset
+        if end_offset != next_offset and not (may_skip_offsets and end_offset < next_offset):
+            raise StorageError(
+                f"{segment} ends at offset {end_offset}, but the next segment, {following}, begins "
+                f"at {next_offset}: one of them is damaged, or a file between them is missing. "
+                + choices(segment.path(LOG_SUFFIX).parent)
+            )
 
 
 def _trusted_end(last: Segment, recovery_point: int) -> int:
@@ -281,6 +314,7 @@ class _Recovery:
         self._epochs = epochs
         self._files = files
         self._recovery_point = recovery_point
+        self._config = config
         self._index_interval_bytes = config.index_interval_bytes
         self._may_skip_offsets = "compact" in config.cleanup_policy
         self.end_offset = 0
@@ -291,6 +325,7 @@ class _Recovery:
         segments = self._segments
         bases = [segment.base_offset for segment in segments]
         first = max(bisect_right(bases, self._recovery_point) - 1, 0)
+        _check_joints(segments[: first + 1], self._config)
         self.end_offset = bases[first]
         self._epochs.truncate_from_end(self.end_offset)
         for number in range(first, len(segments)):

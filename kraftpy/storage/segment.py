@@ -233,7 +233,9 @@ class Segment:
             except (IndexFileError, FileNotFoundError) as error:
                 self.rebuild_indexes(str(error))
             except OSError as error:
-                raise storage_failure(f"can't read the indexes of {self}", error) from error
+                raise storage_failure(
+                    f"can't read an index of {self} (if removed it is made anew)", error
+                ) from error
             if self.sealed:
                 self._cache.touch(self)
         assert self._index is not None

@@ -353,6 +353,7 @@ def test_a_missing_segment_file_is_a_storage_error(store: Store) -> None:
     log = store.log()
     fill(log, 30, count=4)
     log = store.reopen(clean=True)
+    log.segments[1].close()
     log_files(log)[1].unlink()
     with pytest.raises(KafkaError) as error:
         log.read(log.segments[1].base_offset, 1, upper_offset=log.log_end_offset)

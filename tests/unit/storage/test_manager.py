@@ -117,6 +117,18 @@ def test_a_folder_in_use_is_refused_with_the_process(store: Store) -> None:
     assert done.stdout == ""
 
 
+def test_partitions_without_their_owner_are_refused(store: Store) -> None:
+    fill(store.log(), 1)
+    store.close()
+    meta = store.folder / "meta.properties"
+    meta.unlink()
+    with pytest.raises(
+        StorageError, match=r"meta\.properties is damaged: it is missing.*Restore it"
+    ):
+        store._open()
+    assert not meta.exists()  # a new one would claim the partitions for another cluster
+
+
 def test_damaged_checkpoints_are_named(store: Store) -> None:
     log = store.log()
     fill(log, 3)

@@ -6,10 +6,12 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kraftpy.protocol.records import split_batches
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.log import Log
 
@@ -203,7 +205,9 @@ def test_only_segments_from_the_recovery_point_on_are_read(tmp_path: Path) -> No
     fill(log, 3)
     paths = log_files(log)
     store.crash()
-    paths[0].write_bytes(b"\xff" * paths[0].stat().st_size)  # not looked at
+    data = bytearray(paths[0].read_bytes())
+    data[70] ^= 1  # in a record, so only a checksum would tell
+    paths[0].write_bytes(data)
     assert reopened(store).log_end_offset == 123
 
 
@@ -297,3 +301,68 @@ def test_a_log_that_was_never_written_to_needs_no_file(tmp_path: Path) -> None:
         log = store.reopen(clean=clean)
     data = append(log, batch())
     assert contents(store.reopen(clean=False)) == data
+
+
+def _without(path: Path) -> None:
+    path.unlink()
+
+
+def _emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _without_the_last_batch(path: Path) -> None:
+    batches = split_batches(path.read_bytes())
+    os.truncate(path, batches[-1][0])
+
+
+def _torn(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 5)
+
+
+def _zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", [_without, _emptied, _without_the_last_batch, _torn, _zeroed])
+def test_records_missing_before_the_last_segment_are_refused(
+    tmp_path: Path, damage: Callable[[Path], None], clean: bool
+) -> None:
+    """Also below the recovery point, where nothing is checked batch by batch."""
+    store = Store(tmp_path / "d")
+    log = store.log()
+    fill(log, 60, count=4)
+    log.flush()
+    log.directory.write_recovery_points()
+    files = log_files(log)
+    assert len(files) > 3
+    store.close() if clean else store.crash()
+    damage(files[1])
+    with pytest.raises(StorageError, match=r"t-0.*Either restore the file from a copy"):
+        store.manager = store._open()
+
+
+def test_a_missing_first_segment_is_refused_if_the_log_start_was_noted(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    log = store.log()
+    fill(log, 60, count=4)
+    log.delete_records_before(1)
+    (first, *_) = log_files(log)
+    store.close()
+    first.unlink()
+    with pytest.raises(StorageError, match=r"started at offset 1 .*records are missing"):
+        store.manager = store._open()
+
+
+def test_a_compacted_log_may_have_gaps_between_segments(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d", with_config(SMALL, cleanup_policy=frozenset({"compact"})))
+    log = store.log()
+    append(log, batch(1))
+    log.roll()
+    append(log, batch(1), offset=7)
+    log.roll()
+    append(log, batch(1))
+    assert store.reopen(clean=True).log_end_offset == 9
+    log = store.reopen(clean=False)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 9)
