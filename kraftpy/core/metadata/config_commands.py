@@ -135,7 +135,7 @@ def _replaced(configs: dict[str, str | None]) -> dict[str, str]:
     new: dict[str, str] = {}
     for key, value in configs.items():
         if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key[:120]} has no value")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key[:120]} has no value")
         new[key] = value
     return new
 
@@ -150,7 +150,7 @@ def _altered(resource_type: ResourceType, old: Mapping[str, str], ops: list[_Op]
             new.pop(key, None)
             continue
         if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key[:120]} has no value")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key[:120]} has no value")
         if op == OP_SET:
             new[key] = value
         elif op in (OP_APPEND, OP_SUBTRACT):

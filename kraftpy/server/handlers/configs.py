@@ -70,7 +70,7 @@ async def alter_configs(
     resources = [
         (
             (resource.resource_type, resource.resource_name),
-            len(resource.configs),
+            [config.name for config in resource.configs],
             {"configs": {config.name: config.value for config in resource.configs}},
         )
         for resource in request.resources
@@ -92,7 +92,7 @@ async def incremental_alter_configs(
     resources = [
         (
             (resource.resource_type, resource.resource_name),
-            len(resource.configs),
+            [each.name for each in resource.configs],
             {"ops": [[each.name, each.config_operation, each.value] for each in resource.configs]},
         )
         for resource in request.resources
@@ -112,10 +112,10 @@ _Answer = tuple[ErrorCode, str | None]
 
 async def _alter(
     broker: Broker,
-    resources: list[tuple[_Resource, int, dict[str, Any]]],
+    resources: list[tuple[_Resource, list[str], dict[str, Any]]],
     validate_only: bool,
 ) -> dict[_Resource, _Answer]:
-    """The answer to each resource; `resources` are (resource, number of keys, what to change)."""
+    """The answer to each resource; `resources` are (resource, keys, what to change)."""
     twice = repeated(resource for resource, _, _ in resources)
     answers: dict[_Resource, _Answer] = {}
     items: dict[_Resource, dict[str, Any]] = {}
@@ -127,9 +127,11 @@ async def _alter(
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
         elif len(name) > NAME_LENGTH_MAX:
             answers[resource] = (ErrorCode.INVALID_REQUEST, "the resource's name is too long")
-        elif keys > CONFIGS_MAX:
+        elif len(keys) > CONFIGS_MAX:
             message = f"a resource has at most {CONFIGS_MAX} settings"
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
+        elif repeated(keys):
+            answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
         else:
             items[resource] = {"type": type_, "name": name, **change}
     command = {

@@ -605,6 +605,20 @@ def test_each_resource_is_answered_by_itself() -> None:
     assert broker.metadata.config(2, "t") == {}
 
 
+def test_a_key_that_is_given_twice_is_refused() -> None:
+    broker = FakeBroker()
+    broker.create("t")
+    request = alter((2, "t", {"segment.ms": "7"}))
+    request.resources[0].configs *= 2
+    for each in (request, alter_keys((2, "t", [("segment.ms", 0, "7"), ("segment.ms", 1, None)]))):
+        (answer,) = broker.ask(each).responses
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.INVALID_REQUEST,
+            "a key is in the request twice",
+        )
+    assert broker.metadata.config(2, "t") == {}
+
+
 def test_no_controller_is_an_error_of_every_resource() -> None:
     broker = FakeBroker()
     broker.create("t")
