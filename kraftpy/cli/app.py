@@ -7,11 +7,13 @@ put right) and ends with one of the exit codes listed in `EXIT_CODES_HELP`.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from typing import Any
 
 import click
 
-from kraftpy.cli.common import EXIT_INTERRUPTED, Failure
+from kraftpy.cli.common import EXIT_INTERRUPTED, EXIT_USAGE, Failure
 
 # Name, module that holds `command`, in the order of `kraftpy --help`.
 _COMMANDS = {
@@ -24,9 +26,9 @@ _COMMANDS = {
 
 EXIT_CODES_HELP = """\b
 Exit codes:
-  0    done (also when the reader of consume's output closed the pipe)
+  0    done (also when the reader of the output closed the pipe)
   1    the broker answered with an error
-  2    wrong usage, configuration or input
+  2    wrong usage, configuration or input; output that cannot be written
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...
   130  interrupted with Ctrl-C (dev and server: 0, that is how they end)
@@ -45,6 +47,13 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(module).command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader has what it wanted; click would end with 1
+            _discard_output()
+            ctx.exit(0)
 
 
 def _show_version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
@@ -77,6 +86,7 @@ def app() -> None:
 
 def run() -> None:
     """Parse the arguments, run the command, exit."""
+    _open_standard_streams()
     try:
         code = app.main(standalone_mode=False)
     except Failure as error:
@@ -87,4 +97,26 @@ def run() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(EXIT_INTERRUPTED)
+    except OSError as error:  # what a command expects it catches itself; this is input and output
+        _discard_output()
+        Failure(f"cannot read the input or write the output: {error.strerror}", EXIT_USAGE).show()
+        sys.exit(EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_standard_streams() -> None:
+    """Give a process that was started with stdin, stdout or stderr closed an empty one.
+
+    Otherwise the next socket or file gets the number, and what is printed goes there.
+    """
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 - for good
+
+
+def _discard_output() -> None:
+    """Python flushes stdout on the way out: give what nobody takes a place."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
+import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import IO, Any, TypeVar
 
@@ -18,6 +17,11 @@ EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_NOT_STARTED = 4
 EXIT_INTERRUPTED = 130
+
+# What the fields of the protocol hold: 16 and 32 bits with a sign.
+MAX_PARTITIONS = 2**31 - 1
+MAX_REPLICAS = 2**15 - 1
+_MAX_TIMEOUT_S = 24 * 60 * 60
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -33,11 +37,37 @@ class Failure(click.ClickException):
         click.echo(f"kraftpy: {self.format_message()}", file=file, err=True)
 
 
+class _Text(click.types.StringParamType):
+    """Text that can be sent: an argument whose bytes are not UTF-8 is a usage error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text: str = super().convert(value, param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{text!r} is not UTF-8", param, ctx)
+        return text
+
+
+class _Timeout(click.FloatRange):
+    """Seconds as a person types them; the command gets milliseconds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return math.ceil(seconds * 1000)
+
+
+TEXT = _Text()
+
+
 def bootstrap_option(function: _F) -> _F:
     """-b, --bootstrap, as kcat spells it."""
     return click.option(
         "-b",
         "--bootstrap",
+        type=TEXT,
         envvar="KRAFTPY_BOOTSTRAP",
         default="127.0.0.1:9092",
         show_default=True,
@@ -48,12 +78,12 @@ def bootstrap_option(function: _F) -> _F:
 
 
 def timeout_option(function: _F) -> _F:
-    """--timeout, in seconds because a person types it."""
+    """--timeout SECONDS, which the command gets as `timeout_ms`."""
     return click.option(
         "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
-        default=10.0,
+        "timeout_ms",
+        type=_Timeout(min=0, min_open=True, max=_MAX_TIMEOUT_S),
+        default=10,
         show_default=True,
         metavar="SECONDS",
         help="How long to try before giving up.",
@@ -73,18 +103,13 @@ def output_option(function: _F) -> _F:
 
 
 def run_client(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command's coroutine; what the client raises becomes a `Failure`.
-
-    A closed pipe behind stdout ends the command with exit code 0.
-    """
+    """Run a command's coroutine; what the client raises becomes a `Failure`."""
     from kraftpy.client.cluster import AddressError, NoBrokerError
 
     try:
         asyncio.run(work)
-    except BrokenPipeError:
-        # The reader has what it wanted.  Python flushes stdout on the way out: give it a place.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise click.exceptions.Exit(0) from None
+    except BrokenPipeError:  # stdout's; what is wrong with a socket arrives as NoBrokerError
+        raise
     except NoBrokerError as error:
         raise Failure(
             f"{error}. Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT",
@@ -102,8 +127,8 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
     """An error about a topic, with what to type next where that is known."""
     if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return Failure(
-            f"topic {topic!r} does not exist. Create it with `kraftpy topic create {topic}`; "
-            "`kraftpy topic list` shows what there is",
+            f"topic {topic!r} does not exist. `kraftpy topic list` shows what there is, "
+            f"`kraftpy topic create {topic}` makes it",
             EXIT_BROKER_ERROR,
         )
     if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -115,14 +140,14 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
     return Failure(f"topic {topic!r}: {error}", EXIT_BROKER_ERROR)
 
 
-def parse_key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """`key=value` arguments as a dict; a usage error names the one that is not."""
-    parsed = {}
+def parse_key_values(pairs: Iterable[str], what: str) -> list[tuple[str, str]]:
+    """`key=value` arguments as pairs; a usage error names the one that is not."""
+    parsed = []
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=what)
-        parsed[key.strip()] = value
+        parsed.append((key.strip(), value))
     return parsed
 
 

@@ -16,6 +16,7 @@ import click
 
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
+    TEXT,
     Failure,
     bootstrap_option,
     run_client,
@@ -39,7 +40,7 @@ _Formatter = Callable[[str, int, Record], bytes]
 
 
 @click.command(epilog="\n\n".join((OFFSET_HELP, _JSON_HELP, FORMAT_HELP)))
-@click.argument("topic")
+@click.argument("topic", type=TEXT)
 @click.option(
     "-o",
     "--offset",
@@ -67,7 +68,7 @@ def command(
     partitions: Sequence[int],
     format_text: str | None,
     bootstrap: str,
-    timeout_s: float,
+    timeout_ms: int,
 ) -> None:
     """Write the records of TOPIC to stdout, and follow it until Ctrl-C.
 
@@ -86,7 +87,7 @@ def command(
         raise click.BadParameter(str(error), param_hint="'-f' / '--format'") from None
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster:
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
             try:
                 await _consume(cluster, topic, partitions, spec, num, write)
             except KafkaError as error:
@@ -118,8 +119,8 @@ async def _consume(
     for partition in wanted:
         if partition not in info.partitions:
             raise Failure(
-                f"topic {topic!r} has no partition {partition}, it has {len(info.partitions)}: "
-                f"0 to {len(info.partitions) - 1}",
+                f"topic {topic!r} has no partition {partition}; "
+                f"the last one is {max(info.partitions)}",
                 EXIT_BROKER_ERROR,
             )
     names = [(topic, partition) for partition in wanted or info.partitions]

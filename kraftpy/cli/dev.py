@@ -26,10 +26,17 @@ from pathlib import Path
 
 import click
 
-from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure, echo_json, parse_key_values
-from kraftpy.cli.server import load_config
+from kraftpy.cli.common import (
+    EXIT_NOT_STARTED,
+    EXIT_USAGE,
+    TEXT,
+    Failure,
+    echo_json,
+    parse_key_values,
+)
+from kraftpy.cli.server import parse_config
 from kraftpy.cli.supervisor import Node, Supervisor
-from kraftpy.core.config import ConfigError, parse_properties
+from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
 
 _HOST = "127.0.0.1"
 _DEFAULT_PORT = 9092
@@ -61,6 +68,7 @@ Exit codes:
     "-c",
     "--config",
     "settings",
+    type=TEXT,
     multiple=True,
     metavar="KEY=VALUE",
     help="A setting for server.properties. Repeatable.",
@@ -94,7 +102,7 @@ def command(
     kraftpy dev --port 0         several side by side
     """
     started_at = time.monotonic()
-    overrides = parse_key_values(settings, "'-c' / '--config'")
+    overrides = dict(parse_key_values(settings, "'-c' / '--config'"))
     root = folder.absolute() if folder else Path(tempfile.mkdtemp(prefix="kraftpy-"))
     nodes: list[Node] = []
     try:
@@ -137,8 +145,8 @@ def _start(
     first_start = not (home / "server.properties").exists()
     for attempt in range(1, _PICK_ATTEMPTS + 1):
         node = Node(1, home / "server.properties", home / "data", home / "log")
-        picked = _configure(node, port, overrides)
-        supervisor.start(node, load_config(str(node.config_path)))
+        config, picked = _configure(node, port, overrides)
+        supervisor.start(node, config)
         try:
             return [node] if supervisor.wait_ready([node]) else []
         except Failure:
@@ -149,8 +157,13 @@ def _start(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _configure(node: Node, port: int | None, overrides: Mapping[str, str]) -> list[int]:
-    """Write the node's server.properties, or change what is asked for; the ports picked for it."""
+def _configure(
+    node: Node, port: int | None, overrides: Mapping[str, str]
+) -> tuple[BrokerConfig, list[int]]:
+    """Write the node's server.properties, or change what is asked for; and the ports picked.
+
+    What cannot be used is not written: the folder starts again as it was.
+    """
     picked: list[int] = []
 
     def pick() -> int:
@@ -158,10 +171,11 @@ def _configure(node: Node, port: int | None, overrides: Mapping[str, str]) -> li
         return picked[-1]
 
     changes = dict(overrides)
+    written = None
     try:
         node.config_path.parent.mkdir(parents=True, exist_ok=True)
         if node.config_path.exists():
-            text = node.config_path.read_text(encoding="utf-8")
+            written = text = node.config_path.read_text(encoding="utf-8")
             listeners = parse_properties(text).get("listeners", "")
             if port is not None and "listeners" not in overrides:
                 address = f"PLAINTEXT://{_HOST}:{port or pick()}"
@@ -169,7 +183,10 @@ def _configure(node: Node, port: int | None, overrides: Mapping[str, str]) -> li
         else:
             broker_port = pick() if port == 0 else port or _DEFAULT_PORT
             text = _first_properties(node, broker_port, pick())
-        node.config_path.write_text(_with_settings(text, changes), encoding="utf-8")
+        text = _with_settings(text, changes)
+        config = parse_config(text, str(node.config_path))
+        if text != written:
+            node.config_path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(
             f"cannot write {node.config_path}: {error.strerror}. Choose another folder with --dir",
@@ -177,14 +194,15 @@ def _configure(node: Node, port: int | None, overrides: Mapping[str, str]) -> li
         ) from None
     except (ConfigError, UnicodeDecodeError) as error:
         raise Failure(f"{node.config_path}: {error}", EXIT_USAGE) from None
-    return picked
+    return config, picked
 
 
 def _first_properties(node: Node, port: int, controller_port: int) -> str:
     log_dir = str(node.log_dir)
     if "," in log_dir or not log_dir.isprintable():
         raise Failure(
-            f"{log_dir} cannot be a data folder: log.dirs is a list with commas between the names",
+            f"{log_dir!r} cannot be a data folder: log.dirs takes no commas in a name, and only "
+            "printable characters",
             EXIT_USAGE,
         )
     escaped = log_dir.replace("\\", "\\\\")

@@ -30,6 +30,7 @@ Escapes: \\n newline, \\t tab, \\r return, \\0 zero byte, \\xHH a byte, \\\\ bac
 """
 
 MAX_RECORD_SIZE_BYTES = 64 * 1024 * 1024
+_MAX_TIMESTAMP_MS = 2**62  # two of them differ by no more than 64 bits hold
 
 _TOKEN = re.compile(r"%(?P<letter>.)(?:\{(?P<encoding>\w*)\})?|\\(?P<escape>x..|.)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -54,7 +55,7 @@ def parse_format(text: str, letters: str) -> list[bytes | Field]:
     tokens: list[bytes | Field] = []
     position = 0
     for match in _TOKEN.finditer(text):
-        _add_literal(tokens, text[position : match.start()].encode())
+        _add_literal(tokens, _bytes(text[position : match.start()]))
         position = match.end()
         letter, encoding, escape = match["letter"], match["encoding"], match["escape"]
         if escape is not None:
@@ -73,7 +74,7 @@ def parse_format(text: str, letters: str) -> list[bytes | Field]:
     rest = text[position:]
     if rest.endswith("%"):
         raise FormatError("the format ends with a single %; write %% for a percent sign")
-    _add_literal(tokens, rest.encode())
+    _add_literal(tokens, _bytes(rest))
     return tokens
 
 
@@ -85,6 +86,11 @@ def _add_literal(tokens: list[bytes | Field], literal: bytes) -> None:
         tokens[-1] = last + literal
     else:
         tokens.append(literal)
+
+
+def _bytes(text: str) -> bytes:
+    """Text as it was typed, also what is not UTF-8."""
+    return text.encode(errors="surrogateescape")
 
 
 def _unescape(escape: str) -> bytes:
@@ -232,6 +238,8 @@ class RecordReader:
                     record.partition = int(data)
                 case "T":
                     record.timestamp_ms = int(data)
+                    if abs(record.timestamp_ms) > _MAX_TIMESTAMP_MS:
+                        raise ValueError("a timestamp of more than 64 bits")
                 case "h":
                     record.headers = _headers(data)
         except ValueError:

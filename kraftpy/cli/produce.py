@@ -15,6 +15,7 @@ import click
 
 from kraftpy.cli.common import (
     EXIT_USAGE,
+    TEXT,
     Failure,
     bootstrap_option,
     echo_json,
@@ -34,7 +35,7 @@ _PARTITIONS_SHOWN = 8
 
 
 @click.command(epilog=FORMAT_HELP)
-@click.argument("topic")
+@click.argument("topic", type=TEXT)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option(
     "-f",
@@ -46,7 +47,9 @@ _PARTITIONS_SHOWN = 8
 )
 @click.option("-k", "--key", help="Key of the records whose format has none.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="[default: by key, or any]")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option(
+    "-H", "--header", "headers", type=TEXT, multiple=True, metavar="NAME=VALUE", help="Repeatable."
+)
 @click.option(
     "-z",
     "--compression",
@@ -81,7 +84,7 @@ def command(
     compression: str,
     acks: str,
     bootstrap: str,
-    timeout_s: float,
+    timeout_ms: int,
     output: str,
 ) -> None:
     """Write records, one a line, from FILE or stdin to TOPIC.
@@ -97,21 +100,21 @@ def command(
     except FormatError as error:
         raise click.BadParameter(str(error), param_hint="'-f' / '--format'") from None
     defaults = InputRecord(
-        key=key.encode() if key is not None else None,
+        key=os.fsencode(key) if key is not None else None,
         partition=partition,
-        headers=[(n, v.encode()) for n, v in parse_key_values(headers, "'-H'").items()],
+        headers=[(n, v.encode()) for n, v in parse_key_values(headers, "'-H' / '--header'")],
     )
     summary = _Summary(topic)
 
     async def run() -> None:
         async with (
-            Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster,
+            Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster,
             Producer(
                 cluster,
                 acks=-1 if acks == "all" else int(acks),
                 idempotent=acks == "all",
                 compression=compression,
-                delivery_timeout_ms=int(timeout_s * 1000),
+                delivery_timeout_ms=timeout_ms,
             ) as producer,
         ):
             try:

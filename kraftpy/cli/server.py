@@ -34,7 +34,10 @@ Exit codes:
     help="server.properties, as Kafka's or as `kraftpy dev` writes it.",
 )
 def command(path: str) -> None:
-    """Run one node until SIGTERM or Ctrl-C; log to stderr, one line an event."""
+    """Run one node until SIGTERM or Ctrl-C.
+
+    It logs to stderr, one line an event.
+    """
     from kraftpy.core.config import ConfigError
 
     config = load_config(path)
@@ -52,13 +55,20 @@ def command(path: str) -> None:
 
 def load_config(path: str) -> BrokerConfig:
     """The configuration in a server.properties file; a `Failure` names what is wrong with it."""
-    from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
-
     try:
         with click.open_file(path, encoding="utf-8") as file:
-            return BrokerConfig.from_properties(parse_properties(file.read()))
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise Failure(f"cannot read {path}: {reason}", EXIT_USAGE) from None
+    return parse_config(text, path)
+
+
+def parse_config(text: str, path: str) -> BrokerConfig:
+    """The configuration in the text of server.properties; a `Failure` names what is wrong."""
+    from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
+
+    try:
+        return BrokerConfig.from_properties(parse_properties(text))
     except ConfigError as error:
         raise Failure(f"{path}: {error}", EXIT_USAGE) from None

@@ -1,6 +1,7 @@
 """`kraftpy topic`: create, list, describe, alter and delete topics.
 
-A command that takes several names tries each one; it ends with the error of the first that failed.
+A command that takes several names tries each one and says what became of it; it ends with the exit
+code of the first that failed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Any
 import click
 
 from kraftpy.cli.common import (
+    MAX_PARTITIONS,
+    MAX_REPLICAS,
+    TEXT,
     Failure,
     bootstrap_option,
     echo_json,
@@ -40,7 +44,9 @@ async def _each(names: Sequence[str], work: Callable[[str], Awaitable[str]], out
         try:
             status = await work(name)
         except KafkaError as error:
-            failure = failure or topic_failure(name, error)
+            failed = topic_failure(name, error)
+            failed.show()
+            failure = failure or failed
             results.append({"topic": name, "error": error.code.name, "message": error.message})
         else:
             results.append({"topic": name, "status": status})
@@ -49,27 +55,28 @@ async def _each(names: Sequence[str], work: Callable[[str], Awaitable[str]], out
     if output == "json":
         echo_json(results)
     if failure is not None:
-        raise failure
+        raise click.exceptions.Exit(failure.code)
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
     "-p",
     "--partitions",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_PARTITIONS),
     help="Number of partitions.  [default: the broker's num.partitions]",
 )
 @click.option(
     "-r",
     "--replicas",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_REPLICAS),
     help="Copies of each partition.  [default: the broker's default.replication.factor]",
 )
 @click.option(
     "-c",
     "--config",
     "configs",
+    type=TEXT,
     multiple=True,
     metavar="KEY=VALUE",
     help="A topic setting. Repeatable.",
@@ -85,7 +92,7 @@ def create(
     configs: Sequence[str],
     if_not_exists: bool,
     bootstrap: str,
-    timeout_s: float,
+    timeout_ms: int,
     output: str,
 ) -> None:
     """Create topics.
@@ -93,11 +100,11 @@ def create(
     \b
     kraftpy topic create orders -p 6 -c retention.ms=86400000
     """
-    values = parse_key_values(configs, "'-c' / '--config'")
+    values = dict(parse_key_values(configs, "'-c' / '--config'"))
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster:
-            admin = Admin(cluster, timeout_ms=int(timeout_s * 1000))
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+            admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def create_one(name: str) -> str:
                 try:
@@ -123,12 +130,12 @@ def create(
 @bootstrap_option
 @timeout_option
 @output_option
-def list_topics(internal: bool, bootstrap: str, timeout_s: float, output: str) -> None:
+def list_topics(internal: bool, bootstrap: str, timeout_ms: int, output: str) -> None:
     """List topics."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster:
-            topics = await Admin(cluster, timeout_ms=int(timeout_s * 1000)).describe_topics()
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+            topics = await Admin(cluster, timeout_ms=timeout_ms).describe_topics()
         shown = [topic for topic in topics if internal or not topic.internal]
         if output == "json":
             echo_json(
@@ -156,11 +163,11 @@ def _replicas(topic: TopicInfo) -> int:
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="TOPIC...")
 @bootstrap_option
 @timeout_option
 @output_option
-def describe(names: Sequence[str], bootstrap: str, timeout_s: float, output: str) -> None:
+def describe(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -> None:
     """Show a topic's partitions, offsets and configuration.
 
     START is the offset of the oldest record, END the one that the next record gets (the high
@@ -169,8 +176,8 @@ def describe(names: Sequence[str], bootstrap: str, timeout_s: float, output: str
 
     async def run() -> None:
         described = []
-        async with Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster:
-            admin = Admin(cluster, timeout_ms=int(timeout_s * 1000))
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+            admin = Admin(cluster, timeout_ms=timeout_ms)
             for name in names:
                 try:
                     described.append(await _describe(cluster, admin, name))
@@ -225,9 +232,10 @@ def _as_json(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue]) ->
 
 
 def _echo_topic(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue]) -> None:
+    count = len(topic.partitions)
     click.echo(
-        f"{topic.name}: {len(topic.partitions)} partitions, replication factor {_replicas(topic)}"
-        + (", internal" if topic.internal else "")
+        f"{topic.name}: {count} partition{'' if count == 1 else 's'}, "
+        f"replication factor {_replicas(topic)}" + (", internal" if topic.internal else "")
     )
     for config in configs:
         if config.source != "default":
@@ -252,12 +260,15 @@ def _echo_topic(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue])
 
 
 @command.command()
-@click.argument("name", metavar="TOPIC")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise their number to this.")
+@click.argument("name", type=TEXT, metavar="TOPIC")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1, MAX_PARTITIONS), help="Raise their number to this."
+)
 @click.option(
     "-c",
     "--config",
     "configs",
+    type=TEXT,
     multiple=True,
     metavar="KEY=VALUE",
     help="A topic setting. Repeatable.",
@@ -266,6 +277,7 @@ def _echo_topic(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue])
     "-d",
     "--delete-config",
     "deleted",
+    type=TEXT,
     multiple=True,
     metavar="KEY",
     help="Return to the default. Repeatable.",
@@ -279,7 +291,7 @@ def alter(
     configs: Sequence[str],
     deleted: Sequence[str],
     bootstrap: str,
-    timeout_s: float,
+    timeout_ms: int,
     output: str,
 ) -> None:
     """Change a topic's configuration, or add partitions.
@@ -287,13 +299,13 @@ def alter(
     Keys of existing records stay in the partitions they are in; with more partitions new records of
     the same key may go elsewhere.
     """
-    values = parse_key_values(configs, "'-c' / '--config'")
+    values = dict(parse_key_values(configs, "'-c' / '--config'"))
     if not (values or deleted or partitions):
         raise click.UsageError("nothing to change: give -c KEY=VALUE, -d KEY or -p PARTITIONS")
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster:
-            admin = Admin(cluster, timeout_ms=int(timeout_s * 1000))
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+            admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def alter_one(name: str) -> str:
                 if values or deleted:
@@ -308,16 +320,16 @@ def alter(
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="TOPIC...")
 @bootstrap_option
 @timeout_option
 @output_option
-def delete(names: Sequence[str], bootstrap: str, timeout_s: float, output: str) -> None:
+def delete(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -> None:
     """Delete topics and all their records, without asking."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=int(timeout_s * 1000)) as cluster:
-            admin = Admin(cluster, timeout_ms=int(timeout_s * 1000))
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+            admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def delete_one(name: str) -> str:
                 await admin.delete_topic(name)

@@ -179,9 +179,9 @@ def test_folder_of_another_cluster(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_used(setting: str, complaint: str, tmp_path: Path) -> None:
     said = failure("dev", "--port", "0", "--dir", str(tmp_path), "-c", setting, code=2)
     assert complaint in said
-    assert complaint in failure(
-        "server", "--config", str(tmp_path / "node1" / "server.properties"), code=2
-    )
+    file = tmp_path / "server.properties"
+    file.write_text(f"node.id=1\n{setting}\n")
+    assert complaint in failure("server", "--config", str(file), code=2)
 
 
 def test_server_names_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -218,3 +218,14 @@ def test_a_broker_that_dies_at_start_shows_its_log(tmp_path: Path) -> None:
     assert "is damaged at byte 0" in said
     assert "stopping" in said.splitlines()[-1]
     assert "answers on" not in said, "the log of an earlier run"
+
+
+def test_a_bad_setting_is_not_kept_in_the_folder(tmp_path: Path) -> None:
+    arguments = ("dev", "-o", "json", "--port", "0", "--dir", str(tmp_path))
+    assert "no.such.key" in failure(*arguments, "-c", "no.such.key=1", code=2)
+    with running(*arguments) as dev:
+        config = Path(dev.ready()["brokers"][0]["config"])
+        assert dev.end() == 0
+    before = config.read_text()
+    assert "log.retention.ms=soon" in failure(*arguments, "-c", "log.retention.ms=soon", code=2)
+    assert config.read_text() == before

@@ -216,3 +216,64 @@ def test_a_closed_pipe_is_no_error(
         produce(b"y\n")
         assert follower.process.wait(30) == 0
         assert follower.rest_of_stderr() == ""
+
+
+def test_a_header_may_occur_twice(produce: Callable[..., str], consume: Callable[..., str]) -> None:
+    produce(b"v\n", "-H", "a=1", "-H", "b=2", "-H", "a=3")
+    assert consume("-o", ":end", "-f", "%h") == "a=1,b=2,a=3"
+
+
+def test_a_key_and_a_format_are_the_bytes_that_were_typed(
+    produce: Callable[..., str], consume: Callable[..., str]
+) -> None:
+    produce(b"one\xfetwo\xfe", "-k", os.fsdecode(b"\xff"), "-f", os.fsdecode(b"%v\xfe"))
+    assert consume("-o", ":end", "-f", "%k{hex} %v\\n") == "ff one\nff two\n"
+
+
+def test_a_timestamp_beyond_64_bits_is_refused_with_its_place(kraftpy: Broker, topic: str) -> None:
+    said = failure(
+        "produce", topic, "-f", r"%T %v\n", stdin=b"1 a\n99999999999999999999 b\n", code=2,
+        bootstrap=kraftpy.bootstrap,
+    )  # fmt: skip
+    assert "record 2: b'99999999999999999999' is no %T. Written before it: 1" in said
+
+
+@pytest.mark.parametrize("command", ["topic list >/dev/full", "consume {topic} -o :end >/dev/full"])
+def test_a_full_disk_behind_stdout_is_a_sentence(
+    kraftpy: Broker, topic: str, produce: Callable[..., str], command: str
+) -> None:
+    produce(b"v\n")
+    done = _shell(command.format(topic=topic), kraftpy.bootstrap)
+    assert done.returncode == 2
+    assert done.stderr == (
+        b"kraftpy: cannot read the input or write the output: No space left on device\n"
+    )
+
+
+def test_a_closed_pipe_behind_a_report_is_no_error(kraftpy: Broker, topic: str) -> None:
+    with running("produce", topic, "-o", "json", bootstrap=kraftpy.bootstrap) as producer:
+        assert producer.process.stdout is not None
+        assert producer.process.stdin is not None
+        producer.process.stdout.close()
+        producer.process.stdin.close()
+        assert producer.process.wait(30) == 0
+        assert producer.rest_of_stderr() == ""
+
+
+def test_streams_that_are_closed_are_empty(
+    kraftpy: Broker, topic: str, produce: Callable[..., str]
+) -> None:
+    produce(b"v\n")
+    for command in (f"produce {topic} <&-", f"consume {topic} -o :end >&-", "topic list 2>&-"):
+        done = _shell(command, kraftpy.bootstrap)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+
+
+def _shell(command: str, bootstrap: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m kraftpy {command}"],
+        capture_output=True,
+        timeout=30,
+        env={**os.environ, "KRAFTPY_BOOTSTRAP": bootstrap},
+        check=False,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable
 
@@ -115,3 +116,30 @@ def test_help_documents_every_exit_code() -> None:
 
 def test_version() -> None:
     assert output("--version").strip()[0].isdigit()
+
+
+def test_each_name_that_failed_is_said(kraftpy: Broker, name: str) -> None:
+    said = failure("topic", "delete", name, f"{name}-2", code=1, bootstrap=kraftpy.bootstrap)
+    assert [line.split("'")[1] for line in said.splitlines()] == [name, f"{name}-2"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topic", "create", "t", "-p", "99999999999"),
+        ("topic", "create", "t", "-r", "99999"),
+        ("topic", "alter", "t", "-p", "99999999999"),
+        ("topic", "list", "--timeout", "1e15"),
+        ("topic", "list", "--timeout", "inf"),
+        ("topic", "list", "--timeout", "nan"),
+        ("topic", "create", b"t\xff"),
+        ("topic", "create", "t", "-c", b"a=\xff"),
+        ("produce", b"t\xff"),
+        ("produce", "t", "-H", b"a=\xff"),
+        ("consume", b"t\xff"),
+        ("dev", "-c", b"a=\xff"),
+    ],
+    ids=str,
+)
+def test_what_the_protocol_cannot_carry_is_wrong_usage(arguments: tuple[str | bytes, ...]) -> None:
+    assert "Invalid value for" in failure(*map(os.fsdecode, arguments), code=2)

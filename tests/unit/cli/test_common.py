@@ -26,7 +26,8 @@ def test_an_empty_table_is_its_header(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_key_values() -> None:
-    assert parse_key_values(["a=1", "b=", "c=x=y"], "-c") == {"a": "1", "b": "", "c": "x=y"}
+    pairs = parse_key_values(["a=1", "b=", "c=x=y", "a=2"], "-c")
+    assert pairs == [("a", "1"), ("b", ""), ("c", "x=y"), ("a", "2")]
     for bad in ("a", "=1", ""):
         with pytest.raises(click.BadParameter, match="is not KEY=VALUE"):
             parse_key_values([bad], "-c")
