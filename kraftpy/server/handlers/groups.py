@@ -59,6 +59,11 @@ _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
 _NO_OFFSET = -1
 
+# Both end a transactional producer at once. librdkafka, which finds one coordinator at a time,
+# retries every code but the first; Java, which batches, shows our words with any code but that.
+_NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_NO_TRANSACTIONS_BATCHED = ErrorCode.UNSUPPORTED_VERSION
+
 Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[tuple[int, CommittedOffset | None]]]]
 
@@ -91,8 +96,10 @@ async def _find(
 ) -> Coordinator:
     try:
         if key_type == TRANSACTION_KEY:
+            batched = ctx.api_version >= _FIRST_BATCHED_FIND
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not available yet"
+                _NO_TRANSACTIONS_BATCHED if batched else _NO_TRANSACTIONS,
+                "transactions are not available yet",
             )
         if key_type != GROUP_KEY:
             raise KafkaError(

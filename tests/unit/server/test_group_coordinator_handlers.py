@@ -291,8 +291,14 @@ class TestFindCoordinator:
             ("", -1, "", -1, ErrorCode.INVALID_GROUP_ID),
         ]
 
+    def test_of_transactions_ends_a_producer_instead_of_letting_it_retry(self) -> None:
+        for version in range(1, 4):
+            alone = self.find(version, key="x", key_type=1)
+            assert alone.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert alone.error_message == "transactions are not available yet"
+        (batched,) = self.find(4, coordinator_keys=["x"], key_type=1).coordinators
+        assert batched.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert batched.error_message == "transactions are not available yet"
+
     def test_of_other_kinds(self) -> None:
-        transaction = self.find(3, key="x", key_type=1)
-        assert transaction.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert transaction.error_message == "transactions are not available yet"
         assert self.find(3, key="x", key_type=7).error_code == ErrorCode.INVALID_REQUEST
