@@ -63,7 +63,11 @@ class Broker:
         self.config = self.dir
 
     def __enter__(self) -> Broker:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(
         self,

@@ -67,6 +67,13 @@ def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert not broker.running
 
 
+def test_a_broker_that_does_not_start_leaves_no_folder() -> None:
+    broker = Broker(num_partitions="many")
+    with pytest.raises(BrokerError), broker:
+        pass
+    assert not broker.dir.exists()
+
+
 def test_it_dies_with_its_parent() -> None:
     script = """
 import sys
