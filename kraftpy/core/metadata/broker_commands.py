@@ -68,6 +68,14 @@ def register_broker(
     old = state.brokers.get(broker_id)
     if old is not None and old.incarnation_id == incarnation_id:
         broker = replace(broker, epoch=old.epoch)
+    elif old is not None and not old.fenced and set(old.directories) - set(broker.directories):
+        # Its process may be gone: only who holds the same folders' locks can know.
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"broker {broker_id} runs with other folders, or did so last: stop that process, or "
+            "put back the folders of log.dirs (each is known by the directory.id in its "
+            "meta.properties)",
+        )
     elif old is not None and not old.fenced:
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

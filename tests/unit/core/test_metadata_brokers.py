@@ -53,6 +53,14 @@ def test_a_second_process_is_refused_while_the_first_one_lives() -> None:
     assert cluster.ok(registration(1, life=2)).value == {"broker_epoch": 4}
 
 
+def test_a_broker_whose_folder_was_replaced_hears_that_and_not_of_another_process() -> None:
+    cluster = Cluster(1)
+    error, message = cluster.error(registration(1, life=2) | {"directories": [uuid_of(5)]})
+    assert error is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert "broker 1 runs with other folders, or did so last" in message
+    assert "put back the folders of log.dirs" in message
+
+
 def test_a_broker_of_another_cluster_is_refused() -> None:
     cluster = Cluster()
     cluster.ok(registration(1, cluster_id="here"))
