@@ -14,6 +14,7 @@ from typing import BinaryIO
 import click
 
 from kraftpy.cli.common import (
+    EXIT_UNREACHABLE,
     EXIT_USAGE,
     TEXT,
     Failure,
@@ -124,6 +125,14 @@ def command(
                 await summary.resolve()
             except KafkaError as error:
                 raise topic_failure(topic, error) from None
+            except ConnectionError as error:
+                if not summary.records:
+                    raise
+                raise Failure(
+                    f"{error}. Of {summary.records} records read not all are known to be written: "
+                    "sending them again may write some twice",
+                    EXIT_UNREACHABLE,
+                ) from None
             except (FormatError, UnknownPartitionError) as error:
                 # What stands before the bad record has been accepted and is not taken back.
                 await producer.flush()

@@ -269,6 +269,23 @@ def test_streams_that_are_closed_are_empty(
         assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
 
 
+def test_a_broker_that_dies_leaves_no_doubt_about_what_is_in_doubt(
+    kraftpy_factory: Callable[..., Broker],
+) -> None:
+    broker = kraftpy_factory()
+    output("topic", "create", "t", bootstrap=broker.bootstrap)
+    with running("produce", "t", "--timeout", "1", bootstrap=broker.bootstrap) as producer:
+        assert producer.process.stdin is not None
+        producer.process.stdin.write(b"one\n")
+        producer.process.stdin.flush()
+        output("consume", "t", "-n", "1", bootstrap=broker.bootstrap)
+        broker.kill()
+        producer.process.stdin.write(b"two\n")
+        producer.process.stdin.close()
+        assert producer.process.wait(30) == 3
+        assert "Of 2 records read not all are known to be written" in producer.rest_of_stderr()
+
+
 def _shell(command: str, bootstrap: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         ["/bin/sh", "-c", f"exec {sys.executable} -m kraftpy {command}"],
