@@ -2,7 +2,8 @@
 
 The address of this broker is the one that the client connected to, unless `advertised.listeners`
 says otherwise (protocol.md): no listener dance on a laptop. A topic that doesn't exist is created
-on the way if both the client and `auto.create.topics.enable` allow it, and the answer has it.
+on the way if both the client and `auto.create.topics.enable` allow it, and the answer has it. The
+broker's own topics aren't: with a topic's defaults they would lose what is committed in them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata import Topic
+from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -64,7 +66,9 @@ async def _create_missing(broker: Broker, names: list[str]) -> dict[str, ErrorCo
     missing = [
         name
         for name in dict.fromkeys(names)
-        if name not in broker.metadata.topics and topic_name_error(name) is None
+        if name not in broker.metadata.topics
+        and name not in INTERNAL_TOPICS
+        and topic_name_error(name) is None
     ]
     return await broker.auto_create_topics(missing) if missing else {}
 
