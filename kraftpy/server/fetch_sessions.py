@@ -10,7 +10,7 @@ watermarks; partitions that had data move to the end, so that none starves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -82,12 +82,16 @@ class FetchPartition:
 
 
 class FetchSession:
-    """A client's interest set, in the order in which partitions are served."""
+    """A client's interest set, in the order in which partitions are served.
 
-    __slots__ = ("epoch", "id", "last_used_ms", "partitions")
+    `by_id`: whether its topics are ids; the requests of one session are all of one kind (KIP-516).
+    """
 
-    def __init__(self, session_id: int, partitions: Iterable[FetchPartition], now_ms: int) -> None:
+    __slots__ = ("by_id", "epoch", "id", "last_used_ms", "partitions")
+
+    def __init__(self, session_id: int, partitions: Sequence[FetchPartition], now_ms: int) -> None:
         self.id = session_id
+        self.by_id = isinstance(partitions[0].topic, bytes)
         self.epoch = 1
         self.last_used_ms = now_ms
         self.partitions: dict[Key, FetchPartition] = {p.key: p for p in partitions}

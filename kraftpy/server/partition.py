@@ -28,6 +28,7 @@ from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
 
 Waiter = Callable[[ErrorCode], None]
+FetchWaiter = Callable[["Partition"], None]
 
 NO_TIMESTAMP = -1
 
@@ -120,7 +121,7 @@ class Partition:
         self._loop = loop
         self._commit_waiters = _Waiters()
         self._flush_waiters = _Waiters()
-        self._fetch_waiters: dict[Callable[[], None], None] = {}
+        self._fetch_waiters: dict[FetchWaiter, None] = {}
         self._wake_scheduled = False
 
     # -- writing
@@ -183,7 +184,9 @@ class Partition:
         """A retry is acknowledged like the first try: not before its batch is as durable."""
         end_offset = duplicate.last_offset + 1
         flush_pending = self.log.recovery_point < end_offset <= self._flush_to
-        return Appended(duplicate.base_offset, end_offset, NO_TIMESTAMP, flush_pending)
+        append_time = self.config.message_timestamp_type == "LogAppendTime"
+        log_append_time_ms = duplicate.timestamp if append_time else NO_TIMESTAMP
+        return Appended(duplicate.base_offset, end_offset, log_append_time_ms, flush_pending)
 
     def _flushed(self, flushed_offset: int) -> None:
         """The flusher's callback, on the event loop: everything below the offset is on disk."""
@@ -231,18 +234,18 @@ class Partition:
         """Slices of whole batches from `offset`; OFFSET_OUT_OF_RANGE beyond what is readable."""
         return self.log.read(offset, max_bytes, upper_offset=upper_offset, min_one=min_one)
 
-    def add_fetch_waiter(self, wake: Callable[[], None]) -> None:
-        """`wake` is called whenever more became readable or the partition closed."""
+    def add_fetch_waiter(self, wake: FetchWaiter) -> None:
+        """`wake(self)` is called whenever more became readable or the partition closed."""
         self._fetch_waiters[wake] = None
 
-    def remove_fetch_waiter(self, wake: Callable[[], None]) -> None:
+    def remove_fetch_waiter(self, wake: FetchWaiter) -> None:
         self._fetch_waiters.pop(wake, None)
 
     def wake_fetches(self) -> None:
         """Has every waiting fetch look again."""
         self._wake_scheduled = False
         for wake in list(self._fetch_waiters):
-            wake()
+            wake(self)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """KIP-320: a client with older metadata is fenced, one with newer must wait."""

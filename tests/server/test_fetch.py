@@ -108,6 +108,38 @@ def test_a_long_poll_ends_when_enough_came(broker: Broker, wire: Wire, new_topic
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"min_bytes": 50_000_000, "max_bytes": 4000},
+        {"min_bytes": 4000, "partition_max_bytes": 4000},
+    ],
+    ids=["more than may be sent", "as much as may be sent, which no batch fits to the byte"],
+)
+def test_a_full_answer_leaves_at_once(wire: Wire, filled: str, limits: dict[str, int]) -> None:
+    started = time.monotonic()
+    assert offsets(fetch(wire, filled, 0, max_wait_ms=15_000, **limits)) == [0, 1, 2]
+    assert time.monotonic() - started < 10
+
+
+def test_a_long_poll_counts_the_bytes_of_all_its_partitions(
+    broker: Broker, wire: Wire, new_topic: NewTopic
+) -> None:
+    topics = [new_topic() for _ in range(4)]
+    request = fetch_request(topics[0], 0, min_bytes=6000, max_wait_ms=15_000)
+    for topic in topics[1:]:
+        request.topics += fetch_request(topic, 0).topics
+    wire.send(ApiKey.FETCH, 12, request)
+    started = time.monotonic()
+    with Wire(broker.host, broker.port) as other:
+        for topic in topics[:3] * 2:
+            produce(other, topic, batch(bytes(1000)))
+    _, response = wire.receive(ApiKey.FETCH, 12)
+    assert time.monotonic() - started < 10
+    got = {each.topic: offsets(each.partitions[0]) for each in response.responses}
+    assert got == {**{topic: [0, 1] for topic in topics[:3]}, topics[3]: []}
+
+
 def test_a_long_poll_ends_at_its_time(wire: Wire, new_topic: NewTopic) -> None:
     started = time.monotonic()
     data = fetch(wire, new_topic(), 0, max_wait_ms=200)
@@ -176,6 +208,30 @@ def test_wrong_sessions_are_refused(wire: Wire, new_topic: NewTopic) -> None:
     assert wrong_epoch.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     unknown = wire.call(ApiKey.FETCH, 12, incremental(opened.session_id ^ 1, 1))
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_session_keeps_to_names_or_ids(wire: Wire, new_topic: NewTopic) -> None:
+    opened = wire.call(ApiKey.FETCH, 12, fetch_request(new_topic(), 0, session=(0, 0)))
+    mixed = wire.call(ApiKey.FETCH, 13, incremental(opened.session_id, 1))
+    assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_session_names_a_diverging_partition_every_time(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    produce(wire, topic, batch(b"x"))
+    request = fetch_request(topic, 5, session=(0, 0))
+    request.topics[0].partitions[0].last_fetched_epoch = 0
+    opened = wire.call(ApiKey.FETCH, 12, request)
+    again = wire.call(ApiKey.FETCH, 12, incremental(opened.session_id, 1))
+    for response in (opened, again):
+        assert response.responses[0].partitions[0].diverging_epoch.end_offset == 1
+
+
+def test_an_epoch_that_the_log_never_had_is_out_of_range(wire: Wire, filled: str) -> None:
+    request = fetch_request(filled, 30)
+    request.topics[0].partitions[0].last_fetched_epoch = 90
+    answer = wire.call(ApiKey.FETCH, 12, request).responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_many_readers_wait_and_all_wake(broker: Broker, wire: Wire, new_topic: NewTopic) -> None:

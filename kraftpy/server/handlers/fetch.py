@@ -36,6 +36,8 @@ READ_COMMITTED = 1
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
 AbortedTransaction = FetchResponse.AbortedTransaction
+# What was wanted, what was found, and how many bytes could be sent of the partition.
+Result = tuple[FetchPartition, FetchResponse.PartitionData, int]
 
 
 @handles(ApiKey.FETCH)
@@ -77,6 +79,8 @@ def _session(
             return None, False
         return sessions.create(wanted, now_ms), False
     session = sessions.resume(session_id, epoch, now_ms)
+    if session.by_id != by_id:
+        raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
     forgotten = [
         (topic.topic_id if by_id else topic.topic, index)
         for topic in request.forgotten_topics_data
@@ -98,11 +102,12 @@ class _Fetch:
         "_isolation",
         "_max_bytes",
         "_min_bytes",
+        "_partitions",
+        "_ready_bytes",
         "_session",
         "_size_bytes",
         "_timer",
         "_wait_ms",
-        "_wanted",
         "_watched",
     )
 
@@ -117,16 +122,19 @@ class _Fetch:
     ) -> None:
         self._broker = broker
         self._session = session
-        self._wanted = wanted
+        self._partitions = wanted if session is None else list(session)
         self._incremental = incremental
         self._by_id = by_id
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-        self._min_bytes = request.min_bytes
+        # As in Kafka; else a client that asks for more than may be sent gets it all, but late.
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._wait_ms = request.max_wait_ms
         self._isolation = request.isolation_level
         self._size_bytes = 0
+        self._ready_bytes = 0
         self._errors = False
-        self._watched: list[Partition] = []
+        # What is waited for, with the bytes that are ready there.
+        self._watched: dict[Partition, tuple[FetchPartition, int]] = {}
         self._future: asyncio.Future[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -137,7 +145,7 @@ class _Fetch:
         self._future = self._broker.loop.create_future()
         self._future.add_done_callback(self._unwatch)
         self._timer = self._broker.loop.call_later(self._wait_ms / 1000, self._finish)
-        self._watch()
+        self._watch(results)
         return self._future
 
     # -- waiting
@@ -145,17 +153,14 @@ class _Fetch:
     def _is_enough(self) -> bool:
         if self._broker.stopping:
             return True
-        return self._errors or self._size_bytes >= self._min_bytes or not self._partitions()
+        return self._errors or self._ready_bytes >= self._min_bytes or not self._partitions
 
-    def _partitions(self) -> list[FetchPartition]:
-        return self._wanted if self._session is None else list(self._session)
-
-    def _watch(self) -> None:
+    def _watch(self, results: list[Result]) -> None:
         """Only reached when every partition was found: an error ends a fetch at once."""
-        for wanted in self._partitions():
+        for wanted, _, ready_bytes in results:
             partition = self._broker.led_partition(self._name_of(wanted), wanted.index)
             partition.add_fetch_waiter(self._wake)
-            self._watched.append(partition)
+            self._watched[partition] = wanted, ready_bytes
 
     def _unwatch(self, _: object) -> None:
         if self._timer is not None:
@@ -164,12 +169,16 @@ class _Fetch:
             partition.remove_fetch_waiter(self._wake)
         self._watched.clear()
 
-    def _wake(self) -> None:
+    def _wake(self, partition: Partition) -> None:
         if self._future is None or self._future.done():
             return
-        results = self._gather()
+        # An append costs a look at its own partition, however many are waited for.
+        wanted, ready_bytes = self._watched[partition]
+        self._size_bytes = 0
+        self._ready_bytes -= ready_bytes
+        self._watched[partition] = wanted, self._look(wanted)[2]
         if self._is_enough():
-            self._future.set_result(self._respond(results))
+            self._future.set_result(self._respond(self._gather()))
 
     def _finish(self) -> None:
         if self._future is not None and not self._future.done():
@@ -186,16 +195,17 @@ class _Fetch:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic.name
 
-    def _gather(self) -> list[tuple[FetchPartition, FetchResponse.PartitionData]]:
-        self._size_bytes = 0
+    def _gather(self) -> list[Result]:
+        self._size_bytes = self._ready_bytes = 0
         self._errors = False
-        results = []
-        for wanted in self._partitions():
-            data = self._read(wanted)
-            if data.error_code:
-                self._errors = True
-            results.append((wanted, data))
-        return results
+        return [self._look(wanted) for wanted in self._partitions]
+
+    def _look(self, wanted: FetchPartition) -> Result:
+        before = self._ready_bytes
+        data = self._read(wanted)
+        if data.error_code:
+            self._errors = True
+        return wanted, data, self._ready_bytes - before
 
     def _read(self, wanted: FetchPartition) -> FetchResponse.PartitionData:
         data = PartitionData(wanted.index, records=[])
@@ -213,13 +223,15 @@ class _Fetch:
         data.last_stable_offset = stable_offset
         data.log_start_offset = partition.log.log_start_offset
         committed = self._isolation == READ_COMMITTED
+        limit = max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0)
+        upper_offset = stable_offset if committed else high_watermark
         try:
             if self._diverges(partition, wanted, data):
                 return data
             result = partition.read(
                 wanted.fetch_offset,
-                max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0),
-                upper_offset=stable_offset if committed else high_watermark,
+                limit,
+                upper_offset=upper_offset,
                 min_one=self._size_bytes == 0,
             )
         except KafkaError as failure:
@@ -229,6 +241,10 @@ class _Fetch:
         if result.slices:
             data.records = result.slices
             self._size_bytes += result.size_bytes
+        self._ready_bytes += result.size_bytes
+        if result.next_offset < upper_offset:
+            # Whole batches rarely fill a limit to the byte: there is more, so the limit is reached.
+            self._ready_bytes += max(limit - result.size_bytes, 0)
         if committed:
             data.aborted_transactions = [
                 AbortedTransaction(aborted.producer_id, aborted.first_offset)
@@ -247,19 +263,22 @@ class _Fetch:
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
             return False
+        if end_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"epoch {wanted.last_fetched_epoch}, fetched last, is newer than the log's",
+            )
         data.diverging_epoch = FetchResponse.EpochEndOffset(epoch, end_offset)
         self._errors = True
         return True
 
     # -- answering
 
-    def _respond(
-        self, results: list[tuple[FetchPartition, FetchResponse.PartitionData]]
-    ) -> FetchResponse:
+    def _respond(self, results: list[Result]) -> FetchResponse:
         session = self._session
         response = FetchResponse(session_id=NO_SESSION_ID if session is None else session.id)
         topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
-        for wanted, data in results:
+        for wanted, data, _ in results:
             has_data = bool(data.records)
             if session is not None:
                 named = wanted.must_answer(
@@ -267,7 +286,7 @@ class _Fetch:
                     data.high_watermark,
                     data.last_stable_offset,
                     data.log_start_offset,
-                    has_data,
+                    has_data or data.diverging_epoch is not None,
                 )
                 if has_data:
                     session.served(wanted.key)
