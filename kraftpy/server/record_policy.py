@@ -11,6 +11,7 @@ from kraftpy.core.config import TopicConfig
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import (
     BatchHeader,
+    Record,
     build_batch,
     check_producer_batch,
     iter_records,
@@ -25,12 +26,7 @@ MAX_BATCH_UNCOMPRESSED_BYTES = 256 * 1024 * 1024
 
 def check_limits(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
     """Raises MESSAGE_TOO_LARGE, INVALID_RECORD or INVALID_TIMESTAMP from the header alone."""
-    if header.size_bytes > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size_bytes} bytes, "
-            f"the topic allows max.message.bytes={config.max_message_bytes}",
-        )
+    _check_size(header.size_bytes, config)
     check_producer_batch(header)
     if (
         header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
@@ -40,6 +36,15 @@ def check_limits(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.max_timestamp} is more than "
             f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms} ahead of now",
+        )
+
+
+def _check_size(size_bytes: int, config: TopicConfig) -> None:
+    if size_bytes > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size_bytes} bytes, "
+            f"the topic allows max.message.bytes={config.max_message_bytes}",
         )
 
 
@@ -57,7 +62,8 @@ def conform(records: memoryview, config: TopicConfig, now_ms: int) -> memoryview
     """The batch as the topic wants it: a writable view, the same one when nothing had to change.
 
     Raises INVALID_RECORD for a record without key on a compacted topic, INVALID_TIMESTAMP for one
-    that is too old, CORRUPT_MESSAGE (DecodeError) for records that can't be read.
+    that is too old, MESSAGE_TOO_LARGE for a batch that is so with the topic's compression,
+    CORRUPT_MESSAGE (DecodeError) for records that can't be read.
     """
     header = read_batch_header(records, 0)
     append_time = config.message_timestamp_type == "LogAppendTime"
@@ -79,15 +85,20 @@ def conform(records: memoryview, config: TopicConfig, now_ms: int) -> memoryview
                     f"{config.message_timestamp_before_max_ms}",
                 )
         if recompress:
-            rebuilt = build_batch(
-                opened,
-                compression=config.compression_type,
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                transactional=header.is_transactional,
-            )
-            records = memoryview(bytearray(rebuilt))
+            records = _recompressed(header, opened, config)
     if append_time:
         stamp_log_append_time(records, 0, read_batch_header(records, 0), now_ms)
     return records
+
+
+def _recompressed(header: BatchHeader, opened: list[Record], config: TopicConfig) -> memoryview:
+    rebuilt = build_batch(
+        opened,
+        compression=config.compression_type,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+    _check_size(len(rebuilt), config)
+    return memoryview(bytearray(rebuilt))

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.records import build_batch, iter_records, split_batches
+from kraftpy.protocol.records import (
+    RECORD_BATCH_OVERHEAD,
+    build_batch,
+    iter_records,
+    split_batches,
+)
 from kraftpy.testing import Broker
 from tests.server.wire import Closed, Wire, fetch, produce, produce_request
 
@@ -166,6 +172,30 @@ def test_the_topics_compression_type_wins(
     assert [r.value for r in iter_records(records)] == [b"a" * 1000, b"b" * 1000]
 
 
+def test_a_batch_that_is_too_large_as_the_topic_wants_it_is_refused(
+    wire: Wire, new_topic: NewTopic
+) -> None:
+    topic = new_topic(compression_type="uncompressed", max_message_bytes=2000)
+    refused = produce(wire, topic, batch(bytes(10_000), compression="gzip"))
+    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert produce(wire, topic, batch(bytes(1000), compression="gzip")).base_offset == 0
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (0, 2)])
+def test_records_that_are_misnumbered_are_refused_on_recompression(
+    wire: Wire, new_topic: NewTopic, deltas: tuple[int, int]
+) -> None:
+    topic = new_topic(compression_type="gzip")
+    sent = bytearray(batch(b"a", b"b"))
+    for at, delta in zip((RECORD_BATCH_OVERHEAD, RECORD_BATCH_OVERHEAD + 8), deltas, strict=True):
+        assert sent[at] == 14  # a record of 7 bytes: length, attributes, timestamp, offset delta
+        sent[at + 3] = 2 * delta
+    sent[17:21] = crc32c(sent[21:]).to_bytes(4, "big")
+    refused = produce(wire, topic, bytes(sent))
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert produce(wire, topic, batch(b"good")).base_offset == 0
+
+
 def test_zstd_needs_a_produce_version_that_knows_it(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic()
     sent = batch(b"x" * 500, compression="zstd")
@@ -218,6 +248,13 @@ def test_a_retry_within_the_window_gets_its_first_offset(wire: Wire, new_topic: 
     too_old = producer.send(0)
     assert too_old.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     assert producer.send(7).base_offset == 7
+
+
+def test_a_retry_is_told_the_log_append_time(wire: Wire, new_topic: NewTopic) -> None:
+    producer = Idempotent(wire, new_topic(message_timestamp_type="LogAppendTime"))
+    first, again = producer.send(0), producer.send(0)
+    assert again.base_offset == first.base_offset
+    assert again.log_append_time_ms == first.log_append_time_ms > 0
 
 
 def test_a_gap_in_the_sequence_is_refused(wire: Wire, new_topic: NewTopic) -> None:

@@ -30,57 +30,62 @@ FIRST_VERSION_WITH_ZSTD = 7
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse
+Pending = tuple[Partition, Appended, ProduceResponse.PartitionProduceResponse]
 
 
 class _Waiting:
-    """A Produce whose acknowledgements are still due: counts them down, bounded by the timeout."""
+    """A Produce whose acknowledgements are still due, bounded by its timeout.
 
-    __slots__ = ("_left", "_open", "_response", "_timer", "future")
+    The timeout is told of the partitions that are still due and of no other: a producer without
+    idempotence writes twice what it is wrongly told to send again.
+    """
+
+    __slots__ = ("_due", "_response", "_timer", "future")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, response: ProduceResponse, timeout_ms: int
     ) -> None:
         self.future: asyncio.Future[ProduceResponse] = loop.create_future()
         self._response = response
-        self._left = 0
-        self._open: list[ProduceResponse.PartitionProduceResponse] = []
+        self._due: dict[int, ProduceResponse.PartitionProduceResponse] = {}
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
 
-    def add(
-        self,
-        partition: Partition,
-        appended: Appended,
-        answer: ProduceResponse.PartitionProduceResponse,
-        acks: int,
-    ) -> None:
-        waits = []
-        if appended.flush_pending:
-            waits.append(partition.when_flushed)
-        if acks == -1:
-            waits.append(partition.when_committed)
-        self._left += len(waits)
-        self._open.append(answer)
+    def start(self, pending: list[Pending], acks: int) -> None:
+        """Waits for the flush, where one is pending, and then with acks=-1 for the watermark."""
+        self._due = {number: answer for number, (_, _, answer) in enumerate(pending)}
+        for number, (partition, appended, _) in enumerate(pending):
+            self._wait(number, partition, appended, acks)
 
+    def _wait(self, number: int, partition: Partition, appended: Appended, acks: int) -> None:
         def reached(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE and answer in self._open:
-                answer.error_code, answer.base_offset = error, -1
-            self._left -= 1
-            self.finish_if_done()
+            self._reached(number, error)
 
-        for wait in waits:
-            wait(appended.end_offset, reached)
+        def flushed(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and acks == -1:
+                partition.when_committed(appended.end_offset, reached)
+            else:
+                reached(error)
 
-    def finish_if_done(self) -> None:
-        if self._left == 0 and not self.future.done():
+        if appended.flush_pending:
+            partition.when_flushed(appended.end_offset, flushed)
+        else:
+            partition.when_committed(appended.end_offset, reached)
+
+    def _reached(self, number: int, error: ErrorCode) -> None:
+        answer = self._due.pop(number)
+        if error is not ErrorCode.NONE:
+            _fail(answer, error, None)
+        if not self._due:
+            # Also when the client left meanwhile: its timeout may be weeks away.
             self._timer.cancel()
-            self.future.set_result(self._response)
+            if not self.future.done():
+                self.future.set_result(self._response)
 
     def _time_out(self) -> None:
         if self.future.done():
             return
-        for answer in self._open:
-            if answer.error_code == ErrorCode.NONE:
-                answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
+        for answer in self._due.values():
+            _fail(answer, ErrorCode.REQUEST_TIMED_OUT, None)
         self.future.set_result(self._response)
 
 
@@ -91,7 +96,7 @@ def produce(
     """Appends each partition's batch and answers as `acks` says."""
     acks = request.acks
     response = ProduceResponse()
-    pending: list[tuple[Partition, Appended, ProduceResponse.PartitionProduceResponse]] = []
+    pending: list[Pending] = []
     refused = _refusal(ctx, request)
     for topic_data in request.topic_data:
         answers = []
@@ -124,9 +129,7 @@ def produce(
     if not pending:
         return response
     waiting = _Waiting(broker.loop, response, request.timeout_ms)
-    for partition, appended, answer in pending:
-        waiting.add(partition, appended, answer, acks)
-    waiting.finish_if_done()
+    waiting.start(pending, acks)
     return waiting.future
 
 

@@ -1,0 +1,85 @@
+"""What a Produce that waits for durability answers, whatever becomes of the wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import ProduceResponse
+from kraftpy.server.handlers.produce import _Waiting
+from kraftpy.server.partition import Appended, Partition, Waiter
+
+WEEKS_MS = 2**31 - 1
+
+
+class Slow:
+    """A partition whose flush and commit are done when the test says so."""
+
+    def __init__(self) -> None:
+        self.flush: list[Waiter] = []
+        self.commit: list[Waiter] = []
+        self.answer = ProduceResponse.PartitionProduceResponse(0, base_offset=7)
+
+    def when_flushed(self, offset: int, waiter: Waiter) -> None:
+        self.flush.append(waiter)
+
+    def when_committed(self, offset: int, waiter: Waiter) -> None:
+        self.commit.append(waiter)
+
+    def pending(self) -> Any:
+        appended = Appended(7, 8, -1, flush_pending=True)
+        return cast(Partition, self), appended, self.answer
+
+    @property
+    def told(self) -> tuple[int, int]:
+        return self.answer.error_code, self.answer.base_offset
+
+
+def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> _Waiting:
+    waiting = _Waiting(asyncio.get_running_loop(), ProduceResponse(), timeout_ms)
+    waiting.start([partition.pending() for partition in partitions], acks)
+    return waiting
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 10))
+
+
+def test_a_timeout_is_told_only_of_what_is_still_due() -> None:
+    async def test() -> None:
+        done, late = Slow(), Slow()
+        waiting = start(done, late, timeout_ms=1)
+        done.flush[0](ErrorCode.NONE)
+        await waiting.future
+        assert done.told == (ErrorCode.NONE, 7)
+        assert late.told == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        late.flush[0](ErrorCode.NONE)
+
+    run(test)
+
+
+def test_acks_all_waits_for_the_flush_and_the_watermark() -> None:
+    async def test() -> None:
+        partition = Slow()
+        waiting = start(partition, acks=-1)
+        assert partition.commit == []
+        partition.flush[0](ErrorCode.NONE)
+        assert not waiting.future.done()
+        partition.commit[0](ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await waiting.future
+        assert partition.told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    run(test)
+
+
+def test_a_client_that_left_leaves_no_timer() -> None:
+    async def test() -> None:
+        partition = Slow()
+        waiting = start(partition)
+        waiting.future.cancel()
+        partition.flush[0](ErrorCode.NONE)
+        assert waiting._timer.cancelled()
+
+    run(test)
