@@ -150,7 +150,7 @@ class Connection:
     # -- reading
 
     def _resume_reading(self) -> None:
-        if not self._reading and not self.closed:
+        if not self._reading and not self.closed and not self.draining:
             self._reading = True
             self._loop.add_reader(self.fd, self._on_readable)
 
@@ -280,6 +280,8 @@ class Connection:
             slot = Slot(concurrent=True)
             slot.done, slot.parts = True, parts
             self._pending.append(slot)
+            if len(self._pending) >= MAX_WAITING_RESPONSES:
+                self._blocked = True
         else:
             self._queue(parts)
 
@@ -313,11 +315,13 @@ class Connection:
 
     def _unblock(self) -> None:
         """Takes requests again once nothing that must be answered first is left."""
+        pending = self._pending
         while not self.closed:
             self._blocked = (
                 self._writing
-                or len(self._pending) >= MAX_WAITING_RESPONSES
-                or any(not slot.concurrent and not slot.done for slot in self._pending)
+                or len(pending) >= MAX_WAITING_RESPONSES
+                # Nothing is taken behind a request that may not overlap, so it is the last one.
+                or bool(pending and not pending[-1].concurrent and not pending[-1].done)
             )
             if self._blocked or self.draining:
                 return
@@ -403,9 +407,9 @@ class Connection:
         return True
 
     def _on_writable(self) -> None:
+        self.last_active = self._loop.time()
         self._flush()
         if not self._writing and not self.closed:
-            self.last_active = self._loop.time()
             self._unblock()
 
     # -- end
@@ -415,6 +419,11 @@ class Connection:
         self.draining = True
         self._blocked = True
         self._pause_reading()
+
+    @property
+    def holds_memory(self) -> bool:
+        """Whether part of a request is here and the peer is free to send the rest."""
+        return self._reserved > 0 and not self._memory.is_waiting(self)
 
     @property
     def idle(self) -> bool:

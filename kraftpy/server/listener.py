@@ -17,7 +17,7 @@ from collections import Counter
 from kraftpy.core.config import BrokerConfig
 from kraftpy.server.connection import Connection, Scratch
 from kraftpy.server.dispatch import Dispatcher
-from kraftpy.server.memory import RequestMemory
+from kraftpy.server.memory import MEMORY_STALL_MAX_S, RequestMemory
 
 log = logging.getLogger(__name__)
 
@@ -158,12 +158,19 @@ class Listener:
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
+        if self._memory.scarce:
+            self._close_stalled(now_s)
         self._memory.expire(now_s)
         idle_s = self._config.connections_max_idle_ms / 1000
         if idle_s > 0:
             for connection in [c for c in self._connections if now_s - c.last_active > idle_s]:
                 connection.close(None)
         self._sweeper = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+    def _close_stalled(self, now_s: float) -> None:
+        for connection in list(self._connections):
+            if connection.holds_memory and now_s - connection.last_active > MEMORY_STALL_MAX_S:
+                connection.close("it stalled inside a request while others wait for its memory")
 
     def drain(self) -> None:
         """Takes no further connection and no further request."""

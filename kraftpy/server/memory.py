@@ -2,8 +2,9 @@
 
 Rule: all unfinished frames of all connections together stay within `queued.max.request.bytes`
 (Kafka's name; a connection over the limit isn't read until others finished). Connections that hold
-memory and never finish can't starve the rest: one that waits for memory longer than
-MEMORY_WAIT_MAX_S is closed, which frees what it held.
+memory and never finish can't starve the rest: while somebody waits, the listener closes who sent
+nothing for MEMORY_STALL_MAX_S in the middle of a request, and one that waited for memory longer
+than MEMORY_WAIT_MAX_S is closed, which frees what it held, until there is room again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 MEMORY_WAIT_MAX_S = 30.0
+MEMORY_STALL_MAX_S = 10.0
 
 
 class Waiter(Protocol):
@@ -50,6 +52,11 @@ class RequestMemory:
         """Registers for `memory_available`; the waiting time counts from the next `expire`."""
         self._waiting.setdefault(waiter, -1.0)
 
+    @property
+    def scarce(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
     def is_waiting(self, waiter: Waiter) -> bool:
         return waiter in self._waiting
 
@@ -70,6 +77,8 @@ class RequestMemory:
     def expire(self, now_s: float) -> None:
         """Closes who waited longer than MEMORY_WAIT_MAX_S; call it every few seconds."""
         for waiter, since_s in list(self._waiting.items()):
+            if waiter not in self._waiting:
+                break  # closing one made room for all
             if since_s < 0:
                 self._waiting[waiter] = now_s
             elif now_s - since_s > MEMORY_WAIT_MAX_S:

@@ -8,11 +8,15 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
+from kraftpy.core.config import BrokerConfig
 from kraftpy.server import connection as module
 from kraftpy.server.connection import Connection, Scratch, Slot
+from kraftpy.server.dispatch import Dispatcher
+from kraftpy.server.listener import Listener, bind
 from kraftpy.server.memory import RequestMemory
 
 MAX_FRAME = 8 * 1024 * 1024
@@ -255,6 +259,126 @@ def test_a_peer_that_leaves_abandons_what_it_waited_for() -> None:
             peer.sock.close()
             await peer.until(lambda: bool(abandoned))
             assert abandoned == [b"join"]
+
+    run(test)
+
+
+def test_answers_that_wait_behind_another_are_bounded() -> None:
+    async def test() -> None:
+        slots: list[Slot] = []
+        async with connected() as peer:
+
+            def handle(connection: Connection, body: bytes) -> None:
+                if body == b"slow":
+                    slots.append(connection.defer(True))
+                else:
+                    connection.respond([frame_of(body)])
+
+            peer.handle = handle
+            count = 5000
+            await peer.send(frame_of(b"slow") + frame_of(b"fast") * count)
+            await peer.until(lambda: len(peer.frames) >= module.MAX_WAITING_RESPONSES)
+            await asyncio.sleep(0.02)
+            assert len(peer.frames) == module.MAX_WAITING_RESPONSES
+            peer.connection.complete(slots[0], [frame_of(b"slow")])
+            expected = frame_of(b"slow") + frame_of(b"fast") * count
+            assert await peer.receive(len(expected)) == expected
+
+    run(test)
+
+
+def test_nothing_is_read_any_more_while_draining() -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            await peer.send(struct.pack(">i", 100_000) + b"x")
+            await peer.until(lambda: peer.memory.used_bytes > 0)
+            peer.connection.drain()
+            peer.connection.memory_available()
+            assert not peer.connection._reading
+
+    run(test)
+
+
+def test_a_slow_reader_is_not_idle() -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            size = 32 * 1024 * 1024
+            peer.handle = lambda c, f: c.respond([bytes(size)])
+            await peer.send(frame_of(b"large"))
+            await peer.until(lambda: peer.connection._writing)
+            peer.connection.last_active = 0.0
+            await peer.receive(size // 2)
+            assert peer.connection._writing
+            assert peer.connection.last_active > 0.0
+
+    run(test)
+
+
+class Waiting:
+    """Holds request memory and waits for more; closing it gives back what it holds."""
+
+    def __init__(self, memory: RequestMemory, size_bytes: int) -> None:
+        self.memory, self.size_bytes = memory, size_bytes
+        self.closed = False
+        if not memory.reserve(size_bytes):
+            memory.wait(self)
+
+    def memory_available(self) -> None:
+        pass
+
+    def close(self, reason: str | None) -> None:
+        self.closed = True
+        self.memory.forget(self, self.size_bytes)
+
+
+def test_no_more_are_closed_than_memory_needs() -> None:
+    memory = RequestMemory(10)
+    first, second, third = (Waiting(memory, 8) for _ in range(3))
+    memory.expire(0.0)
+    memory.expire(100.0)
+    assert [first.closed, second.closed, third.closed] == [False, True, True]
+    memory = RequestMemory(10)
+    first, second, third = Waiting(memory, 8), Waiting(memory, 8), Waiting(memory, 1)
+    memory.expire(0.0)
+    memory.expire(100.0)
+    assert [first.closed, second.closed, third.closed] == [False, True, False]
+    assert not memory.scarce
+
+
+def test_who_stalls_inside_a_request_gives_way_to_who_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        served: list[int] = []
+
+        class Counting:
+            def dispatch(self, connection: Connection, frame: memoryview) -> None:
+                served.append(len(frame))
+
+        monkeypatch.setattr("kraftpy.server.listener.SWEEP_INTERVAL_S", 0.01)
+        monkeypatch.setattr("kraftpy.server.listener.MEMORY_STALL_MAX_S", 0.1)
+        config = BrokerConfig.from_properties(
+            {"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "1000000"}
+        )
+        listener = Listener(loop, config, cast(Dispatcher, Counting()))
+        listening = bind("127.0.0.1", 0)
+        address = listening.getsockname()
+        listener.start(listening)
+        body = bytes(1_000_000)
+        with socket.create_connection(address) as stalled, socket.create_connection(address) as b:
+            stalled.setblocking(False)
+            b.setblocking(False)
+            await loop.sock_sendall(stalled, frame_of(body)[:900_000])
+            async with asyncio.timeout(DEADLINE_S):
+                while listener._memory.used_bytes < 900_000:
+                    await asyncio.sleep(0.001)
+                await loop.sock_sendall(b, frame_of(body))
+                while not served:
+                    await asyncio.sleep(0.001)
+        assert served == [1_000_000]
+        listener.drain()
+        await listener.stop(0)
 
     run(test)
 
