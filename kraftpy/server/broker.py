@@ -214,9 +214,10 @@ class Broker:
         await self._quorum.close()
 
     def _tick(self) -> None:
+        # First of all, so that a defect in one tick doesn't end flush.ms and retention for good.
+        self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
         self.logs.tick(self.now_ms(), self.replicas.high_watermarks)
         self.replicas.open_missing(self.metadata, self.topic_config)
-        self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
 
     def _tick_interval_s(self) -> float:
         """As often as the most impatient flush.ms asks for, at least every second."""
@@ -241,10 +242,14 @@ class Broker:
         return follow
 
     def _on_snapshot(self, state: dict[str, Any], index: int) -> None:
-        self.metadata = MetadataState.from_snapshot(state)
+        before, self.metadata = self.metadata, MetadataState.from_snapshot(state)
         if self._live:
             self._set_config()
             self.replicas.load(self.metadata, self.topic_config)
+            self.replicas.update_configs(self.topic_config)
+            for topic in before.topics.values():
+                if topic.id not in self.metadata.topics_by_id:
+                    self.groups.topic_deleted(topic.name)
             self.groups.refresh()
 
     def _on_commit(self, index: int, command: dict[str, Any]) -> None:
