@@ -117,6 +117,7 @@ class _Partition:
     """A partition of the offsets topic that this broker coordinates.
 
     `machine` is None while it loads, and stays so if loading failed. `appends` are in log order.
+    `deleted_topics` vanished during the load, so their offsets are still to be forgotten.
     """
 
     def __init__(self, index: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -130,6 +131,7 @@ class _Partition:
         self.last_offset = -1
         self.timer: asyncio.TimerHandle | None = None
         self.load_offset = 0
+        self.deleted_topics: list[str] = []
         self.loaded_records = 0
         self.skipped_records = 0
 
@@ -180,6 +182,8 @@ class GroupCoordinator:
         for partition in list(self._partitions.values()):
             if partition.machine is not None:
                 self._carry_out(partition, partition.machine.delete_topic(name))
+            elif not partition.failed:
+                partition.deleted_topics.append(name)
 
     # -- finding the coordinator
 
@@ -513,6 +517,9 @@ class GroupCoordinator:
                 machine.offsets_count,
             )
         self._carry_out(partition, machine.finish_load(self._now_ms()))
+        for topic in partition.deleted_topics:
+            self._carry_out(partition, machine.delete_topic(topic))
+        partition.deleted_topics.clear()
 
     def _replay(self, partition: _Partition, machine: GroupMachine, data: bytes) -> None:
         for position, header in split_batches(data):

@@ -519,6 +519,26 @@ async def test_deleting_topics() -> None:
 
 
 @on_loop
+async def test_a_topic_deleted_while_its_offsets_load() -> None:
+    host = FakeHost()
+    index = partition_for("g", PARTITIONS)
+    host.replicas.led[index] = bytearray()
+    host.replicas.put(index, build_batch([record("g", 1)]))
+    host.lead(index)
+    host.groups.topic_deleted("t")
+    with pytest.raises(KafkaError) as refused:
+        host.offset()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    await soon(lambda: host.offset() is None)
+    # The log says so too: what is loaded next time doesn't bring the offset back.
+    host.groups.topic_deleted(OFFSETS_TOPIC)
+    host.groups.refresh()
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert host.offset() is None
+
+
+@on_loop
 async def test_stop_answers_everybody() -> None:
     host = coordinated(**{"group.initial.rebalance.delay.ms": "5000"})
     host.groups.start()
