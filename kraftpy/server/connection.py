@@ -256,6 +256,7 @@ class Connection:
 
     def memory_available(self) -> None:
         """Goes on reading: the broker-wide limit of request bytes has room again."""
+        self.last_active = self._loop.time()  # that nothing came meanwhile isn't the peer's fault
         self._resume_reading()
 
     def _grow_frame(self) -> None:
