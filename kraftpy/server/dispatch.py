@@ -22,6 +22,7 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.connection import CORK_MAX_BYTES
+from kraftpy.server.produce_size import is_large_by_records
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[["Broker", "RequestContext", Any], Any]
 
-# Decoded, a request of many small structs takes over forty times its size in memory. Only Produce,
-# whose records stay bytes, may be as large as socket.request.max.bytes.
+# Decoded, a request of many small structs takes over forty times its size in memory. Only the
+# records of a Produce, which stay bytes, may be as large as socket.request.max.bytes.
 SMALL_REQUEST_MAX_BYTES = 8 * 1024 * 1024
 
 _SIZE = Struct(">i").pack
@@ -128,10 +129,10 @@ class Dispatcher:
             if route is None:
                 self._refuse(connection, header)
                 return
-            if len(frame) > SMALL_REQUEST_MAX_BYTES and key[0] != ApiKey.PRODUCE:
+            if len(frame) > SMALL_REQUEST_MAX_BYTES and _is_too_large(route, frame, position):
                 connection.close(
                     f"a {route.key.name} request of {len(frame)} bytes; "
-                    f"only Produce may have more than {SMALL_REQUEST_MAX_BYTES}"
+                    f"only records may have more than {SMALL_REQUEST_MAX_BYTES}"
                 )
                 return
             request = codec.decode_request(*key, frame, position)
@@ -234,6 +235,12 @@ class Dispatcher:
     def waiting(self) -> int:
         """Requests that are being handled."""
         return len(self._tasks)
+
+
+def _is_too_large(route: _Route, frame: memoryview, position: int) -> bool:
+    return route.key is not ApiKey.PRODUCE or not is_large_by_records(
+        frame, position, route.version, SMALL_REQUEST_MAX_BYTES
+    )
 
 
 def _encode(route: _Route, correlation_id: int, response: Any) -> list[Part]:

@@ -186,3 +186,28 @@ def test_promised_frames_take_no_memory(broker: Broker) -> None:
     finally:
         for sock in sockets:
             sock.close()
+
+
+def test_a_large_produce_without_records_is_not_even_decoded(broker: Broker) -> None:
+    request = messages.ProduceRequest
+    one = request.PartitionProduceData(0, None)
+    frame = b"".join(
+        codec.encode_request(
+            ApiKey.PRODUCE,
+            9,
+            1,
+            "wire",
+            request(
+                acks=1,
+                timeout_ms=1000,
+                topic_data=[request.TopicProduceData("t", partition_data=[one] * 1_500_000)],
+            ),
+        )
+    )
+    before = memory_bytes(broker.pid)
+    with Wire(broker.host, broker.port) as wire:
+        wire.send_frame(frame)
+        with pytest.raises(Closed):
+            wire.receive_frame()
+    assert memory_bytes(broker.pid) - before < MEMORY_GROWTH_MAX_BYTES
+    assert_still_serving(broker)
