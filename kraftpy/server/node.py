@@ -13,6 +13,7 @@ Rules that it keeps:
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -146,6 +147,11 @@ def _listen(listener: ListenerConfig) -> socket.socket:
     try:
         return bind(listener.host, listener.port)
     except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise StartupError(
+                f"can't listen on {listener.host or '*'}:{listener.port}: {error.strerror}. Use an "
+                "address of this machine in listeners (ip address shows them)"
+            ) from error
         raise StartupError(
             f"can't listen on {listener.host or '*'}:{listener.port}: {error.strerror}. Stop the "
             "program that uses the port (ss -ltnp shows it), or choose another one: "

@@ -39,7 +39,7 @@ def check_complete(config: BrokerConfig) -> None:
 
 
 def _missing(key: str, example: str) -> ConfigError:
-    return ConfigError(key, None, example, f"{key} is not complete: set for example {example}")
+    return ConfigError(key, None, example, f"{key} is missing: set for example {example}")
 
 
 def check_together(config: BrokerConfig) -> None:

@@ -41,7 +41,7 @@ class ConfigError(ValueError):
 def unknown_key(key: str, value: str | None, known: Iterable[str], what: str) -> ConfigError:
     """The error for a key that is not in `known`; `what` names the table ("topic", "broker")."""
     close = get_close_matches(key[:KEY_LENGTH_MAX], known, n=1, cutoff=0.75)
-    hint = f"did you mean {close[0]}?" if close else f"it is no {what} setting"
+    hint = f"did you mean {close[0]}?" if close else "remove it, or check how it is spelled"
     allowed = close[0] if close else f"a {what} setting"
     return ConfigError(key, value, allowed, f"unknown {what} setting {shorten(key)!r}: {hint}")
 

@@ -305,9 +305,7 @@ def _placed(
     brokers = state.active_brokers()
     if replication_factor > len(brokers):
         up = f"{len(brokers)} {'is' if len(brokers) == 1 else 'are'} up"
-        advice = f"start with --brokers {replication_factor}"
-        if brokers:
-            advice += f" or use replication factor {len(brokers)}"
+        advice = f"use replication factor {len(brokers)}" if brokers else "start a broker"
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replication_factor} needs {replication_factor} "

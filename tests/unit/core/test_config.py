@@ -233,7 +233,10 @@ def test_bad_voters(text: str) -> None:
             {"log.retention.minute": "1"},
             "unknown broker setting 'log.retention.minute': did you mean log.retention.minutes?",
         ),
-        ({"frobnicate": "1"}, "unknown broker setting 'frobnicate': it is no broker setting"),
+        (
+            {"frobnicate": "1"},
+            "unknown broker setting 'frobnicate': remove it, or check how it is spelled",
+        ),
         (
             {"zookeeper.connect": "localhost:2181"},
             "zookeeper.connect: there is no ZooKeeper here, the metadata quorum takes its place; "
