@@ -160,6 +160,9 @@ class Quorum(Protocol):
     def term(self) -> int: ...
     @property
     def applied_index(self) -> int: ...
+    @property
+    def machine(self) -> StateMachine:
+        """The state machine as of `applied_index`, for reading; another object after a snapshot."""
 
     def propose(self, command: bytes) -> asyncio.Future[Applied]:
         """Append `command` (an envelope of `state.pack_envelope`) to the log.

@@ -45,6 +45,7 @@ from kraftpy.quorum.port import (
     MachineType,
     ProposalRefusedError,
     Role,
+    StateMachine,
 )
 from kraftpy.quorum.snapshot import (
     Snapshot,
@@ -122,6 +123,11 @@ class SingleVoter:
     @property
     def applied_index(self) -> int:
         return self._state.applied_index
+
+    @property
+    def machine(self) -> StateMachine:
+        """See `port.Quorum.machine`."""
+        return self._state.machine
 
     # Proposals
 

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.packing import pack, unpack
-from kraftpy.quorum.port import Applied, CommandResult, Entry, MachineType
+from kraftpy.quorum.port import Applied, CommandResult, Entry, MachineType, StateMachine
 
 __all__ = [
     "CLIENT_ID_SIZE_BYTES",
@@ -82,7 +82,7 @@ class ReplicatedState:
     """State machine and sessions as of `applied_index`; only `apply` changes them."""
 
     def __init__(self, machine_type: MachineType) -> None:
-        self.machine = machine_type()
+        self.machine: StateMachine = machine_type()
         self.applied_index = 0
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._forgotten_through = 0

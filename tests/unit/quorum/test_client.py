@@ -20,6 +20,7 @@ from kraftpy.quorum.port import (
     MachineSnapshot,
     ProposalRefusedError,
     Role,
+    StateMachine,
 )
 from kraftpy.quorum.state import ReplicatedState
 
@@ -312,6 +313,10 @@ class Puppet:
     @property
     def applied_index(self) -> int:
         return self._state.applied_index
+
+    @property
+    def machine(self) -> StateMachine:
+        return self._state.machine
 
     def _apply(self, command: bytes) -> Applied:
         applied = self._state.apply(Entry(self.applied_index + 1, self.term, command))
