@@ -11,6 +11,8 @@ Rules:
 * A response frame is at most `max_response_size_bytes`; a request waits at most its timeout.  After
   a timeout the connection is closed, because everything behind the missing answer would wait too.
 * Whatever ends the connection fails every waiting request with `ConnectionLostError`.
+* Responses are received into one buffer that is used again.  `request` gives a response of its own;
+  `post` gives its callback one whose records are views of the buffer, without a copy.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import os
 import re
 import socket
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
 import kraftpy
 from kraftpy.protocol import messages
@@ -48,33 +51,48 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 MAX_RESPONSE_SIZE_BYTES = 128 * 1024 * 1024
+_BUFFER_MIN_BYTES = 64 * 1024
+_BUFFER_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class ConnectionLostError(ConnectionError):
     """The connection ended, or could not be opened; the text says to whom and why."""
 
 
-class Connection:
+class _Waiting(NamedTuple):
+    """A request whose response is due; `answered` takes the response or why there is none."""
+
+    correlation_id: int
+    api_key: ApiKey
+    version: int
+    answered: Callable[[Any], None]
+    keeps: bool
+
+
+class Connection(asyncio.BufferedProtocol):
     """An open, negotiated connection; made by `Connection.open`, ended by `close`."""
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
         address: str,
         client_id: str,
+        versions: Mapping[ApiKey, tuple[int, int]],
         max_response_size_bytes: int,
     ) -> None:
         self.address = address
         self.closed = False
         self._client_id = client_id
+        self._versions = versions
         self._max_response_size_bytes = max_response_size_bytes
-        self._reader = reader
-        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
         self._correlation_ids = itertools.count(1)
-        self._waiting: deque[tuple[int, ApiKey, int, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._broker_versions: dict[int, tuple[int, int]] = {}
-        self._read_task = asyncio.create_task(self._read_responses())
+        self._buffer = memoryview(bytearray(_BUFFER_MIN_BYTES))
+        self._filled = 0
+        self._writable: asyncio.Future[None] | None = None
+        self._ended = self._loop.create_future()
 
     @classmethod
     async def open(
@@ -84,18 +102,21 @@ class Connection:
         *,
         client_id: str = "kraftpy",
         timeout_ms: int = 10_000,
+        versions: Mapping[ApiKey, tuple[int, int]] = CLIENT_VERSIONS,
         max_response_size_bytes: int = MAX_RESPONSE_SIZE_BYTES,
     ) -> Connection:
         """Connect and ask for the broker's versions; `ConnectionLostError` when either fails."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, client_id, versions, max_response_size_bytes), host, port
+                )
         except TimeoutError:
             raise ConnectionLostError(f"{address}: no connection within {timeout_ms} ms") from None
         except OSError as error:
             raise ConnectionLostError(f"{address}: {_reason(error)}") from error
-        connection = cls(reader, writer, address, client_id, max_response_size_bytes)
         try:
             await connection._negotiate(timeout_ms)
         except BaseException:
@@ -120,7 +141,7 @@ class Connection:
     def version(self, api_key: int) -> int:
         """The version that requests of this kind are sent in; KafkaError(UNSUPPORTED_VERSION)."""
         api_key = ApiKey(api_key)
-        ours = CLIENT_VERSIONS[api_key]
+        ours = self._versions[api_key]
         broker = self._broker_versions.get(api_key)
         if broker is None:
             raise KafkaError(
@@ -143,17 +164,37 @@ class Connection:
         """
         return await self._send(request, self.version(request.API_KEY), timeout_ms)
 
+    def post(self, request: Any, version: int, answered: Callable[[Any], None]) -> None:
+        """Send a request; `answered` is called with its response or a `ConnectionLostError`.
+
+        It is called as soon as the response is there, without another turn of the loop, and has to
+        be done with the response's records when it returns.  There is no timeout.  Raises
+        `ConnectionLostError` when the connection is closed already.
+        """
+        correlation_id = self._write(request, version)
+        self._waiting.append(
+            _Waiting(correlation_id, ApiKey(request.API_KEY), version, answered, keeps=False)
+        )
+
     async def send_unanswered(self, request: Any) -> None:
         """Send a request that the broker never answers (Produce with acks=0)."""
-        self._write(request, self.version(request.API_KEY), next(self._correlation_ids))
+        self._write(request, self.version(request.API_KEY))
         await self._drain()
 
     async def _send(self, request: Any, version: int, timeout_ms: int) -> Any:
         api_key = ApiKey(request.API_KEY)
-        correlation_id = next(self._correlation_ids)
-        self._write(request, version, correlation_id)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((correlation_id, api_key, version, future))
+        correlation_id = self._write(request, version)
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def answered(response: Any) -> None:
+            if future.done():
+                return
+            if isinstance(response, ConnectionLostError):
+                future.set_exception(response)
+            else:
+                future.set_result(response)
+
+        self._waiting.append(_Waiting(correlation_id, api_key, version, answered, keeps=True))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._drain()
@@ -165,69 +206,114 @@ class Connection:
             self._end(lost)
             raise lost from None
 
-    def _write(self, request: Any, version: int, correlation_id: int) -> None:
-        if self.closed:
+    # -- sending
+
+    def _write(self, request: Any, version: int) -> int:
+        """Hands a request to the socket; its correlation id."""
+        if self.closed or self._transport is None:
             raise ConnectionLostError(f"{self.address}: the connection is closed")
+        correlation_id = next(self._correlation_ids)
         parts = encode_request(request.API_KEY, version, correlation_id, self._client_id, request)
         size = sum(len(part) for part in parts)
-        self._writer.writelines([size.to_bytes(4, "big"), *parts])
+        self._transport.writelines([size.to_bytes(4, "big"), *parts])
+        return correlation_id
 
     async def _drain(self) -> None:
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            lost = ConnectionLostError(f"{self.address}: {_reason(error)}")
-            self._end(lost)
-            raise lost from error
+        """Waits while the peer takes too little."""
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
 
-    async def _read_responses(self) -> None:
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    # -- receiving
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
         try:
-            while True:
-                size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
-                if not 4 <= size <= self._max_response_size_bytes:
-                    raise DecodeError(f"a response of {size} bytes")
-                self._answer(await self._reader.readexactly(size))
-        except asyncio.IncompleteReadError:
-            self._end(ConnectionLostError(f"{self.address} closed the connection"))
-        except OSError as error:
-            self._end(ConnectionLostError(f"{self.address}: {_reason(error)}"))
+            self._take_frames()
         except DecodeError as error:
             self._end(
                 ConnectionLostError(f"{self.address} sent what is no valid response: {error}")
             )
 
-    def _answer(self, frame: bytes) -> None:
+    def _take_frames(self) -> None:
+        buffer, filled, position = self._buffer, self._filled, 0
+        needed = 4
+        while filled - position >= 4 and not self.closed:
+            size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+            if not 4 <= size <= self._max_response_size_bytes:
+                raise DecodeError(f"a response of {size} bytes")
+            needed = 4 + size
+            if filled - position < needed:
+                break
+            self._answer(buffer[position + 4 : position + needed])
+            position += needed
+            needed = 4
+        self._filled = left = filled - position
+        if needed > len(buffer) or (needed <= _BUFFER_KEPT_BYTES < len(buffer)):
+            self._buffer = memoryview(bytearray(max(needed, left, _BUFFER_MIN_BYTES)))
+            self._buffer[:left] = buffer[position:filled]
+        elif position and left:
+            buffer[:left] = buffer[position:filled]
+
+    def _answer(self, frame: memoryview) -> None:
         if not self._waiting:
             raise DecodeError("a response that no request waits for")
-        correlation_id, api_key, version, future = self._waiting.popleft()
+        correlation_id, api_key, version, answered, keeps = self._waiting.popleft()
         if api_key == ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
             version = 0
+        if keeps:
+            frame = memoryview(bytes(frame))
         try:
-            answered_id, response = decode_response(api_key, version, memoryview(frame))
+            answered_id, response = decode_response(api_key, version, frame)
             if answered_id != correlation_id:
                 raise DecodeError(f"correlation id {answered_id} where {correlation_id} was due")
         except DecodeError as error:
-            if not future.done():
-                future.set_exception(
-                    ConnectionLostError(f"{self.address}: {api_key.name}: {error}")
-                )
+            answered(ConnectionLostError(f"{self.address}: {api_key.name}: {error}"))
             raise
-        if not future.done():
-            future.set_result(response)
+        answered(response)
+
+    # -- ending
+
+    def eof_received(self) -> None:
+        self._end(ConnectionLostError(f"{self.address} closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = _reason(exc) if isinstance(exc, OSError) else "it closed the connection"
+        self._end(ConnectionLostError(f"{self.address}: {reason}"))
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     def _end(self, reason: ConnectionLostError) -> None:
+        if self.closed:
+            return
         self.closed = True
+        self.resume_writing()
+        if self._transport is not None:
+            self._transport.close()
         waiting, self._waiting = self._waiting, deque()
-        for *_, future in waiting:
-            if not future.done():
-                future.set_exception(reason)
-        self._writer.close()
+        for each in waiting:
+            each.answered(reason)
 
     async def close(self) -> None:
         """End the connection; requests that still wait fail with `ConnectionLostError`."""
         self._end(ConnectionLostError(f"{self.address}: the connection was closed by this client"))
-        self._read_task.cancel()
-        await asyncio.gather(self._read_task, return_exceptions=True)
+        if self._transport is not None:
+            self._transport.abort()
+            await self._ended
 
 
 def _reason(error: OSError) -> str:
