@@ -346,6 +346,50 @@ class BrokerConfig:
         int32(1), "2000", "Time between two heartbeats of a broker."
     )
 
+    # Replication.
+    replica_lag_time_max_ms: int = setting(
+        int64(1),
+        "30000",
+        "Time after which a follower that hasn't caught up with its leader leaves the ISR.",
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        int32(0), "500", "How long a leader may hold a follower's fetch that finds nothing."
+    )
+    replica_fetch_max_bytes: int = setting(
+        int32(0), "1048576", "The most bytes of one partition in one fetch of a follower."
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        int32(0),
+        "4194304",
+        "The most bytes in one answer to a follower's fetch. Kafka's default is 10485760.",
+    )
+    replica_fetch_backoff_ms: int = setting(
+        int32(0), "1000", "The longest wait before a partition that failed is fetched again."
+    )
+    replica_socket_timeout_ms: int = setting(
+        int32(1),
+        "30000",
+        "Time without an answer after which a connection to a leader is given up.",
+    )
+    replica_selector_class: str | None = setting(
+        text("the name of a class"),
+        None,
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector sends consumers to the replica "
+        "in their rack. Unset, they read from the leader.",
+    )
+    leader_replication_throttled_rate: int = setting(
+        int64(0),
+        str(LONG_MAX),
+        "Bytes a second that throttled replicas are sent at most.",
+        dynamic=True,
+    )
+    follower_replication_throttled_rate: int = setting(
+        int64(0),
+        str(LONG_MAX),
+        "Bytes a second that throttled replicas fetch at most.",
+        dynamic=True,
+    )
+
     # kraftpy's own.
     kraftpy_quorum_secret_file: str | None = setting(
         text("a file"),
