@@ -20,8 +20,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
+from kraftpy.storage.appendable_log import AppendableLog, FlushJob
 from kraftpy.storage.files import Files
-from kraftpy.storage.log import FlushJob, Log
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +43,13 @@ class Flusher:
         self._jobs: SimpleQueue[FlushJob | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # Logs in the order of their first request, each with the callbacks to call.
-        self._requests: dict[Log, dict[Flushed, None]] = {}
-        self._under_way: dict[Log, dict[Flushed, None]] = {}
+        self._requests: dict[AppendableLog, dict[Flushed, None]] = {}
+        self._under_way: dict[AppendableLog, dict[Flushed, None]] = {}
         self._closed = False
 
-    def request(self, log: Log, up_to_offset: int, callback: Flushed | None = None) -> None:
+    def request(
+        self, log: AppendableLog, up_to_offset: int, callback: Flushed | None = None
+    ) -> None:
         """Has everything in `log` below `up_to_offset` flushed soon.
 
         `callback(flushed_offset)` is called on the event loop after an fsync, with the recovery
@@ -97,7 +99,7 @@ class Flusher:
         self._call(job.log, callbacks)
 
     @staticmethod
-    def _call(log: Log, callbacks: dict[Flushed, None]) -> None:
+    def _call(log: AppendableLog, callbacks: dict[Flushed, None]) -> None:
         for callback in callbacks:
             callback(log.recovery_point)
 

@@ -151,6 +151,13 @@ def append(log: Log, data: bytearray, *, epoch: int = 0, offset: int | None = No
     return bytes(data)
 
 
+def build_stored(count: int, base_offset: int, epoch: int, **options: object) -> bytes:
+    """A batch as a leader stored it."""
+    data = batch(count, **options)  # type: ignore[arg-type]
+    stamp_batch(data, 0, base_offset, epoch)
+    return bytes(data)
+
+
 def fill(log: Log, batches: int, count: int = 1, *, epoch: int = 0) -> list[bytes]:
     return [
         append(log, batch(count, timestamp=1000 + 10 * number), epoch=epoch)
@@ -256,6 +263,17 @@ class FaultyFiles(Files):
 
     def fsync_failed(self, path: Path, error: OSError) -> None:
         raise Stopped(f"{path}: {error}")
+
+
+class DyingFiles(FaultyFiles):
+    """A process that is killed before call number `fail_at`, and so before every later one."""
+
+    def _fault(self, kind: str) -> bool:
+        self.count += 1
+        return 0 <= self.fail_at < self.count
+
+    def _raise(self) -> None:
+        raise Stopped
 
 
 class PowerLossFiles(Files):
