@@ -482,6 +482,28 @@ class DescribeClusterResponse(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class UnregisterBrokerRequest(Message):
+    API_KEY: ClassVar[int] = 64
+    broker_id: int
+    def __init__(
+        self,
+        broker_id: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class UnregisterBrokerResponse(Message):
+    API_KEY: ClassVar[int] = 64
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class ProduceRequest(Message):
     API_KEY: ClassVar[int] = 0
     class TopicProduceData(Message):
@@ -2894,6 +2916,97 @@ class IncrementalAlterConfigsResponse(Message):
         self,
         throttle_time_ms: int = ...,
         responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DescribeTopicPartitionsRequest(Message):
+    API_KEY: ClassVar[int] = 75
+    class TopicRequest(Message):
+        name: str
+        def __init__(
+            self,
+            name: str = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class Cursor(Message):
+        topic_name: str
+        partition_index: int
+        def __init__(
+            self,
+            topic_name: str = ...,
+            partition_index: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    topics: list[DescribeTopicPartitionsRequest.TopicRequest]
+    response_partition_limit: int
+    cursor: DescribeTopicPartitionsRequest.Cursor | None
+    def __init__(
+        self,
+        topics: list[DescribeTopicPartitionsRequest.TopicRequest] = ...,
+        response_partition_limit: int = ...,
+        cursor: DescribeTopicPartitionsRequest.Cursor | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DescribeTopicPartitionsResponse(Message):
+    API_KEY: ClassVar[int] = 75
+    class DescribeTopicPartitionsResponseTopic(Message):
+        error_code: int
+        name: str | None
+        topic_id: bytes
+        is_internal: bool
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]
+        topic_authorized_operations: int
+        def __init__(
+            self,
+            error_code: int = ...,
+            name: str | None = ...,
+            topic_id: bytes = ...,
+            is_internal: bool = ...,
+            partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = ...,
+            topic_authorized_operations: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class DescribeTopicPartitionsResponsePartition(Message):
+        error_code: int
+        partition_index: int
+        leader_id: int
+        leader_epoch: int
+        replica_nodes: list[int]
+        isr_nodes: list[int]
+        eligible_leader_replicas: list[int] | None
+        last_known_elr: list[int] | None
+        offline_replicas: list[int]
+        def __init__(
+            self,
+            error_code: int = ...,
+            partition_index: int = ...,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+            replica_nodes: list[int] = ...,
+            isr_nodes: list[int] = ...,
+            eligible_leader_replicas: list[int] | None = ...,
+            last_known_elr: list[int] | None = ...,
+            offline_replicas: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class Cursor(Message):
+        topic_name: str
+        partition_index: int
+        def __init__(
+            self,
+            topic_name: str = ...,
+            partition_index: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic]
+    next_cursor: DescribeTopicPartitionsResponse.Cursor | None
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = ...,
+        next_cursor: DescribeTopicPartitionsResponse.Cursor | None = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 

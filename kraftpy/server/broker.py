@@ -65,6 +65,7 @@ class Node(NamedTuple):
     host: str
     port: int
     rack: str | None
+    fenced: bool
 
 
 class Broker:
@@ -314,16 +315,28 @@ class Broker:
         broker = self.metadata.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
-    def reachable_nodes(self, ctx: RequestContext) -> list[Node]:
-        """The live brokers; this one under the address that the client used, unless configured."""
+    def controller_id(self) -> int:
+        """The broker that clients are told is the controller: the active one's, else this one.
+
+        Any broker passes on to the quorum what only a controller can do, so a controller that takes
+        no clients, or whose broker is down, is not missed.
+        """
+        leader_id = self.controller.leader_id
+        return leader_id if leader_id is not None and self.is_alive(leader_id) else self.node_id
+
+    def reachable_nodes(self, ctx: RequestContext, *, fenced: bool = False) -> list[Node]:
+        """The live brokers, with `fenced` also those that are not.
+
+        This one is under the address that the client used, unless configured.
+        """
         nodes = []
         for broker in self.metadata.brokers.values():
-            if broker.fenced:
+            if broker.fenced and not fenced:
                 continue
             host, port = broker.endpoints[0].host, broker.endpoints[0].port
             if broker.id == self.node_id:
                 host, port = self._own_address(ctx)
-            nodes.append(Node(broker.id, host, port, broker.rack))
+            nodes.append(Node(broker.id, host, port, broker.rack, broker.fenced))
         return nodes
 
     def _own_address(self, ctx: RequestContext) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""How handlers change metadata: a proposal to the quorum, in Kafka's error terms.
+"""What handlers ask of the quorum, in Kafka's error terms: mostly, to change the metadata.
 
 Rule: when `propose` returns, the command is committed and this broker's own copy of the metadata
 has it, so that whatever the client asks next sees its change. An unknown outcome is
@@ -12,6 +12,7 @@ from typing import Any
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable, ProposalTimeout
+from kraftpy.quorum.messages import QuorumDescription
 from kraftpy.quorum.port import CommandResult
 
 TIMEOUT_MAX_MS = 60_000
@@ -44,3 +45,15 @@ class Proposals:
         except ValueError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         return index, result
+
+    async def describe_quorum(self, timeout_ms: int) -> QuorumDescription:
+        """The quorum as its leader sees it now. Raises KafkaError(NOT_CONTROLLER)."""
+        try:
+            return await self._client.describe_quorum(timeout_ms)
+        except ControllerUnavailable as error:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+
+    @property
+    def leader_id(self) -> int | None:
+        """The node whose controller leads the quorum, as far as this broker knows."""
+        return self._client.leader_id

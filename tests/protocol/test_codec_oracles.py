@@ -40,6 +40,8 @@ NOT_IN_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeatResponse",
     "ControlRecordTypeSchema",
     "EndTxnMarker",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
 }
 EMBEDDED_WITH_VERSION = {"ConsumerProtocolSubscription", "ConsumerProtocolAssignment"}
 

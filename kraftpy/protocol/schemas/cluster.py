@@ -152,4 +152,12 @@ DescribeClusterResponse response 60 v0-2 flex0+
     rack                               string?                  =null
     is_fenced                          bool                     2+
   cluster_authorized_operations        int32                    =-2147483648
+
+UnregisterBrokerRequest request 64 v0-0 flex0+
+  broker_id                            int32
+
+UnregisterBrokerResponse response 64 v0-0 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?                  =null
 """

@@ -12,8 +12,11 @@ FAMILIES = (
     "groups",
     "metadata",
     "offsets",
+    "partitions",
     "produce",
     "producer_ids",
+    "quorum",
+    "topic_partitions",
     "topics",
 )
 

@@ -1,7 +1,9 @@
-"""DescribeCluster 0-1 and DescribeLogDirs 1-4.
+"""DescribeCluster 0-2, UnregisterBroker 0 and DescribeLogDirs 1-4.
 
-DescribeCluster (KIP-700) names every live broker under the address that this client can use, and
-this broker as the controller: it passes on to the quorum what only a controller can do.
+DescribeCluster (KIP-700, KIP-1073) names every live broker, and the fenced ones if they are asked
+for, under the address that this client can use. The controller is the active one where that node
+takes clients; any broker passes on to the quorum what only a controller can do.
+UnregisterBroker (KIP-631) forgets a broker that won't come back.
 DescribeLogDirs (KIP-113, KIP-827) says how much of what lies in this broker's folders.
 """
 
@@ -10,12 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from kraftpy.storage.manager import LogDirDescription
 
 ENDPOINT_TYPE_BROKERS = 1
+UNREGISTRATION_TIMEOUT_MS = 30_000
 
 LogDirResult = DescribeLogDirsResponse.DescribeLogDirsResult
 LogDirTopic = DescribeLogDirsResponse.DescribeLogDirsTopic
@@ -34,7 +39,7 @@ LogDirTopic = DescribeLogDirsResponse.DescribeLogDirsTopic
 def describe_cluster(
     broker: Broker, ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """The cluster's id and live brokers."""
+    """The cluster's id, controller and brokers."""
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -44,17 +49,29 @@ def describe_cluster(
     return DescribeClusterResponse(
         endpoint_type=ENDPOINT_TYPE_BROKERS,
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id(),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                node.node_id, node.host, node.port, node.rack
+                node.node_id, node.host, node.port, node.rack, node.fenced
             )
-            for node in broker.reachable_nodes(ctx)
+            for node in broker.reachable_nodes(ctx, fenced=request.include_fenced_brokers)
         ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+@handles(ApiKey.UNREGISTER_BROKER)
+async def unregister_broker(
+    broker: Broker, ctx: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    """Forgets a broker's registration; its replicas stay in their partitions' lists."""
+    if request.broker_id < 0:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "a broker id is 0 or more")
+    command = {"type": "unregister_broker", "broker_id": request.broker_id}
+    _, result = await broker.controller.propose(command, UNREGISTRATION_TIMEOUT_MS)
+    return UnregisterBrokerResponse(error_code=result.error, error_message=result.message)
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS)

@@ -54,7 +54,7 @@ async def metadata(
             for node in broker.reachable_nodes(ctx)
         ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id(),
         topics=answers,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -1,160 +1,17 @@
-"""Topics, configuration and the cluster's description, as clients ask for them.
+"""Topics and their configuration, as clients ask for them.
 
 Every request and response goes through its bytes in the version at hand.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from typing import Any, NamedTuple
-
 import pytest
+from admin_broker import FakeBroker, create, new_topic, versions
 
-from kraftpy.core.config import BrokerConfig
-from kraftpy.core.metadata import MetadataState, ResourceType, Result
-from kraftpy.protocol import codec
+from kraftpy.core.metadata import ResourceType
 from kraftpy.protocol import messages as m
-from kraftpy.protocol.api import ADVERTISED, ApiKey
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.dispatch import RequestContext
-from kraftpy.server.handlers import cluster, configs, topics
-from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
-
-HANDLERS = {
-    ApiKey.CREATE_TOPICS: topics.create_topics,
-    ApiKey.DELETE_TOPICS: topics.delete_topics,
-    ApiKey.CREATE_PARTITIONS: topics.create_partitions,
-    ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
-    ApiKey.ALTER_CONFIGS: configs.alter_configs,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
-    ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
-    ApiKey.DESCRIBE_LOG_DIRS: cluster.describe_log_dirs,
-}
-
-
-class Node(NamedTuple):
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-class LogDir(NamedTuple):
-    path: str
-    total_bytes: int
-    usable_bytes: int
-    logs: list[tuple[str, int, int]]
-
-
-class FakeController:
-    """Applies commands at once; `failure` stands for a quorum that doesn't answer."""
-
-    def __init__(self, metadata: MetadataState) -> None:
-        self.metadata = metadata
-        self.commands: list[dict[str, Any]] = []
-        self.timeouts_ms: list[int] = []
-        self.failure: KafkaError | None = None
-
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Result]:
-        self.commands.append(command)
-        self.timeouts_ms.append(timeout_ms)
-        if self.failure is not None:
-            raise self.failure
-        index = self.metadata.applied_index + 1
-        return index, self.metadata.apply(index, command)
-
-
-class FakeLogs:
-    def describe(self) -> list[LogDir]:
-        return [
-            LogDir("/a", 1000, 600, [("t", 1, 70), ("t", 0, 50), ("u", 0, 10)]),
-            LogDir("/b", 2000, 900, []),
-        ]
-
-
-class FakeBroker:
-    """Broker 1 of one, with what admin handlers use of it."""
-
-    def __init__(self, **properties: str) -> None:
-        self.node_id = 1
-        self.cluster_id = "a-cluster"
-        self.config = BrokerConfig.from_properties(
-            {key.replace("_", "."): value for key, value in properties.items()}
-        )
-        self.metadata = MetadataState()
-        self.controller = FakeController(self.metadata)
-        self.logs = FakeLogs()
-        registered = self.metadata.apply(
-            1,
-            {
-                "type": "register_broker",
-                "broker_id": 1,
-                "incarnation_id": bytes(16),
-                "endpoints": [],
-                "directories": [],
-            },
-        )
-        assert registered.error is ErrorCode.NONE
-
-    def reachable_nodes(self, ctx: RequestContext) -> list[Node]:
-        return [Node(1, ctx.local_host, ctx.local_port, "r")]
-
-    def ask(self, request: Any, version: int | None = None) -> Any:
-        """The decoded response to a request in this version (the highest one by default)."""
-        key = ApiKey(request.API_KEY)
-        version = ADVERTISED[key][1] if version is None else version
-        frame = b"".join(codec.encode_request(key, version, 7, "client", request))
-        header, position = codec.decode_request_header(frame)
-        decoded = codec.decode_request(key, version, frame, position)
-        context = RequestContext(header, "127.0.0.9", 9092, "peer")
-        answer = HANDLERS[key](self, context, decoded)  # type: ignore[operator]
-        if inspect.iscoroutine(answer):
-            answer = asyncio.run(answer)
-        response = b"".join(map(bytes, codec.encode_response(key, version, 7, answer)))
-        correlation_id, message = codec.decode_response(key, version, response)
-        assert correlation_id == 7
-        return message
-
-    def create(self, *names: str, **fields: Any) -> None:
-        response = self.ask(create(*(new_topic(name, **fields) for name in names)))
-        assert {topic.error_code for topic in response.topics} == {ErrorCode.NONE}
-
-
-def versions(key: ApiKey) -> range:
-    low, high = ADVERTISED[key]
-    return range(low, high + 1)
-
-
-def new_topic(
-    name: str,
-    partitions: int = 1,
-    replication_factor: int = 1,
-    configs: dict[str, str | None] | None = None,
-    assignments: dict[int, list[int]] | None = None,
-) -> m.CreateTopicsRequest.CreatableTopic:
-    if assignments:
-        partitions = replication_factor = -1
-    return m.CreateTopicsRequest.CreatableTopic(
-        name,
-        partitions,
-        replication_factor,
-        [
-            m.CreateTopicsRequest.CreatableReplicaAssignment(index, replicas)
-            for index, replicas in (assignments or {}).items()
-        ],
-        [
-            m.CreateTopicsRequest.CreatableTopicConfig(key, value)
-            for key, value in (configs or {}).items()
-        ],
-    )
-
-
-def create(
-    *new: m.CreateTopicsRequest.CreatableTopic, validate_only: bool = False
-) -> m.CreateTopicsRequest:
-    return m.CreateTopicsRequest(list(new), 5000, validate_only)
-
 
 # -- CreateTopics
 
@@ -628,49 +485,3 @@ def test_no_controller_is_an_error_of_every_resource() -> None:
             ErrorCode.NOT_CONTROLLER,
             "no controller",
         )
-
-
-# -- DescribeCluster and DescribeLogDirs
-
-
-@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
-def test_the_cluster_in_every_version(version: int) -> None:
-    broker = FakeBroker()
-    response = broker.ask(m.DescribeClusterRequest(), version)
-    assert (response.error_code, response.cluster_id, response.controller_id) == (0, "a-cluster", 1)
-    (node,) = response.brokers
-    assert (node.broker_id, node.host, node.port, node.rack) == (1, "127.0.0.9", 9092, "r")
-    assert response.cluster_authorized_operations == NOT_ASKED
-    asked = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
-    assert broker.ask(asked, version).cluster_authorized_operations == CLUSTER_OPERATIONS
-
-
-def test_a_broker_does_not_describe_controllers() -> None:
-    response = FakeBroker().ask(m.DescribeClusterRequest(endpoint_type=2))
-    assert response.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
-    assert response.brokers == []
-
-
-@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
-def test_the_folders_in_every_version(version: int) -> None:
-    first, second = FakeBroker().ask(m.DescribeLogDirsRequest(None), version).results
-    assert (first.error_code, first.log_dir, second.log_dir) == (0, "/a", "/b")
-    sizes = {
-        (topic.name, each.partition_index): each.partition_size
-        for topic in first.topics
-        for each in topic.partitions
-    }
-    assert sizes == {("t", 0): 50, ("t", 1): 70, ("u", 0): 10}
-    assert second.topics == []
-    if version >= 4:
-        assert (first.total_bytes, first.usable_bytes) == (1000, 600)
-
-
-def test_the_size_of_the_partitions_asked_for() -> None:
-    asked = m.DescribeLogDirsRequest.DescribableLogDirTopic
-    request = m.DescribeLogDirsRequest([asked("t", [1, 9]), asked("x", [0])])
-    first, second = FakeBroker().ask(request).results
-    assert [
-        (topic.name, [p.partition_index for p in topic.partitions]) for topic in first.topics
-    ] == [("t", [1])]
-    assert second.topics == []

@@ -1,0 +1,256 @@
+"""ElectLeaders 0-2, AlterPartitionReassignments 0-1, ListPartitionReassignments 0.
+
+The controller's state machine decides (`kraftpy.core.metadata`); here a request becomes one
+command, and the answers become a response. Rules:
+
+* Every partition is answered by itself. One that is named twice in a request is refused with
+  INVALID_REQUEST and nothing is done to it.
+* A request that names no partitions elects for all of them, and only those in which an election was
+  needed are in the answer (KIP-183).
+* The answer comes when the change is committed. A reassignment has then begun (KIP-455); it
+  completes by itself when the new replicas are in sync, and ListPartitionReassignments shows those
+  that are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kraftpy.core.metadata import PartitionState
+from kraftpy.core.metadata.topic_commands import (
+    NAME_LENGTH_MAX,
+    PARTITIONS_PER_COMMAND_MAX,
+    REPLICATION_FACTOR_MAX,
+)
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.handlers.topics import repeated
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+PREFERRED, UNCLEAN = 0, 1
+FIRST_VERSION_WITH_ERROR = 1
+
+Refusal = tuple[ErrorCode, str | None]
+Name = tuple[str, int]
+_T = TypeVar("_T")
+
+ElectedTopic = ElectLeadersResponse.ReplicaElectionResult
+ReassignedTopic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+OngoingTopic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+
+
+@handles(ApiKey.ELECT_LEADERS)
+async def elect_leaders(
+    broker: Broker, ctx: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
+    """Gives partitions their preferred leader, or in an unclean election any leader at all."""
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"there is no election type {request.election_type}: 0 is preferred, 1 unclean",
+        )
+    command = {"type": "elect_leaders", "election_type": request.election_type, "topics": None}
+    if request.topic_partitions is None:
+        answers = await _propose(broker, command, request.timeout_ms)
+        answers = {
+            name: answer
+            for name, answer in answers.items()
+            if answer[0] is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+        return ElectLeadersResponse(replica_election_results=_elected(answers))
+    names = [
+        (topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
+    ]
+    answers = _refused(names)
+    topics = _by_topic((name, None) for name in names if name not in answers)
+    command["topics"] = [
+        {"name": topic, "partitions": [index for index, _ in partitions]}
+        for topic, partitions in topics.items()
+    ]
+    try:
+        answers |= await _propose(broker, command, request.timeout_ms) if topics else {}
+    except KafkaError as error:
+        if ctx.api_version >= FIRST_VERSION_WITH_ERROR:
+            raise
+        answers = dict.fromkeys(names, (error.code, error.message))
+    return ElectLeadersResponse(replica_election_results=_elected(answers))
+
+
+def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
+    return [
+        ElectedTopic(
+            topic,
+            [
+                ElectLeadersResponse.PartitionResult(index, error, message)
+                for index, (error, message) in partitions
+            ],
+        )
+        for topic, partitions in _by_topic(answers.items()).items()
+    ]
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+async def alter_partition_reassignments(
+    broker: Broker, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Begins to move partitions to other replicas, or ends that where the replicas are null."""
+    targets = [
+        ((topic.name, partition.partition_index), partition.replicas)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    answers = _refused(name for name, _ in targets)
+    wanted: list[tuple[Name, list[int] | None]] = []
+    for name, replicas in targets:
+        if name in answers:
+            continue
+        refusal = _refuse_replicas(replicas)
+        if refusal is None and not request.allow_replication_factor_change:
+            refusal = _refuse_other_count(broker, name, replicas)
+        if refusal is None:
+            wanted.append((name, replicas))
+        else:
+            answers[name] = refusal
+    command = {
+        "type": "alter_reassignments",
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {"index": index, "replicas": replicas} for index, replicas in partitions
+                ],
+            }
+            for topic, partitions in _by_topic(wanted).items()
+        ],
+    }
+    if wanted:
+        answers |= await _propose(broker, command, request.timeout_ms)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            ReassignedTopic(
+                topic,
+                [
+                    AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
+                        index, error, message
+                    )
+                    for index, (error, message) in partitions
+                ],
+            )
+            for topic, partitions in _by_topic(answers.items()).items()
+        ],
+    )
+
+
+def _refuse_replicas(replicas: list[int] | None) -> Refusal | None:
+    """What is wrong with the shape of a target; the rest is for the state machine."""
+    if replicas is None:
+        return None
+    if len(replicas) > REPLICATION_FACTOR_MAX:
+        return (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"a partition has at most {REPLICATION_FACTOR_MAX} replicas",
+        )
+    if any(broker_id < 0 for broker_id in replicas):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker id is 0 or more"
+    return None
+
+
+def _refuse_other_count(broker: Broker, name: Name, replicas: list[int] | None) -> Refusal | None:
+    """A target of another size than the partition has, as this broker knows it (KIP-860)."""
+    topic = broker.metadata.topics.get(name[0])
+    partition = topic.partitions.get(name[1]) if topic is not None else None
+    if partition is None or replicas is None:
+        return None
+    count = len(partition.replicas) - len(partition.adding)
+    if len(replicas) == count:
+        return None
+    return (
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"the partition has {count} replicas, the target has {len(replicas)}, and the request "
+        "does not allow the replication factor to change",
+    )
+
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+def list_partition_reassignments(
+    broker: Broker, ctx: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """The partitions that are being moved, of those asked for or of all."""
+    known = broker.metadata.topics
+    if request.topics is None:
+        asked = [(topic.name, index) for topic in known.values() for index in topic.partitions]
+    else:
+        asked = [
+            (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+        ]
+    ongoing: dict[Name, PartitionState] = {}
+    for name, index in asked:
+        partition = known[name].partitions.get(index) if name in known else None
+        if partition is not None and (partition.adding or partition.removing):
+            ongoing[name, index] = partition
+    return ListPartitionReassignmentsResponse(
+        topics=[
+            OngoingTopic(
+                topic,
+                [
+                    ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                        index, list(state.replicas), list(state.adding), list(state.removing)
+                    )
+                    for index, state in partitions
+                ],
+            )
+            for topic, partitions in _by_topic(ongoing.items()).items()
+        ]
+    )
+
+
+async def _propose(broker: Broker, command: dict[str, Any], timeout_ms: int) -> dict[Name, Refusal]:
+    """The answer to each partition. Raises KafkaError when there is none to the command."""
+    _, result = await broker.controller.propose(command, timeout_ms)
+    if result.error is not ErrorCode.NONE:
+        raise KafkaError(result.error, result.message)
+    return {
+        (topic["name"], each["index"]): (ErrorCode(each["error"]), each["message"])
+        for topic in result.value["topics"]
+        for each in topic["partitions"]
+    }
+
+
+def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
+    """What is wrong with partitions before one looks at them."""
+    names = list(names)
+    if len(names) > PARTITIONS_PER_COMMAND_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request can name {PARTITIONS_PER_COMMAND_MAX} partitions, this one names "
+            f"{len(names)}: use several requests",
+        )
+    twice = repeated(names)
+    refused: dict[Name, Refusal] = {}
+    for name in names:
+        topic, index = name
+        if name in twice:
+            refused[name] = ErrorCode.INVALID_REQUEST, "the partition is in the request twice"
+        elif len(topic) > NAME_LENGTH_MAX or index < 0:
+            refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+    return refused
+
+
+def _by_topic(named: Iterable[tuple[Name, _T]]) -> dict[str, list[tuple[int, _T]]]:
+    topics: dict[str, list[tuple[int, _T]]] = {}
+    for (topic, index), value in named:
+        topics.setdefault(topic, []).append((index, value))
+    return topics

@@ -1,0 +1,91 @@
+"""DescribeTopicPartitions 0 (KIP-966): topics page by page, with the replicas that may lead.
+
+Rules: topics come in the order of their names, all of them if none are named. A page ends after
+`response_partition_limit` partitions, at most `PARTITIONS_PER_PAGE_MAX`, in the middle of a topic
+if need be; the next cursor says where the next page begins. Topics that came or went in between
+are no error: the cursor is a place in the order of names, not a snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftpy.core.metadata import NO_LEADER, PartitionState, Topic
+from kraftpy.core.metadata.topic_commands import topic_name_error
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.operations import NOT_ASKED, TOPIC_OPERATIONS
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+PARTITIONS_PER_PAGE_MAX = 2000
+
+Described = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+DescribedPartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+
+
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+def describe_topic_partitions(
+    broker: Broker, ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page of topics with their partitions."""
+    first_name, first_index = "", 0
+    if request.cursor is not None:
+        first_name, first_index = request.cursor.topic_name, request.cursor.partition_index
+        if first_index < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is 0 or more")
+    left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
+    wanted = {topic.name for topic in request.topics} or broker.metadata.topics.keys()
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(name for name in wanted if name >= first_name):
+        topic = broker.metadata.topics.get(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        begin = first_index if name == first_name else 0
+        end = min(begin + left, len(topic.partitions))
+        if left:
+            response.topics.append(_described(broker, topic, begin, end))
+        if end < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(name, end)
+            break
+        left -= max(0, end - begin)
+    return response
+
+
+def _unknown(name: str) -> Described:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic_name_error(name) is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return Described(error, name, topic_authorized_operations=NOT_ASKED)
+
+
+def _described(broker: Broker, topic: Topic, begin: int, end: int) -> Described:
+    return Described(
+        ErrorCode.NONE,
+        topic.name,
+        topic.id,
+        topic.internal,
+        [_partition(broker, index, topic.partitions[index]) for index in range(begin, end)],
+        TOPIC_OPERATIONS,
+    )
+
+
+def _partition(broker: Broker, index: int, state: PartitionState) -> DescribedPartition:
+    return DescribedPartition(
+        ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+        index,
+        state.leader,
+        state.leader_epoch,
+        list(state.replicas),
+        list(state.isr),
+        list(state.elr),
+        list(state.last_known_elr),
+        [replica for replica in state.replicas if not broker.is_alive(replica)],
+    )

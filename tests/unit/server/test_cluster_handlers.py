@@ -1,0 +1,174 @@
+"""The cluster, its quorum and its folders, as clients ask for them."""
+
+from __future__ import annotations
+
+import pytest
+from admin_broker import FakeBroker, versions
+
+from kraftpy.protocol import messages as m
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
+from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+def test_the_cluster_in_every_version(version: int) -> None:
+    broker = FakeBroker()
+    response = broker.ask(m.DescribeClusterRequest(), version)
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, "a-cluster", 7)
+    (node,) = response.brokers
+    assert (node.broker_id, node.host, node.port, node.rack) == (1, "127.0.0.9", 9092, "r")
+    assert response.cluster_authorized_operations == NOT_ASKED
+    asked = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    assert broker.ask(asked, version).cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+def test_fenced_brokers_are_named_when_asked_for() -> None:
+    broker = FakeBroker(brokers=3)
+    broker.fence(2)
+    live = broker.ask(m.DescribeClusterRequest()).brokers
+    assert [(each.broker_id, each.is_fenced) for each in live] == [(1, False), (3, False)]
+    known = broker.ask(m.DescribeClusterRequest(include_fenced_brokers=True)).brokers
+    assert [(each.broker_id, each.is_fenced) for each in known] == [
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
+
+
+def test_a_broker_does_not_describe_controllers() -> None:
+    response = FakeBroker().ask(m.DescribeClusterRequest(endpoint_type=2))
+    assert response.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    assert response.brokers == []
+
+
+# -- UnregisterBroker
+
+
+def test_a_broker_is_forgotten() -> None:
+    broker = FakeBroker(brokers=2)
+    broker.fence(2)
+    response = broker.ask(m.UnregisterBrokerRequest(2))
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    assert list(broker.metadata.brokers) == [1]
+
+
+@pytest.mark.parametrize("broker_id", [-1, 2, 2**31 - 1])
+def test_an_unknown_broker_cant_be_forgotten(broker_id: int) -> None:
+    broker = FakeBroker()
+    try:
+        response = broker.ask(m.UnregisterBrokerRequest(broker_id))
+        error = response.error_code
+    except KafkaError as refused:
+        error = refused.code
+    assert error == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+# -- DescribeQuorum
+
+QUORUM = QuorumDescription(
+    leader_id=2,
+    leader_epoch=5,
+    high_watermark=101,
+    voters=(
+        QuorumReplica(1, 99, 1000, 900),
+        QuorumReplica(2, 103, 2000, 2000),
+        QuorumReplica(3, 0, -1, -1),
+    ),
+    observers=(QuorumReplica(4, 101, 1500, 1400),),
+)
+
+
+def ask_quorum(*asked: tuple[str, int]) -> m.DescribeQuorumRequest:
+    kinds = m.DescribeQuorumRequest
+    return kinds([kinds.TopicData(name, [kinds.PartitionData(index)]) for name, index in asked])
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_QUORUM))
+def test_the_quorum_in_every_version(version: int) -> None:
+    broker = FakeBroker(
+        controller_quorum_voters="1@one:9093,2@two:9094,3@three:9095",
+        controller_listener_names="QUORUM",
+    )
+    broker.controller.quorum = QUORUM
+    response = broker.ask(ask_quorum(("__cluster_metadata", 0)), version)
+    assert response.error_code == ErrorCode.NONE
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_name, partition.partition_index) == ("__cluster_metadata", 0)
+    assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (2, 5, 101)
+    shown = [
+        (each.replica_id, each.log_end_offset)
+        for each in (*partition.current_voters, *partition.observers)
+    ]
+    assert shown == [(1, 99), (2, 103), (3, 0), (4, 101)]
+    if version >= 1:
+        times = [
+            (each.last_fetch_timestamp, each.last_caught_up_timestamp)
+            for each in partition.current_voters
+        ]
+        assert times == [(1000, 900), (2000, 2000), (-1, -1)]
+    if version >= 2:
+        listeners = [
+            (node.node_id, each.name, each.host, each.port)
+            for node in response.nodes
+            for each in node.listeners
+        ]
+        assert listeners == [
+            (1, "QUORUM", "one", 9093),
+            (2, "QUORUM", "two", 9094),
+            (3, "QUORUM", "three", 9095),
+        ]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (),
+        (("t", 0),),
+        (("__cluster_metadata", 1),),
+        (("__cluster_metadata", 0), ("__cluster_metadata", 0)),
+    ],
+)
+def test_only_the_metadata_log_has_a_quorum(asked: tuple[tuple[str, int], ...]) -> None:
+    broker = FakeBroker()
+    broker.controller.quorum = QUORUM
+    response = broker.ask(ask_quorum(*asked))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_message == "only __cluster_metadata, partition 0, has a quorum"
+    errors = {each.error_code for topic in response.topics for each in topic.partitions}
+    assert errors <= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_quorum_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(KafkaError, match="no controller answers"):
+        FakeBroker().ask(ask_quorum(("__cluster_metadata", 0)))
+
+
+# -- DescribeLogDirs
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+def test_the_folders_in_every_version(version: int) -> None:
+    first, second = FakeBroker().ask(m.DescribeLogDirsRequest(None), version).results
+    assert (first.error_code, first.log_dir, second.log_dir) == (0, "/a", "/b")
+    sizes = {
+        (topic.name, each.partition_index): each.partition_size
+        for topic in first.topics
+        for each in topic.partitions
+    }
+    assert sizes == {("t", 0): 50, ("t", 1): 70, ("u", 0): 10}
+    assert second.topics == []
+    if version >= 4:
+        assert (first.total_bytes, first.usable_bytes) == (1000, 600)
+
+
+def test_the_size_of_the_partitions_asked_for() -> None:
+    asked = m.DescribeLogDirsRequest.DescribableLogDirTopic
+    request = m.DescribeLogDirsRequest([asked("t", [1, 9]), asked("x", [0])])
+    first, second = FakeBroker().ask(request).results
+    assert [
+        (topic.name, [p.partition_index for p in topic.partitions]) for topic in first.topics
+    ] == [("t", [1])]
+    assert second.topics == []
