@@ -2,45 +2,47 @@
 
 Rules:
 
-* Everything lies in one folder: `nodeN/server.properties`, `nodeN/data` (log.dirs), `nodeN/log`.
-  A folder that has them already is started again as it is, so edits to server.properties count.
-* server.properties names the real ports, also when a free one was picked: `kraftpy server --config`
-  starts the same node at the same address.
-* A free port is picked below the range that the kernel gives to outgoing connections, so that none
-  of those takes it while a node is down.
+* What lies in the folder of the cluster, and what a broker is told, is `cli.nodes`' to know.
 * A temporary folder is removed at the end, unless another process uses it (somebody brought a
   killed node back with `kraftpy server`).
+* `--ephemeral` changes where a temporary folder lies and what `EPHEMERAL_SETTINGS` says, no more.
+  Files are written and synced as always; that a sync costs nothing is the memory's doing.
 """
 
 from __future__ import annotations
 
 import fcntl
-import random
+import os
 import re
 import shutil
-import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
 from kraftpy.cli.common import (
     EXIT_NOT_STARTED,
-    EXIT_USAGE,
     TEXT,
     Failure,
     echo_json,
     parse_key_values,
 )
-from kraftpy.cli.server import parse_config
+from kraftpy.cli.nodes import (
+    DEFAULT_PORT,
+    HOST,
+    MAX_BROKERS,
+    Prepared,
+    Settings,
+    existing_nodes,
+    is_free,
+    prepare,
+)
 from kraftpy.cli.supervisor import Node, Supervisor
-from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
 
-_HOST = "127.0.0.1"
-_DEFAULT_PORT = 9092
-_FREE_PORTS = range(10_000, 32_768)
+_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux has a file system in memory
+_MEMORY_FREE_BYTES = 256 << 20
 _PICK_ATTEMPTS = 5
 _UNLOCK_TIMEOUT_S = 1.0
 
@@ -54,6 +56,13 @@ Exit codes:
 
 @click.command(epilog=_EXIT_CODES_HELP)
 @click.option(
+    "--brokers",
+    type=click.IntRange(1, MAX_BROKERS),
+    metavar="N",
+    help="How many. Three or more have a metadata quorum of three; one or two have one "
+    "controller, which the second can't replace.  [default: 1, or what --dir has]",
+)
+@click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -62,7 +71,8 @@ Exit codes:
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port of the broker, 0 for a free one.  [default: {_DEFAULT_PORT}, or what --dir has]",
+    help="Port of the first broker, the others take the next ones; 0 for free ones.  "
+    f"[default: {DEFAULT_PORT}, or what --dir has]",
 )
 @click.option(
     "-c",
@@ -70,13 +80,21 @@ Exit codes:
     "settings",
     type=TEXT,
     multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting for server.properties. Repeatable.",
+    metavar="[ID:]KEY=VALUE",
+    help="A setting for server.properties, of broker ID or of all. Repeatable.",
+)
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="For tests: a temporary folder lies in memory (/dev/shm, if it has room), a stopped "
+    "broker is fenced after 3 s and a replica that lags leaves the ISR after 3 s, "
+    "__consumer_offsets has 5 partitions.",
 )
 @click.option(
     "--exit-on-eof",
     is_flag=True,
-    help="Stop when stdin is closed: for programs that must not leave a broker behind.",
+    help="Stop when stdin is closed: for programs that must not leave a broker behind. A line "
+    "`start ID` on it starts a broker that has ended.",
 )
 @click.option(
     "-o",
@@ -84,36 +102,42 @@ Exit codes:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json prints one line once the broker is ready: bootstrap and brokers, each with id, "
-    "pid, address, dir and config.",
+    help="json prints one line once the brokers are ready: bootstrap and brokers, each with id, "
+    "pid, address, dir and config; and one line for each that `start ID` brings back.",
 )
 def command(
+    brokers: int | None,
     folder: Path | None,
     port: int | None,
     settings: Sequence[str],
+    ephemeral: bool,
     exit_on_eof: bool,
     output: str,
 ) -> None:
-    """Start a broker with no configuration, until Ctrl-C.
+    """Start brokers with no configuration, until Ctrl-C.
 
     \b
-    kraftpy dev                  on 127.0.0.1:9092, in a temporary folder
+    kraftpy dev                  one, on 127.0.0.1:9092, in a temporary folder
+    kraftpy dev --brokers 3      a quorum of three, on 9092, 9093 and 9094
     kraftpy dev --dir ./kafka    keeps its data
     kraftpy dev --port 0         several side by side
     """
-    started_at = time.monotonic()
-    overrides = dict(parse_key_values(settings, "'-c' / '--config'"))
-    root = folder.absolute() if folder else Path(tempfile.mkdtemp(prefix="kraftpy-"))
+    by_node = _parse_settings(settings)
+    root = folder.absolute() if folder else _temporary_folder(in_memory=ephemeral)
     nodes: list[Node] = []
     try:
         with Supervisor() as supervisor:
-            nodes = _start(supervisor, root, port, overrides)
+
+            def configure() -> Prepared:
+                return prepare(root, brokers, port, by_node, ephemeral=ephemeral)
+
+            nodes = _start(supervisor, root, configure)
             if not nodes:
                 return
             if output == "json":
                 echo_json(_as_json(nodes))
             else:
-                _greet(nodes, root, folder is None, time.monotonic() - started_at)
+                _greet(nodes, root, folder is None)
 
             def on_exit(node: Node, how: str) -> None:
                 click.echo(
@@ -122,158 +146,89 @@ def command(
                     err=True,
                 )
 
-            supervisor.watch(on_exit, until_eof=exit_on_eof)
+            def on_start(node: Node, failure: str | None) -> None:
+                if output == "json":
+                    echo_json({"id": node.id, "error": failure} if failure else _describe(node))
+                elif failure:
+                    click.echo(f"broker {node.id} is not back: {failure}", err=True)
+                else:
+                    click.echo(f"broker {node.id} is back (pid {node.pid}) on {node.address}")
+
+            supervisor.watch(on_exit, on_start if exit_on_eof else None)
     finally:
         if folder is None:
             _remove(root, nodes)
 
 
-def _start(
-    supervisor: Supervisor, root: Path, port: int | None, overrides: Mapping[str, str]
-) -> list[Node]:
+def _parse_settings(pairs: Sequence[str]) -> Settings:
+    settings: dict[int | None, dict[str, str]] = {}
+    for key, value in parse_key_values(pairs, "'-c' / '--config'"):
+        one = re.fullmatch(r"([0-9]{1,9}):(.*)", key, re.ASCII)
+        settings.setdefault(int(one[1]) if one else None, {})[one[2] if one else key] = value
+    return settings
+
+
+def _temporary_folder(*, in_memory: bool) -> Path:
+    parent = None
+    if in_memory and os.access(_MEMORY_FOLDER, os.W_OK):
+        room = os.statvfs(_MEMORY_FOLDER)
+        if room.f_bavail * room.f_frsize >= _MEMORY_FREE_BYTES:
+            parent = _MEMORY_FOLDER
+    return Path(tempfile.mkdtemp(prefix="kraftpy-", dir=parent))
+
+
+def _start(supervisor: Supervisor, root: Path, configure: Callable[[], Prepared]) -> list[Node]:
     """Start the nodes; [] when told to stop before they were ready.
 
-    A picked port may be gone when the node binds it; then another one is picked.
+    A picked port may be gone when a node binds it; then others are picked.
     """
-    home = root / "node1"
-    if not _unlocked(home / "data" / ".lock"):
-        raise Failure(
-            f"another process runs the broker in {home / 'data'}. Stop it, or choose another "
-            "folder with --dir",
-            EXIT_NOT_STARTED,
-        )
-    first_start = not (home / "server.properties").exists()
+    for node in existing_nodes(root):
+        if not _unlocked(node.log_dir / ".lock"):
+            raise Failure(
+                f"another process runs the broker in {node.log_dir}. Stop it, or choose another "
+                "folder with --dir",
+                EXIT_NOT_STARTED,
+            )
     for attempt in range(1, _PICK_ATTEMPTS + 1):
-        node = Node(1, home / "server.properties", home / "data", home / "log")
-        config, picked = _configure(node, port, overrides)
-        supervisor.start(node, config)
+        prepared = configure()
+        nodes = [node for node, _ in prepared.nodes]
+        for node, config in prepared.nodes:
+            supervisor.start(node, config)
         try:
-            return [node] if supervisor.wait_ready([node]) else []
+            return nodes if supervisor.wait_ready(nodes) else []
         except Failure:
-            if attempt == _PICK_ATTEMPTS or all(_is_free(each) for each in picked):
+            supervisor.stop()
+            if attempt == _PICK_ATTEMPTS or all(is_free(each) for each in prepared.picked):
                 raise
-            if first_start:
-                node.config_path.unlink()
+            prepared.discard()
     raise AssertionError("the last attempt returns or raises")
-
-
-def _configure(
-    node: Node, port: int | None, overrides: Mapping[str, str]
-) -> tuple[BrokerConfig, list[int]]:
-    """Write the node's server.properties, or change what is asked for; and the ports picked.
-
-    What cannot be used is not written: the folder starts again as it was.
-    """
-    picked: list[int] = []
-
-    def pick() -> int:
-        picked.append(_free_port(picked))
-        return picked[-1]
-
-    changes = dict(overrides)
-    written = None
-    try:
-        node.config_path.parent.mkdir(parents=True, exist_ok=True)
-        if node.config_path.exists():
-            written = text = node.config_path.read_text(encoding="utf-8")
-            listeners = parse_properties(text).get("listeners", "")
-            if port is not None and "listeners" not in overrides:
-                address = f"PLAINTEXT://{_HOST}:{port or pick()}"
-                changes["listeners"] = re.sub(r"PLAINTEXT://[^,]*", address, listeners, count=1)
-        else:
-            broker_port = pick() if port == 0 else port or _DEFAULT_PORT
-            text = _first_properties(node, broker_port, pick())
-        text = _with_settings(text, changes)
-        config = parse_config(text, str(node.config_path))
-        if text != written:
-            node.config_path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Failure(
-            f"cannot write {node.config_path}: {error.strerror}. Choose another folder with --dir",
-            EXIT_NOT_STARTED,
-        ) from None
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise Failure(f"{node.config_path}: {error}", EXIT_USAGE) from None
-    return config, picked
-
-
-def _first_properties(node: Node, port: int, controller_port: int) -> str:
-    log_dir = str(node.log_dir)
-    if "," in log_dir or not log_dir.isprintable():
-        raise Failure(
-            f"{log_dir!r} cannot be a data folder: log.dirs takes no commas in a name, and only "
-            "printable characters",
-            EXIT_USAGE,
-        )
-    escaped = log_dir.replace("\\", "\\\\")
-    return f"""\
-# Written by `kraftpy dev`.  To start this node by itself:
-#   kraftpy server --config server.properties
-node.id={node.id}
-process.roles=broker,controller
-listeners=PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller_port}
-controller.listener.names=CONTROLLER
-controller.quorum.voters={node.id}@{_HOST}:{controller_port}
-log.dirs={escaped}
-
-# One broker can hold one replica; and the first member of a group need not wait for others.
-offsets.topic.replication.factor=1
-group.initial.rebalance.delay.ms=0
-"""
-
-
-def _with_settings(text: str, changes: Mapping[str, str]) -> str:
-    """The text of a properties file with these settings changed or added."""
-    for key, value in changes.items():
-        line = f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n")
-        pattern = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*[=:].*$", re.MULTILINE)
-        if pattern.search(text):
-            text = pattern.sub(line.replace("\\", r"\\"), text)
-        else:
-            text = f"{text.rstrip()}\n{line}\n"
-    return text
-
-
-def _free_port(but: Sequence[int]) -> int:
-    for port in random.sample(_FREE_PORTS, 200):
-        if port not in but and _is_free(port):
-            return port
-    raise Failure(f"no free port found on {_HOST}; give one with --port", EXIT_NOT_STARTED)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def _as_json(nodes: Sequence[Node]) -> dict[str, object]:
     return {
         "bootstrap": ",".join(node.address for node in nodes),
-        "brokers": [
-            {
-                "id": node.id,
-                "pid": node.pid,
-                "address": node.address,
-                "dir": str(node.log_dir),
-                "config": str(node.config_path),
-            }
-            for node in nodes
-        ],
+        "brokers": [_describe(node) for node in nodes],
     }
 
 
-def _greet(nodes: Sequence[Node], root: Path, temporary: bool, seconds: float) -> None:
+def _describe(node: Node) -> dict[str, object]:
+    return {
+        "id": node.id,
+        "pid": node.pid,
+        "address": node.address,
+        "dir": str(node.log_dir),
+        "config": str(node.config_path),
+    }
+
+
+def _greet(nodes: Sequence[Node], root: Path, temporary: bool) -> None:
     bootstrap = ",".join(node.address for node in nodes)
-    option = "" if bootstrap == f"{_HOST}:{_DEFAULT_PORT}" else f" -b {bootstrap}"
+    option = "" if f"{HOST}:{DEFAULT_PORT}" in bootstrap.split(",") else f" -b {bootstrap}"
     kept = "removed at the end; --dir DIR keeps one" if temporary else "kept"
+    what = f"kraftpy: {len(nodes)} brokers are" if len(nodes) > 1 else "kraftpy is"
     click.echo(
         f"""\
-kraftpy is ready after {seconds:.2f} s
+{what} ready after {_seconds_since_start():.2f} s
 
   bootstrap  {bootstrap}
   folder     {root} ({kept})
@@ -282,9 +237,27 @@ Try, in another terminal:
   echo hello | kraftpy produce greetings{option}
   kraftpy consume greetings{option}
   kcat -b {bootstrap} -L
-
-Ctrl-C stops it."""
+{_experiment(nodes)}
+Ctrl-C stops {"them" if len(nodes) > 1 else "it"}."""
     )
+
+
+def _experiment(nodes: Sequence[Node]) -> str:
+    """What to try with several brokers: the pid to kill, and how to bring the broker back."""
+    if len(nodes) == 1:
+        return ""
+    node = nodes[-1]
+    return (
+        f"  kill -9 {node.pid}; sleep 3; kraftpy server --config {node.config_path}\n"
+        f"      (broker {node.id} dies and comes back)\n"
+    )
+
+
+def _seconds_since_start() -> float:
+    """Time since this process was started, its imports included."""
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_at = int(stat[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_at
 
 
 def _remove(root: Path, nodes: Sequence[Node]) -> None:

@@ -7,7 +7,7 @@ Rules:
 * A node leaves the terminal's process group (Ctrl-C is for this process, which stops the nodes in
   order) and is killed by the kernel if this process dies.
 * A node that ends by itself or by somebody's kill is reported and not started again: who kills a
-  broker in an experiment wants it dead.
+  broker in an experiment wants it dead. A program that started us may ask for it (`start ID`).
 * Signals arrive as bytes on a socket (`signal.set_wakeup_fd`), so that one `select` waits for them,
   for the nodes' reports and for the end of stdin.
 """
@@ -28,8 +28,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from kraftpy.cli.common import EXIT_NOT_STARTED, Failure
-from kraftpy.cli.server import LOG_FORMAT
+from kraftpy.cli.server import LOG_FORMAT, load_config
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
@@ -81,7 +83,7 @@ class Supervisor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stop()
+        self.stop()
         signal.set_wakeup_fd(-1)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -93,6 +95,7 @@ class Supervisor:
         # Here, so that each child finds it imported.
         import kraftpy.server.node  # noqa: F401
 
+        node.exit_code = None
         node.log_start = node.log_path.stat().st_size if node.log_path.exists() else 0
         node.report_fd, report = os.pipe()
         sys.stdout.flush()
@@ -102,56 +105,106 @@ class Supervisor:
         if node.pid == 0:
             _be_node(node, config, parent, report)
         os.close(report)
-        self.nodes.append(node)
+        if node not in self.nodes:
+            self.nodes.append(node)
 
     def wait_ready(self, nodes: Sequence[Node]) -> bool:
         """Wait until the nodes serve, and set their addresses; False when told to stop meanwhile.
 
         A `Failure` says why a node did not start.
         """
-        for node in nodes:
-            report = b""
-            while not report.endswith(b"\n"):
-                readable, stop = self._select([node.report_fd])
-                if stop:
-                    return False
-                if readable:
-                    part = os.read(node.report_fd, 4096)
-                    if not part:
-                        raise self._not_started(node)
-                    report += part
-            os.close(node.report_fd)
-            node.report_fd = -1
-            answer = json.loads(report)
-            if "error" in answer:
-                self._forget(node)
-                raise Failure(answer["error"], EXIT_NOT_STARTED)
-            node.host, node.port = answer["host"], answer["port"]
+        reports = {node.report_fd: (node, bytearray()) for node in nodes}
+        while reports:
+            readable, stop = self._select(list(reports))
+            if stop:
+                return False
+            for fd in readable:
+                node, report = reports[fd]
+                part = os.read(fd, 4096)
+                report += part
+                if report.endswith(b"\n"):
+                    _close_report(node)
+                    del reports[fd]
+                    self._reported(node, json.loads(report))
+                elif not part:
+                    raise self._not_started(node)
         return True
 
+    def _reported(self, node: Node, answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            self._wait_for_end(node)
+            raise Failure(answer["error"], EXIT_NOT_STARTED)
+        node.host, node.port = answer["host"], answer["port"]
+
     def _not_started(self, node: Node) -> Failure:
-        how = _ended(self._forget(node))
+        how = _ended(self._wait_for_end(node))
         log = node.log_path.read_bytes()[node.log_start :] if node.log_path.exists() else b""
         lines = log.decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         text = "\n  ".join([f"broker {node.id} {how} before it was ready", *lines])
         return Failure(text, EXIT_NOT_STARTED)
 
-    def _forget(self, node: Node) -> int:
+    def _wait_for_end(self, node: Node) -> int:
         """Wait for the end of a node that did not start; its exit code."""
-        self.nodes.remove(node)
-        return os.waitstatus_to_exitcode(os.waitpid(node.pid, 0)[1])
+        _close_report(node)
+        node.exit_code = os.waitstatus_to_exitcode(os.waitpid(node.pid, 0)[1])
+        return node.exit_code
 
-    def watch(self, on_exit: Callable[[Node, str], None], *, until_eof: bool) -> None:
-        """Wait for Ctrl-C or SIGTERM (or the end of stdin); report each node that ends."""
-        stdin = sys.stdin.fileno() if until_eof else -1
+    def watch(
+        self,
+        on_exit: Callable[[Node, str], None],
+        on_start: Callable[[Node, str | None], None] | None,
+    ) -> None:
+        """Wait for Ctrl-C or SIGTERM; report each node that ends.
+
+        With `on_start`, also wait for the end of stdin, and do what its lines say: `start ID`
+        starts a node that has ended; `on_start` hears when it serves, or why it doesn't.
+        """
+        stdin = sys.stdin.fileno() if on_start else -1
+        lines = b""
         while True:
-            readable, stop = self._select([stdin] if until_eof else [])
             for node in self.nodes:
                 if node.exit_code is None and self._reap(node):
                     assert node.exit_code is not None
                     on_exit(node, _ended(node.exit_code))
-            if stop or (readable and not os.read(stdin, 4096)):
+            readable, stop = self._select([stdin] if on_start else [])
+            if stop:
                 return
+            if readable and on_start:
+                part = os.read(stdin, 4096)
+                if not part:
+                    return
+                *complete, lines = (lines + part).split(b"\n")
+                for line in complete:
+                    if not self._obey(line.decode(errors="replace"), on_exit, on_start):
+                        return
+
+    def _obey(
+        self,
+        line: str,
+        on_exit: Callable[[Node, str], None],
+        on_start: Callable[[Node, str | None], None],
+    ) -> bool:
+        """Carry out a line of stdin; False when told to stop meanwhile."""
+        node = next((each for each in self.nodes if line.split() == ["start", str(each.id)]), None)
+        if node is None:
+            ids = ", ".join(str(each.id) for each in self.nodes)
+            click.echo(f"cannot do {line!r}: `start ID` starts one of the brokers {ids}", err=True)
+            return True
+        if node.exit_code is None and self._reap(node):
+            assert node.exit_code is not None
+            on_exit(node, _ended(node.exit_code))
+        if node.exit_code is None:
+            on_start(node, f"broker {node.id} (pid {node.pid}) has not ended")
+            return True
+        try:
+            self.start(node, load_config(str(node.config_path)))
+            if not self.wait_ready([node]):
+                return False
+        except Failure as failure:
+            on_start(node, failure.message)
+        else:
+            on_start(node, None)
+        return True
 
     def _select(self, fds: list[int], timeout_s: float | None = None) -> tuple[list[int], bool]:
         """Wait for input; the readable descriptors, and whether a signal told us to stop."""
@@ -168,7 +221,7 @@ class Supervisor:
             node.exit_code = os.waitstatus_to_exitcode(status)
         return bool(pid)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """SIGTERM to every node, SIGKILL to those that take too long or on another Ctrl-C."""
         alive = [node for node in self.nodes if node.exit_code is None and not self._reap(node)]
         for node in alive:
@@ -181,6 +234,15 @@ class Supervisor:
                 for node in alive:
                     os.kill(node.pid, signal.SIGKILL)
                 deadline = time.monotonic() + STOP_TIMEOUT_S
+        for node in self.nodes:
+            _close_report(node)
+        self.nodes.clear()
+
+
+def _close_report(node: Node) -> None:
+    if node.report_fd >= 0:
+        os.close(node.report_fd)
+        node.report_fd = -1
 
 
 def _ended(exit_code: int) -> str:

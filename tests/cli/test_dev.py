@@ -112,9 +112,9 @@ def test_another_port_is_picked_when_somebody_was_faster(tmp_path: Path) -> None
         taken = other.getsockname()[1]
         script = f"""
 import sys
-from kraftpy.cli import dev, main
-pick, picks = dev._free_port, iter([{taken}])
-dev._free_port = lambda but: next(picks, None) or pick(but)
+from kraftpy.cli import main, nodes
+pick, picks = nodes._free_port, iter([{taken}])
+nodes._free_port = lambda but: next(picks, None) or pick(but)
 sys.argv = "kraftpy dev --port 0 -o json --exit-on-eof --dir".split() + [{str(tmp_path)!r}]
 main()
 """
