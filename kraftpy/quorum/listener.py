@@ -33,6 +33,7 @@ from kraftpy.quorum.port import (
     CommandResult,
     Entry,
     MachineSnapshot,
+    Peer,
     ProposalRefusedError,
     Quorum,
 )
@@ -65,6 +66,7 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._unauthenticated: dict[_Broker, None] = {}  # in order of arrival
         self._connected: set[_Broker] = set()
+        self._voters: set[_Broker] = set()
         quorum.on_apply(self._applied)
         quorum.on_leader(self._leader_changed)
 
@@ -82,7 +84,7 @@ class Listener:
             self._server.close()
         if self._timer is not None:
             self._timer.cancel()
-        for broker in [*self._unauthenticated, *self._connected]:
+        for broker in [*self._unauthenticated, *self._connected, *self._voters]:
             broker.close()
 
     def _check(self) -> None:
@@ -108,9 +110,16 @@ class Listener:
             return
         self._connected.add(broker)
 
+    def admit_voter(self, voter: _Broker) -> None:
+        """`voter` has authenticated; the quorum looks after it."""
+        self._unauthenticated.pop(voter, None)
+        self._voters.add(voter)
+
     def forget(self, broker: _Broker, reason: str | None) -> None:
         """`broker`'s connection has ended."""
-        if broker in self._connected:
+        if broker in self._voters:
+            self._voters.remove(broker)
+        elif broker in self._connected:
             self._connected.remove(broker)
             logger.info("node %d disconnected%s", broker.node_id, f": {reason}" if reason else "")
         else:
@@ -153,6 +162,7 @@ class _Broker(FrameConnection):
         super().__init__(secret, dialer=False)
         self._listener = listener
         self._quorum = listener.quorum
+        self._peer: Peer | None = None
         self._under_way = 0
         self._snapshot: MachineSnapshot | None = None
         self._snapshot_position = 0
@@ -169,12 +179,17 @@ class _Broker(FrameConnection):
         match introduction:
             case [int(node_id)]:
                 self.node_id = node_id
+                self._listener.admit(self)
+            case ["voter", int(), *_]:
+                self._peer = self._quorum.accept_peer(introduction, self)
+                self._listener.admit_voter(self)
             case _:
                 raise ValueError("its introduction has the wrong shape")
-        self._listener.admit(self)
 
     def disconnected(self, reason: str | None) -> None:
         self._snapshot = None
+        if self._peer is not None:
+            self._peer.disconnected()
         self._listener.forget(self, reason)
 
     def check(self, now: float) -> None:
@@ -189,6 +204,9 @@ class _Broker(FrameConnection):
             self.close(f"nothing was heard from it for {SILENCE_TIMEOUT_S:g} s")
 
     def received(self, message: Any) -> None:
+        if self._peer is not None:
+            self._peer.received(message)
+            return
         self._heard_at = asyncio.get_running_loop().time()
         match message:
             case [FromBroker.PROPOSE, int(sequence), bytes(envelope)]:

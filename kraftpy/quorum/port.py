@@ -23,7 +23,7 @@ Rules every back-end keeps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -39,10 +39,13 @@ __all__ = [
     "LeaderListener",
     "MachineSnapshot",
     "MachineType",
+    "Peer",
+    "PeerConnection",
     "ProposalRefusedError",
     "Quorum",
     "Role",
     "StateMachine",
+    "VoterState",
 ]
 
 MAX_COMMAND_SIZE_BYTES = 8 << 20
@@ -141,6 +144,40 @@ class ProposalRefusedError(Exception):
         self.message = message
 
 
+class VoterState(NamedTuple):
+    """What the leader knows of one voter (Kafka's DescribeQuorum; -1 where it knows nothing).
+
+    `log_end_offset` follows the last index that the voter is known to hold durably.  The two times
+    are milliseconds since 1970: when it last answered, and when it last held all that the leader
+    had when that was sent.
+    """
+
+    voter_id: int
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+class PeerConnection(Protocol):
+    """An authenticated connection with another voter, as `transport.FrameConnection` is one."""
+
+    def send(self, message: Any) -> None: ...
+    def close(self, reason: str | None = None) -> None: ...
+    def unsent_bytes(self) -> int: ...
+
+
+class Peer(Protocol):
+    """The quorum's end of a connection that came in from another voter.
+
+    Whoever owns the connection passes on every message after the introduction, and its end.
+    """
+
+    def received(self, message: Any) -> None:
+        """Raises `ValueError` if no voter sends such a message: close the connection."""
+
+    def disconnected(self) -> None: ...
+
+
 ApplyListener = Callable[[Sequence[Applied]], None]
 LeaderListener = Callable[[int | None, int], None]
 
@@ -151,15 +188,27 @@ class Quorum(Protocol):
     voter_id: int
 
     @property
+    def voters(self) -> Mapping[int, tuple[str, int]]:
+        """Host and port of every voter's controller listener, this one's included."""
+
+    @property
     def role(self) -> Role: ...
     @property
     def leader_id(self) -> int | None:
-        """The voter that leads as far as this one knows."""
+        """The voter that leads as far as this one knows.
+
+        A voter names itself only once it has applied the entry with which it opened its term, so
+        the state that it decides on holds all that was committed before.
+        """
 
     @property
     def term(self) -> int: ...
     @property
     def applied_index(self) -> int: ...
+    @property
+    def committed_index(self) -> int:
+        """The last index known to be committed; Kafka's high watermark is the index after it."""
+
     @property
     def machine(self) -> StateMachine:
         """The state machine as of `applied_index`, for reading; another object after a snapshot."""
@@ -182,7 +231,26 @@ class Quorum(Protocol):
         """Call `listener` with every batch of entries applied from now on."""
 
     def on_leader(self, listener: LeaderListener) -> None:
-        """Call `listener(leader_id, term)` when either changes."""
+        """Call `listener(leader_id, term)` soon with what holds now, then when either changes.
+
+        Followers' listeners are called too.
+        """
+
+    def voter_states(self) -> list[VoterState]:
+        """Each voter as the leader sees it, itself included; empty if this voter doesn't lead."""
+
+    def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
+        """Have `to` (None: the voter that is furthest) lead; resolves with whether it happened.
+
+        The target is brought up to date first; proposals made meanwhile wait.  False if this voter
+        does not lead, or if the target doesn't take over in time: then this one goes on leading.
+        """
+
+    def accept_peer(self, introduction: Sequence[Any], connection: PeerConnection) -> Peer:
+        """Take over an incoming connection whose `introduction` is `["voter", id, ...]`.
+
+        Raises `ValueError` with the reason if it is none of this quorum's voters.
+        """
 
     def snapshot(self) -> MachineSnapshot:
         """A state from which a follower can start: `entries_from(index + 1)` continues it."""

@@ -28,8 +28,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
@@ -43,9 +45,12 @@ from kraftpy.quorum.port import (
     LeaderListener,
     MachineSnapshot,
     MachineType,
+    Peer,
+    PeerConnection,
     ProposalRefusedError,
     Role,
     StateMachine,
+    VoterState,
 )
 from kraftpy.quorum.snapshot import (
     Snapshot,
@@ -78,10 +83,12 @@ class SingleVoter:
         machine_type: MachineType,
         on_fatal: Callable[[Exception], None],
         *,
+        address: tuple[str, int] = ("127.0.0.1", 0),
         files: FileLayer | None = None,
         snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES,
     ) -> None:
         self.voter_id = voter_id
+        self._address = address
         self._on_fatal = on_fatal
         self._snapshot_interval_bytes = snapshot_interval_bytes
         self._loop = asyncio.get_running_loop()
@@ -109,6 +116,10 @@ class SingleVoter:
             raise
 
     @property
+    def voters(self) -> Mapping[int, tuple[str, int]]:
+        return {self.voter_id: self._address}
+
+    @property
     def role(self) -> Role:
         return Role.LEADER
 
@@ -123,6 +134,10 @@ class SingleVoter:
     @property
     def applied_index(self) -> int:
         return self._state.applied_index
+
+    @property
+    def committed_index(self) -> int:
+        return self._journal.last_index
 
     @property
     def machine(self) -> StateMachine:
@@ -167,6 +182,24 @@ class SingleVoter:
     def on_leader(self, listener: LeaderListener) -> None:
         """See `port.Quorum.on_leader`: a lone voter leads one term for all of its life."""
         self._loop.call_soon(listener, self.voter_id, self.term)
+
+    def voter_states(self) -> list[VoterState]:
+        """See `port.Quorum.voter_states`."""
+        now_ms = int(time.time() * 1000)
+        return [VoterState(self.voter_id, self._journal.last_index + 1, now_ms, now_ms)]
+
+    def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
+        """See `port.Quorum.transfer_leadership`: there is nobody to lead instead."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        future.set_result(False)
+        return future
+
+    def accept_peer(self, introduction: Sequence[Any], connection: PeerConnection) -> Peer:
+        """See `port.Quorum.accept_peer`."""
+        raise ValueError(
+            f"it introduced itself as a voter, but controller {self.voter_id} is the only voter "
+            "in its controller.quorum.voters; give all nodes the same list"
+        )
 
     def stop(self) -> None:
         """Close the journal; what is not committed yet is cancelled (outcome unknown)."""
