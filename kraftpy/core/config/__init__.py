@@ -18,6 +18,7 @@ from kraftpy.core.config.broker import (
 from kraftpy.core.config.kinds import ConfigError, ConfigType
 from kraftpy.core.config.properties import parse_properties
 from kraftpy.core.config.settings import Setting
+from kraftpy.core.config.throttled import ThrottledReplicas
 from kraftpy.core.config.topic import TOPIC_SETTINGS, TopicConfig, validate_topic_configs
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ConfigType",
     "Listener",
     "Setting",
+    "ThrottledReplicas",
     "TopicConfig",
     "Voter",
     "parse_properties",

@@ -85,6 +85,8 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
             value = inherited_value(definition, config)
         for broker_key, _ in definition.broker_keys:
             values.extend(_broker_values(BROKER_SETTINGS[broker_key], config))
+        if not definition.broker_keys and definition.default is not None:
+            values.append((key, definition.default, ConfigSource.DEFAULT_CONFIG))
         entries.append(_entry(definition, value, values))
     return entries
 

@@ -65,12 +65,16 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one setting is read and shown. `allowed` completes the sentence "must be ..."."""
+    """How one setting is read and shown. `allowed` completes the sentence "must be ...".
+
+    `length_max` is in characters; longer text is not even parsed.
+    """
 
     type: ConfigType
     allowed: str
     parse: Callable[[str], Any]
     render: Callable[[Any], str] = str
+    length_max: int = VALUE_LENGTH_MAX
 
 
 def _parse_whole(text: str) -> int:

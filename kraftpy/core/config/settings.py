@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftpy.core.config.kinds import VALUE_LENGTH_MAX, ConfigError, Kind
+from kraftpy.core.config.kinds import ConfigError, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def settings_of(cls: type) -> dict[str, Setting]:
 
 def parse_value(definition: Setting, value: str) -> Any:
     """The value of one setting. Raises ConfigError."""
-    if len(value) <= VALUE_LENGTH_MAX:
+    if len(value) <= definition.kind.length_max:
         try:
             return definition.kind.parse(value)
         except ValueError:

@@ -4,7 +4,8 @@ Rules: the field `retention_ms` is the key `retention.ms`. A topic's own value w
 broker's setting counts, named by `broker_keys` in Kafka's order of precedence with the factor that
 turns its unit into the topic's (`log.retention.ms`, then `.minutes`, then `.hours`). The broker's
 setting is taken with its dynamic configuration applied, so the precedence of KIP-226 holds as a
-whole. Types and limits are Kafka's; a topic's default is the default of its broker setting.
+whole. Types and limits are Kafka's; a topic's default is the default of its broker setting. The
+lists of throttled replicas mean something for one topic only and have no broker setting.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kraftpy.core.config.kinds import (
     unknown_key,
 )
 from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
+from kraftpy.core.config.throttled import ThrottledReplicas, throttled_replicas
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -154,6 +156,20 @@ class TopicConfig:
     preallocate: bool = _inherited(
         boolean(), "Reserve a new segment's disk space at once.", "log.preallocate"
     )
+    leader_replication_throttled_replicas: ThrottledReplicas = setting(  # noqa: RUF009 - makes a field
+        throttled_replicas(),
+        "",
+        "Replicas that leaders send to at leader.replication.throttled.rate: a list of "
+        "PARTITION:BROKER, or * for all.",
+        dynamic=True,
+    )
+    follower_replication_throttled_replicas: ThrottledReplicas = setting(  # noqa: RUF009 - makes a field
+        throttled_replicas(),
+        "",
+        "Replicas that fetch at follower.replication.throttled.rate: a list of "
+        "PARTITION:BROKER, or * for all.",
+        dynamic=True,
+    )
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -176,7 +192,9 @@ _DEFAULTS = TopicConfig()
 
 
 def inherited_value(definition: Setting, broker: BrokerConfig) -> Any:
-    """What a topic without a value of its own gets from the broker."""
+    """What a topic without a value of its own gets: the broker's, or the setting's default."""
+    if not definition.broker_keys:
+        return getattr(_DEFAULTS, definition.attribute)
     for key, factor in definition.broker_keys:
         value = getattr(broker, BROKER_SETTINGS[key].attribute)
         if value is None:

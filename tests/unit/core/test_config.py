@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from kraftpy.core.config import (
     BROKER_SETTINGS,
+    PARTITIONS_MAX,
     TOPIC_SETTINGS,
     BrokerConfig,
     ConfigError,
     ConfigType,
     Listener,
+    ThrottledReplicas,
     TopicConfig,
     Voter,
     parse_properties,
@@ -65,6 +67,9 @@ def test_every_field_is_a_setting_and_its_default_has_the_declared_type(cls: typ
 
 def test_a_topic_inherits_settings_of_the_same_type_and_limits() -> None:
     for key, definition in TOPIC_SETTINGS.items():
+        if not definition.broker_keys:
+            assert key.endswith(".replication.throttled.replicas")
+            continue
         first = BROKER_SETTINGS[definition.broker_keys[0][0]]
         assert first.kind.type == definition.kind.type, key
         assert first.kind.allowed == definition.kind.allowed, key
@@ -473,3 +478,38 @@ def test_types_are_those_of_kafka() -> None:
     assert TOPIC_SETTINGS["min.cleanable.dirty.ratio"].kind.type is ConfigType.DOUBLE
     assert TOPIC_SETTINGS["preallocate"].kind.type is ConfigType.BOOLEAN
     assert TOPIC_SETTINGS["compression.type"].kind.type is ConfigType.STRING
+
+
+# -- replicas that are throttled
+
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+def test_a_topic_names_the_replicas_that_are_throttled() -> None:
+    def throttled(text: str) -> ThrottledReplicas:
+        config = TopicConfig.resolve({THROTTLED: text}, BrokerConfig.from_properties({}))
+        return config.leader_replication_throttled_replicas
+
+    some = throttled("0:1, 10:2,0:1")
+    assert some.includes(0, 1)
+    assert some.includes(10, 2)
+    assert not some.includes(1, 0)
+    assert not some.includes(10, 1)
+    assert throttled(" * ").includes(5, 5)
+    for nothing in ("", TOPIC_SETTINGS[THROTTLED].default):
+        assert nothing is not None
+        assert not throttled(nothing).includes(0, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "a:b", "1:", "-1:2", "*,0:1", "0:1;1:1", "1:2:3", "\u0661:1"]
+)
+def test_what_names_no_replicas(text: str) -> None:
+    error = error_of(validate_topic_configs, {THROTTLED: text})
+    assert error.allowed == "a list of PARTITION:BROKER, comma-separated, or *"
+
+
+def test_all_replicas_of_the_largest_topic_can_be_throttled() -> None:
+    text = ",".join(f"{partition}:100" for partition in range(PARTITIONS_MAX) for _ in range(2))
+    validate_topic_configs({THROTTLED: text})
+    error_of(validate_topic_configs, {THROTTLED: text * 2})
