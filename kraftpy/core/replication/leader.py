@@ -37,6 +37,17 @@ from kraftpy.protocol.errors import ErrorCode
 PROPOSAL_BACKOFF_MS: Final = 100
 UNKNOWN: Final = -1
 
+# After these the committed state has changed, or is about to by what was proposed: reassigned
+# replicas get another leader with the ISR that completes them (NEW_LEADER_ELECTED).
+_NEWER_STATE_COMES: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    }
+)
+
 _NO_LIMIT: Final = 2**63 - 1
 _NEVER_MS: Final = -(2**62)
 
@@ -377,10 +388,10 @@ class Leadership:
     def answered(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
         """The state machine's verdict on a proposal, from the committed log.
 
-        After success the new state comes with the metadata. A refused proposal is rolled back;
-        what changed meanwhile comes with the metadata, or the next one is refused as well.
+        A refused one is rolled back. Else the replicas that it names count until the newer state
+        arrives with the metadata.
         """
-        if proposal is self._pending and error is not ErrorCode.NONE:
+        if proposal is self._pending and error not in _NEWER_STATE_COMES:
             self._give_up_proposal(now_ms)
 
     def unanswered(self, proposal: IsrProposal, now_ms: int) -> None:
