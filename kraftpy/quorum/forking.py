@@ -1,5 +1,5 @@
 """What a freshly forked process does before anything else, so that it can't outlive or disturb its
-parent.
+parent; and helpers, forked processes that do one job on a copy of the parent's memory.
 
 Linux only: PR_SET_PDEATHSIG, pidfd.  The parent must have no other thread at the time of the fork
 (a lock held by one would stay locked for ever in the child) and the signal fires when the *thread*
@@ -8,14 +8,21 @@ that forked ends, so fork from the main thread.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
+import logging
 import os
 import resource
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-__all__ = ["become_child"]
+__all__ = ["HELPER_FAILED", "Helper", "become_child"]
+
+logger = logging.getLogger(__name__)
+
+HELPER_FAILED = 70
+"""The exit code of a helper whose job raised."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -38,6 +45,67 @@ def become_child(parent_pid: int, name: str, keep_fds: Iterable[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     _close_all_but(set(keep_fds))
     gc.freeze()  # the collector must not touch, and so copy, the pages shared with the parent
+
+
+class Helper:
+    """Runs one job at a time in a forked process, for an event loop.
+
+    The job sees a consistent copy of the memory for the price of a fork (a few ms), takes as long
+    as it takes, and dies with its parent.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._name = name
+        self._running: tuple[int, int] | None = None
+        self._done: Callable[[int], None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None
+
+    def start(self, job: Callable[[], int], done: Callable[[int], None]) -> None:
+        """Fork; call `done` on the loop with the exit code: what `job` returned (0 to 69),
+        `HELPER_FAILED` if it raised, minus a signal's number if it was killed."""
+        assert self._running is None
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._run(parent, job)
+        pidfd = os.pidfd_open(pid)
+        self._running = pid, pidfd
+        self._done = done
+        self._loop.add_reader(pidfd, self._ended)
+
+    def stop(self) -> None:
+        """Kill the job that runs, if any; its `done` is not called."""
+        if self._running is not None:
+            os.kill(self._running[0], signal.SIGKILL)
+            self._reap()
+
+    def _run(self, parent: int, job: Callable[[], int]) -> None:
+        """All that the helper process does; never returns."""
+        code = HELPER_FAILED
+        try:
+            become_child(parent, self._name, ())
+            code = job()
+        except Exception:
+            logger.exception("%s failed", self._name)
+        finally:
+            os._exit(code)
+
+    def _ended(self) -> None:
+        done = self._done
+        assert done is not None
+        done(self._reap())
+
+    def _reap(self) -> int:
+        assert self._running is not None
+        pid, pidfd = self._running
+        self._running = self._done = None
+        self._loop.remove_reader(pidfd)
+        os.close(pidfd)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _close_all_but(keep_fds: set[int]) -> None:

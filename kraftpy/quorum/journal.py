@@ -6,7 +6,9 @@ msgpack:
 * START `[format version, file id, base index, base term]` opens the file: entries up to the base
   index have been dropped because a snapshot covers them;
 * VOTE `[term, voted for]`: this voter's term and whom it gave its vote (the Raft back-end's too);
-* ENTRIES `[[index, term, command], ...]`: what one `append` wrote (a group commit).
+* ENTRIES `[[index, term, command], ...]`: what one `append` wrote (a group commit).  If the first
+  index is not above the last one, these entries take the place of the old ones from there on: a
+  Raft leader disagreed with them.
 
 Rules:
 
@@ -23,8 +25,6 @@ Rules:
 * If the very last record is complete but damaged (a bit flip after the fact) it can't be told from
   an interrupted write, and is dropped like one.
 * The new file of a compaction is complete and durable before it takes the old one's name.
-
-Removing a conflicting suffix (a Raft follower whose leader disagrees) comes with the Raft back-end.
 """
 
 from __future__ import annotations
@@ -139,17 +139,21 @@ class Journal:
     # Writing
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Make `entries` durable, all or none; they continue `last_index`.
+        """Make `entries` durable, all or none.
 
-        Raises `JournalFullError` (nothing changed) or `JournalFailedError` (stop the process).
+        They continue `last_index`, or replace everything from the first one's index on.  Raises
+        `JournalFullError` (nothing changed) or `JournalFailedError` (stop the process).
         """
-        index = self.last_index
-        for entry in entries:
-            index += 1
+        first = entries[0].index
+        assert self.base_index < first <= self.last_index + 1, (first, self.last_index)
+        term = self.term_at(first - 1)
+        for index, entry in enumerate(entries, first):
             assert entry.index == index, (entry.index, index)
-            assert entry.term >= self.last_term, (entry.term, self.last_term)
+            assert entry.term >= term, (entry.term, term)
             assert len(entry.command) <= MAX_COMMAND_SIZE_BYTES
+            term = entry.term
         self._write_record(_ENTRIES, _packable(entries))
+        del self._entries[first - self.base_index - 1 :]
         self._entries.extend(entries)
 
     def set_vote(self, term: int, voted_for: int | None) -> None:
@@ -164,14 +168,21 @@ class Journal:
         Raises `JournalFullError` (this journal stays in use) or `JournalFailedError`.  The old
         object is closed on success.
         """
-        assert self.base_index <= index <= self.last_index
-        base = Entry(index, self.term_at(index), b"")
+        return self.restart(index, self.term_at(index))
+
+    def restart(self, index: int, term: int) -> Journal:
+        """As `compact`, for a snapshot of the leader's that ends with the entry (`index`, `term`).
+
+        What follows that entry here is kept; if it isn't here, nothing is.
+        """
+        assert index >= self.base_index
+        known = index <= self.last_index and self.term_at(index) == term
         journal = _write_file(
             self.path,
             self._files,
-            base=base,
+            base=Entry(index, term, b""),
             vote=(self.term, self.voted_for),
-            entries=self._entries[index - self.base_index :],
+            entries=self._entries[index - self.base_index :] if known else (),
         )
         self.close()
         return journal
@@ -213,6 +224,10 @@ class Journal:
         if index == self.base_index:
             return self.base_term
         return self._entries[index - self.base_index - 1].term
+
+    def entry_at(self, index: int) -> Entry:
+        """The entry at `index`, which lies within `base_index + 1..last_index`."""
+        return self._entries[index - self.base_index - 1]
 
     def entries_from(self, index: int, max_bytes: int) -> list[Entry] | None:
         """Entries from `index` on, at least one if there is one; None if dropped by compaction."""
@@ -271,6 +286,9 @@ class Journal:
         elif kind == _VOTE:
             self.term, self.voted_for = value
         elif kind == _ENTRIES:
+            first = value[0][0]
+            if self.base_index < first <= self.last_index:
+                del self._entries[first - self.base_index - 1 :]
             for index, term, command in value:
                 if index != self.last_index + 1 or term < self.last_term:
                     raise ValueError(f"entry {index} of term {term} follows {self.last_index}")

@@ -7,6 +7,8 @@ term]`, of the sessions and of the state machine.  The last part is sent to foll
 Rules:
 
 * A snapshot gets its name only when it is complete, durable and has been read back and verified.
+* One that arrives from the leader waits as `*.received` until the journal starts at it: which of
+  the two came to pass before a crash, the journal's base index tells.
 * Two snapshots are kept, and the journal from the older one on.  So if the newest turns out to be
   damaged, the older one and the journal give exactly the same state; the damaged file is renamed to
   `*.damaged`, and a log line says so.
@@ -53,6 +55,7 @@ _FORMAT_VERSION = 1
 _MARKER = b"\xf5kpS"
 _HEADER = struct.Struct(">4sBIQQQ")
 _LENGTHS = struct.Struct(">QQQ")
+_RECEIVED = ".received"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -104,7 +107,20 @@ class SnapshotStore:
 
     def load(self, path: Path) -> Snapshot:
         """The verified content of `path`; raises `SnapshotDamagedError` or `OSError`."""
-        data = path.read_bytes()
+        return self._parse(path, path.read_bytes())
+
+    def newest_file(self) -> tuple[SnapshotName, bytes] | None:
+        """The newest sound snapshot with the bytes of its file; damaged ones are set aside."""
+        for name in reversed(self.list()):
+            data = name.path.read_bytes()
+            try:
+                self._parse(name.path, data)
+                return name, data
+            except SnapshotDamagedError as error:
+                logger.error("%s; it is not sent to other voters; check the disk", error)
+        return None
+
+    def _parse(self, path: Path, data: bytes) -> Snapshot:
         damaged = SnapshotDamagedError(f"quorum snapshot {path} is damaged")
         if len(data) < _HEADER.size:
             raise damaged
@@ -133,21 +149,56 @@ class SnapshotStore:
         body = b"".join(parts)
         lengths = [len(part) for part in parts]
         crc = crc32c(body, crc32c(_LENGTHS.pack(*lengths)))
-        target = self.folder / f"{snapshot.index:020d}-{snapshot.term:010d}.checkpoint"
+        target = self._path(snapshot.index, snapshot.term)
+        header = _HEADER.pack(_MARKER, _FORMAT_VERSION, crc, *lengths)
+        written = self._write_file(target.with_name(target.name + ".tmp"), header + body, target)
+        if written != snapshot:
+            raise JournalFailedError(f"{target} reads back differently from what was written")
+
+    def receive(self, index: int, term: int, data: bytes) -> Snapshot:
+        """Make a snapshot file of another voter durable, without using it yet; returns its content.
+
+        Raises `SnapshotDamagedError` if it is not the sound snapshot of that entry (nothing is
+        left behind), else as `write` does.
+        """
+        target = self._path(index, term)
+        snapshot = self._parse(target, data)
+        if (snapshot.index, snapshot.term) != (index, term):
+            raise SnapshotDamagedError(f"what came as {target.name} is another snapshot")
         temporary = target.with_name(target.name + ".tmp")
+        return self._write_file(temporary, data, target.with_name(target.name + _RECEIVED))
+
+    def accept(self, index: int, term: int) -> None:
+        """Use the snapshot that `receive` wrote.  Raises `JournalFailedError`."""
+        target = self._path(index, term)
+        try:
+            self._files.replace(target.with_name(target.name + _RECEIVED), target)
+        except OSError as error:
+            raise JournalFailedError(f"renaming to {target} failed: {error}") from error
+
+    def settle_received(self, base_index: int, base_term: int) -> None:
+        """After a restart: use a received snapshot if the journal starts at it, else remove it."""
+        base = self._path(base_index, base_term)
+        for path in self.folder.glob("*" + _RECEIVED):
+            if path.name == base.name + _RECEIVED:
+                self.accept(base_index, base_term)
+            else:
+                self._files.unlink(path)
+
+    def _path(self, index: int, term: int) -> Path:
+        return self.folder / f"{index:020d}-{term:010d}.checkpoint"
+
+    def _write_file(self, temporary: Path, data: bytes, target: Path) -> Snapshot:
         try:
             fd = self._files.create(temporary)
             try:
-                header = _HEADER.pack(_MARKER, _FORMAT_VERSION, crc, *lengths)
-                self._files.write(fd, header + body, 0)
+                self._files.write(fd, data, 0)
                 self._files.datasync(fd)
             finally:
                 os.close(fd)
-            if self.load(temporary) != snapshot:
-                raise JournalFailedError(
-                    f"{temporary} reads back differently from what was written"
-                )
+            snapshot = self.load(temporary)
             self._files.replace(temporary, target)
+            return snapshot
         except OSError as error:
             if error.errno in NO_SPACE:
                 self._files.unlink(temporary)
@@ -169,10 +220,10 @@ class SnapshotStore:
 
 
 class Recovered(NamedTuple):
-    """What a folder gave: all of the journal's entries are applied in `state`.
+    """What a folder gave.
 
-    `snapshot_index` is where the replay started; `stale` are the indexes of the entries after it
-    that changed nothing (see `Applied.fresh`).
+    `snapshot_index` is where the replay, if one was asked for, started; `stale` are the indexes of
+    the replayed entries that changed nothing (see `Applied.fresh`).
     """
 
     journal: Journal
@@ -181,9 +232,13 @@ class Recovered(NamedTuple):
     stale: set[int]
 
 
-def recover(folder: Path, machine_type: MachineType, files: FileLayer) -> Recovered:
+def recover(
+    folder: Path, machine_type: MachineType, files: FileLayer, *, replay: bool
+) -> Recovered:
     """Open journal and snapshots in `folder` (made if missing) and rebuild the state.
 
+    With `replay` all entries of the journal are applied, without it the state is the newest
+    snapshot's (a Raft voter doesn't know yet which entries after it are committed).
     Raises `JournalDamagedError`, `SnapshotDamagedError` or `SnapshotVersionError` (each says what
     to do), `JournalFullError`, `JournalFailedError`.  Needs exclusive use of the folder.
     """
@@ -204,10 +259,12 @@ def recover(folder: Path, machine_type: MachineType, files: FileLayer) -> Recove
         return Recovered(Journal.create(path, files), ReplicatedState(machine_type), 0, set())
     journal = Journal.open(path, files)
     try:
+        store.settle_received(journal.base_index, journal.base_term)
         state = _newest_state(store, journal, machine_type)
         snapshot_index = state.applied_index
         stale: set[int] = set()
-        for entry in journal.entries_from(snapshot_index + 1, sys.maxsize) or ():
+        entries = journal.entries_from(snapshot_index + 1, sys.maxsize) if replay else None
+        for entry in entries or ():
             if not state.apply(entry).fresh:
                 stale.add(entry.index)
     except BaseException:

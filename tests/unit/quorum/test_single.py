@@ -177,19 +177,19 @@ def test_snapshots_are_written_beside_the_traffic_and_bound_the_journal(tmp_path
             n += 1
             await quorum.propose(command(n, 100))
             first = first or checkpoints()
-            if quorum._helper is None and first:
+            if not quorum._replica._helper.busy and first:
                 oldest = int(checkpoints()[0].partition("-")[0])
-                assert quorum._journal.base_index <= oldest, "it can stand in for the newest"
+                assert quorum._replica.journal.base_index <= oldest, "it can stand in for the newest"
             assert n < 20_000
-        await until(lambda: quorum._helper is None)
+        await until(lambda: not quorum._replica._helper.busy)
         assert len(checkpoints()) == 2
-        assert quorum._journal.base_index == int(checkpoints()[0].partition("-")[0])
+        assert quorum._replica.journal.base_index == int(checkpoints()[0].partition("-")[0])
         assert quorum.entries_from(1, 1) is None
         assert values(quorum) == list(range(1, n + 1))
         quorum.stop()
         again = voter(folder)
         assert values(again) == list(range(1, n + 1))
-        assert again._journal.base_index > 1
+        assert again._replica.journal.base_index > 1
         again.stop()
 
     run(test)
@@ -225,7 +225,7 @@ def test_a_damaged_snapshot_is_not_sent_to_followers(
         quorum = voter(folder, snapshot_interval_bytes=1_000)
         for n in range(1, 21):
             await quorum.propose(command(n, 100))
-        await until(lambda: list(folder.glob("*.checkpoint")) and quorum._helper is None)
+        await until(lambda: list(folder.glob("*.checkpoint")) and not quorum._replica._helper.busy)
         for path in folder.glob("*.checkpoint"):
             path.write_bytes(path.read_bytes()[:-1])
         snapshot = quorum.snapshot()

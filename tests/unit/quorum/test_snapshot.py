@@ -41,7 +41,7 @@ def grow(
     confirmed: list[int] | None = None,
 ) -> None:
     """Append entries up to `through`; snapshot and compact at some indexes, as a voter does."""
-    journal, state, _, _ = recover(folder, Values, files)
+    journal, state, _, _ = recover(folder, Values, files, replay=True)
     store = SnapshotStore(folder, files)
     try:
         for n in range(state.applied_index + 1, through + 1):
@@ -61,7 +61,7 @@ def grow(
 
 
 def values_in(folder: Path) -> list[int]:
-    journal, state, _, _ = recover(folder, Values, FileLayer())
+    journal, state, _, _ = recover(folder, Values, FileLayer(), replay=True)
     journal.close()
     assert isinstance(state.machine, Values)
     return state.machine.values
@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_recovery_needs_only_the_last_snapshot_and_the_entries_after_it(folder: Path) -> None:
     grow(folder, 40, FileLayer(), snapshots=(10, 20, 30))
-    journal, state, snapshot_index, stale = recover(folder, Values, FileLayer())
+    journal, state, snapshot_index, stale = recover(folder, Values, FileLayer(), replay=True)
     assert (snapshot_index, journal.base_index, state.applied_index) == (30, 20, 40)
     assert stale == set()
     journal.close()

@@ -1,0 +1,153 @@
+"""What every consensus back-end does in the same way: take proposals, keep a replica, stop.
+
+Rules:
+
+* Proposals wait until the back-end's next turn on the event loop; those of one turn share a write.
+* After `stop` nothing is proposed or answered any more; what was under way is cancelled (its
+  outcome is unknown).
+* An error that `port` does not foresee goes to `on_fatal` once everything is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.forking import Helper
+from kraftpy.quorum.journal import MAX_BATCH_SIZE_BYTES
+from kraftpy.quorum.port import (
+    MAX_COMMAND_SIZE_BYTES,
+    Applied,
+    ApplyListener,
+    Entry,
+    MachineSnapshot,
+    MachineType,
+    ProposalRefusedError,
+    StateMachine,
+)
+from kraftpy.quorum.replica import Replica
+
+__all__ = ["Proposal", "Voter"]
+
+Proposal = tuple[bytes, asyncio.Future[Applied]]
+
+
+class Voter:
+    """The common part of a `port.Quorum`; construct it on its event loop."""
+
+    def __init__(
+        self,
+        folder: Path,
+        voter_id: int,
+        machine_type: MachineType,
+        on_fatal: Callable[[Exception], None],
+        *,
+        files: FileLayer | None,
+        snapshot_interval_bytes: int,
+        replay: bool,
+    ) -> None:
+        self.voter_id = voter_id
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._replica = Replica(
+            folder,
+            machine_type,
+            files or FileLayer(),
+            Helper(self._loop, "kraftpy-snap"),
+            self._fail,
+            replay=replay,
+            snapshot_interval_bytes=snapshot_interval_bytes,
+        )
+        self._pending: list[Proposal] = []
+        self._barriers: list[asyncio.Future[int]] = []
+        self._turn_scheduled = False
+        self._stopped = False
+
+    @property
+    def applied_index(self) -> int:
+        return self._replica.applied_index
+
+    @property
+    def machine(self) -> StateMachine:
+        """See `port.Quorum.machine`."""
+        return self._replica.state.machine
+
+    def on_apply(self, listener: ApplyListener) -> None:
+        """See `port.Quorum.on_apply`."""
+        self._replica.on_apply(listener)
+
+    def snapshot(self) -> MachineSnapshot:
+        """See `port.Quorum.snapshot`."""
+        return self._replica.snapshot()
+
+    def entries_from(self, index: int, max_bytes: int) -> list[tuple[Entry, bool]] | None:
+        """See `port.Quorum.entries_from`."""
+        return self._replica.entries_from(index, max_bytes)
+
+    def propose(self, command: bytes) -> asyncio.Future[Applied]:
+        """See `port.Quorum.propose`."""
+        future: asyncio.Future[Applied] = self._loop.create_future()
+        if self._stopped:
+            future.cancel()
+        elif not 0 < len(command) <= MAX_COMMAND_SIZE_BYTES:
+            future.set_exception(
+                ProposalRefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"a command of {len(command)} bytes; the quorum takes up to "
+                    f"{MAX_COMMAND_SIZE_BYTES}: split it",
+                )
+            )
+        elif (refusal := self._refusal()) is not None:
+            future.set_exception(refusal)
+        else:
+            self._pending.append((command, future))
+            self._schedule_turn()
+        return future
+
+    def stop(self) -> None:
+        """Close the journal; what is not committed yet is cancelled (outcome unknown)."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for _, future in self._pending:
+            future.cancel()
+        for barrier in self._barriers:
+            barrier.cancel()
+        self._replica.close()
+
+    # For the back-ends
+
+    def _refusal(self) -> ProposalRefusedError | None:
+        """Why no proposal can be taken now."""
+        return None
+
+    def _turn(self) -> None:
+        raise NotImplementedError
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_scheduled = False
+        if not self._stopped:
+            self._turn()
+
+    def _take_batch(self) -> list[Proposal]:
+        """The oldest pending proposals, as many as one write takes."""
+        count = size_bytes = 0
+        for command, _ in self._pending:
+            size_bytes += len(command)
+            if size_bytes > MAX_BATCH_SIZE_BYTES:
+                break
+            count += 1
+        batch, self._pending = self._pending[:count], self._pending[count:]
+        return batch
+
+    def _fail(self, error: Exception) -> None:
+        self.stop()
+        self._on_fatal(error)
