@@ -256,6 +256,15 @@ class Leadership:
         self._followers_end = self._limit(now_ms, log_end_offset)
         return self.advance(self._own_end)
 
+    def caught_up(self, replica_id: int, at_ms: int) -> None:
+        """A follower had all that the leader had at this time.
+
+        For a fetch session, whose requests leave out the partitions without news.
+        """
+        follower = self._followers.get(replica_id)
+        if follower is not None and at_ms > follower.caught_up_ms:
+            follower.caught_up_ms = at_ms
+
     def update(self, state: PartitionState, min_isr: int, log_end_offset: int, now_ms: int) -> bool:
         """Takes over what the committed metadata says of this leader epoch.
 
