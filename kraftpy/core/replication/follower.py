@@ -6,6 +6,8 @@ Rules:
   KIP-595), so a first fetch finds out by itself where the logs part. It never truncates to its high
   watermark, which may be behind (KIP-101; trap 1).
 * An answer counts only for the leader epoch and the log end offset that were asked with (trap 3).
+  Once an answer did not diverge, none of this epoch does: what says so is late. Cutting then would
+  take records that a fetch has acknowledged.
 * Its high watermark is the leader's, as far as its log goes, also downwards (trap 10).
 * A fetch acknowledges everything below its offset: who has to flush (flush.messages) does so
   before.
@@ -34,12 +36,12 @@ class Following:
     `high_watermark` is what the replica knew before, from its last role or its checkpoint.
     """
 
-    __slots__ = ("high_watermark", "leader", "leader_epoch", "partition_epoch")
+    __slots__ = ("_validated", "high_watermark", "leader", "leader_epoch")
 
     def __init__(self, state: PartitionState, log: ReplicaLog, high_watermark: int) -> None:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
-        self.partition_epoch = state.partition_epoch
+        self._validated = False
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
 
     def fetch_position(self, log: ReplicaLog) -> tuple[int, int]:
@@ -51,11 +53,14 @@ class Following:
         # GUARD answer-of-this-epoch: another leader's answer says nothing of this leader's log.
         return leader_epoch == self.leader_epoch and fetch_offset == log.log_end_offset
 
-    def truncation(self, log: ReplicaLog, epoch: int, end_offset: int) -> Truncation:
+    def truncation(self, log: ReplicaLog, epoch: int, end_offset: int) -> Truncation | None:
         """What to cut when the leader's answer has this diverging epoch; call `truncated` after.
 
-        Cut even if the offset is the log's end: epochs without records go too.
+        Cut even if the offset is the log's end: epochs without records go too. None for an answer
+        that is too late to be true.
         """
+        if self._validated:
+            return None
         offset = truncation_offset(log, epoch, end_offset)
         return Truncation(offset, offset < log.log_start_offset)
 
@@ -79,10 +84,11 @@ class Following:
         )
 
     def appended(self, log: ReplicaLog, leader_high_watermark: int) -> bool:
-        """Takes the high watermark of an answer whose records are in the log now.
+        """Takes the high watermark of an answer without error whose records are in the log now.
 
-        Returns whether it changed.
+        Also if it had none. Returns whether the watermark changed.
         """
+        self._validated = True
         high_watermark = max(min(leader_high_watermark, log.log_end_offset), log.log_start_offset)
         if high_watermark == self.high_watermark:
             return False
