@@ -5,8 +5,8 @@ command, and the answers become a response. Rules:
 
 * Every partition is answered by itself. One that is named twice in a request is refused with
   INVALID_REQUEST and nothing is done to it.
-* A request that names no partitions elects for all of them, and only those in which an election was
-  needed are in the answer (KIP-183).
+* A request that names no partitions elects for all of them, and the answer has only those in which
+  an election was needed (KIP-183).
 * The answer comes when the change is committed. A reassignment has then begun (KIP-455); it
   completes by itself when the new replicas are in sync, and ListPartitionReassignments shows those
   that are under way.
@@ -18,11 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.core.metadata import PartitionState
-from kraftpy.core.metadata.topic_commands import (
-    NAME_LENGTH_MAX,
-    PARTITIONS_PER_COMMAND_MAX,
-    REPLICATION_FACTOR_MAX,
-)
+from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX, topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
@@ -64,11 +60,6 @@ async def elect_leaders(
     command = {"type": "elect_leaders", "election_type": request.election_type, "topics": None}
     if request.topic_partitions is None:
         answers = await _propose(broker, command, request.timeout_ms)
-        answers = {
-            name: answer
-            for name, answer in answers.items()
-            if answer[0] is not ErrorCode.ELECTION_NOT_NEEDED
-        }
         return ElectLeadersResponse(replica_election_results=_elected(answers))
     names = [
         (topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
@@ -112,19 +103,10 @@ async def alter_partition_reassignments(
         for partition in topic.partitions
     ]
     answers = _refused(name for name, _ in targets)
-    wanted: list[tuple[Name, list[int] | None]] = []
-    for name, replicas in targets:
-        if name in answers:
-            continue
-        refusal = _refuse_replicas(replicas)
-        if refusal is None and not request.allow_replication_factor_change:
-            refusal = _refuse_other_count(broker, name, replicas)
-        if refusal is None:
-            wanted.append((name, replicas))
-        else:
-            answers[name] = refusal
+    wanted = [(name, replicas) for name, replicas in targets if name not in answers]
     command = {
         "type": "alter_reassignments",
+        "keep_replication_factor": not request.allow_replication_factor_change,
         "topics": [
             {
                 "name": topic,
@@ -151,36 +133,6 @@ async def alter_partition_reassignments(
             )
             for topic, partitions in _by_topic(answers.items()).items()
         ],
-    )
-
-
-def _refuse_replicas(replicas: list[int] | None) -> Refusal | None:
-    """What is wrong with the shape of a target; the rest is for the state machine."""
-    if replicas is None:
-        return None
-    if len(replicas) > REPLICATION_FACTOR_MAX:
-        return (
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"a partition has at most {REPLICATION_FACTOR_MAX} replicas",
-        )
-    if any(broker_id < 0 for broker_id in replicas):
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker id is 0 or more"
-    return None
-
-
-def _refuse_other_count(broker: Broker, name: Name, replicas: list[int] | None) -> Refusal | None:
-    """A target of another size than the partition has, as this broker knows it (KIP-860)."""
-    topic = broker.metadata.topics.get(name[0])
-    partition = topic.partitions.get(name[1]) if topic is not None else None
-    if partition is None or replicas is None:
-        return None
-    count = len(partition.replicas) - len(partition.adding)
-    if len(replicas) == count:
-        return None
-    return (
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"the partition has {count} replicas, the target has {len(replicas)}, and the request "
-        "does not allow the replication factor to change",
     )
 
 
@@ -232,20 +184,13 @@ async def _propose(broker: Broker, command: dict[str, Any], timeout_ms: int) -> 
 def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
     """What is wrong with partitions before one looks at them."""
     names = list(names)
-    if len(names) > PARTITIONS_PER_COMMAND_MAX:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"one request can name {PARTITIONS_PER_COMMAND_MAX} partitions, this one names "
-            f"{len(names)}: use several requests",
-        )
     twice = repeated(names)
     refused: dict[Name, Refusal] = {}
     for name in names:
-        topic, index = name
         if name in twice:
             refused[name] = ErrorCode.INVALID_REQUEST, "the partition is in the request twice"
-        elif len(topic) > NAME_LENGTH_MAX or index < 0:
-            refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+        elif len(name[0]) > NAME_LENGTH_MAX:
+            refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_name_error(name[0])
     return refused
 
 

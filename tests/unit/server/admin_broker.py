@@ -101,6 +101,9 @@ class FakeBroker:
                 endpoints=[],
                 directories=[],
             )
+        for broker_id in range(1, brokers + 1):
+            epoch = self.metadata.brokers[broker_id].epoch
+            self.apply(type="unfence_broker", broker_id=broker_id, broker_epoch=epoch)
 
     def apply(self, **command: Any) -> None:
         """Applies a command that must be accepted."""
@@ -110,6 +113,37 @@ class FakeBroker:
     def fence(self, broker_id: int) -> None:
         epoch = self.metadata.brokers[broker_id].epoch
         self.apply(type="fence_broker", broker_id=broker_id, broker_epoch=epoch)
+
+    def unfence(self, broker_id: int) -> None:
+        epoch = self.metadata.brokers[broker_id].epoch
+        self.apply(type="unfence_broker", broker_id=broker_id, broker_epoch=epoch)
+
+    def expand_isr(self, topic: str, index: int, broker_id: int) -> None:
+        """Has the partition's leader find that the replica on this broker is in sync."""
+        known = self.metadata.topics[topic]
+        state = known.partitions[index]
+        epochs = {each.id: each.epoch for each in self.metadata.brokers.values()}
+        self.apply(
+            type="alter_partition",
+            broker_id=state.leader,
+            broker_epoch=epochs[state.leader],
+            topics=[
+                {
+                    "topic_id": known.id,
+                    "partitions": [
+                        {
+                            "index": index,
+                            "leader_epoch": state.leader_epoch,
+                            "partition_epoch": state.partition_epoch,
+                            "isr": [
+                                {"broker_id": each, "broker_epoch": epochs[each]}
+                                for each in (*state.isr, broker_id)
+                            ],
+                        }
+                    ],
+                }
+            ],
+        )
 
     def controller_id(self) -> int:
         return 7
