@@ -143,10 +143,17 @@ class Broker:
         self.groups.start()
         for sock in sockets:
             self.listener.start(sock)
+        await self._propose(
+            {
+                "type": "unfence_broker",
+                "broker_id": self.node_id,
+                "broker_epoch": self.broker_epoch,
+            }
+        )
         self._tick()
 
     async def _register(self, sockets: list[socket.socket]) -> None:
-        """Begins this life of the broker (KIP-631); its epoch guards what it proposes."""
+        """Begins this life of the broker (KIP-631), fenced; its epoch guards what it proposes."""
         endpoints = []
         for endpoint, sock in zip(self.config.broker_listeners, sockets, strict=True):
             host, port = sock.getsockname()[:2]
@@ -160,12 +167,14 @@ class Broker:
                 }
             )
         directories = [directory.directory_id for directory in self.logs.directories]
+        clean_epoch = self.logs.clean_shutdown_epoch
         await self._fence_previous_life(directories)
         value = await self._propose(
             {
                 "type": "register_broker",
                 "broker_id": self.node_id,
                 "incarnation_id": uuid.uuid4().bytes,
+                "previous_broker_epoch": -1 if clean_epoch is None else clean_epoch,
                 "cluster_id": self.cluster_id,
                 "endpoints": endpoints,
                 "rack": self.config.broker_rack,
@@ -173,6 +182,7 @@ class Broker:
             }
         )
         self.broker_epoch = value["broker_epoch"]
+        self._quorum.registered(self.broker_epoch)
 
     async def _fence_previous_life(self, directories: list[bytes]) -> None:
         """Ends the registration of a life that was killed before it could.

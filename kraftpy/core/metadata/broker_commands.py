@@ -1,17 +1,24 @@
-"""Commands on brokers: registration, fencing, producer ids.
+"""Commands on brokers: registration, fencing, shutdown, producer ids.
 
-    register_broker        broker_id, incarnation_id (16 bytes), cluster_id?, rack?, fenced?,
+    register_broker        broker_id, incarnation_id (16 bytes), previous_broker_epoch?,
+                           cluster_id?, rack?,
                            endpoints [{listener, host, port, security_protocol}],
                            directories [16 bytes]             -> {broker_epoch}
     unregister_broker      broker_id                          -> {}
     fence_broker           broker_id, broker_epoch            -> {}
     unfence_broker         broker_id, broker_epoch            -> {}
+    begin_shutdown         broker_id, broker_epoch            -> {remaining}
     allocate_producer_ids  broker_id, broker_epoch            -> {first, count}
 
 Rules: the index of the registration is the broker epoch, and names one life of the broker's process
 (KIP-631). While one life is not fenced, no other one may register under its id. The first
-registration that names a cluster id fixes it. A fenced broker leads nothing and leaves every ISR
-that has other members. Unregistering keeps the broker in the replica lists, as Kafka does.
+registration that names a cluster id fixes it. A new life begins fenced. `previous_broker_epoch` is
+what the clean-shutdown marker says; if it is not the epoch that the broker had last, if that isn't
+known, or if a directory is missing, then the broker may lack records that it had, and is eligible
+nowhere (KIP-966). A fenced broker leads nothing and is in no ISR. One that shuts down hands over
+what others can take; `remaining` is what it leads still. Unregistering keeps the broker in the
+replica lists, as Kafka does, but it is no longer eligible: if it comes back, nobody knows its last
+epoch.
 """
 
 from __future__ import annotations
@@ -19,18 +26,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.metadata import elections, fields
+from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.records import (
-    Broker,
-    BrokerChanged,
-    Change,
-    Endpoint,
-    PartitionChanged,
-    PartitionState,
-    ResourceType,
-    Topic,
+from kraftpy.core.metadata.partition_changes import (
+    broker_closing,
+    broker_joined,
+    broker_left,
+    broker_lost_data,
 )
+from kraftpy.core.metadata.records import Broker, BrokerChanged, Change, Endpoint
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -50,6 +54,11 @@ def register_broker(
     broker_id = command.integer("broker_id")
     incarnation_id = command.uuid("incarnation_id")
     cluster_id = command.optional_text("cluster_id", TEXT_LENGTH_MAX)
+    previous_epoch = (
+        command.integer("previous_broker_epoch", -1, fields.LONG_MAX)
+        if command.has("previous_broker_epoch")
+        else -1
+    )
     broker = Broker(
         id=broker_id,
         epoch=index,
@@ -57,7 +66,7 @@ def register_broker(
         endpoints=tuple(_endpoint(each) for each in command.items("endpoints", ENDPOINTS_MAX)),
         rack=command.optional_text("rack", TEXT_LENGTH_MAX),
         directories=_directories(command),
-        fenced=command.flag("fenced"),
+        fenced=True,
     )
     if cluster_id is not None and state.cluster_id not in (None, cluster_id):
         raise KafkaError(
@@ -67,29 +76,47 @@ def register_broker(
         )
     old = state.brokers.get(broker_id)
     if old is not None and old.incarnation_id == incarnation_id:
-        broker = replace(broker, epoch=old.epoch)
-    elif old is not None and not old.fenced and set(old.directories) - set(broker.directories):
+        state.cluster_id = state.cluster_id or cluster_id
+        _set_broker(
+            state,
+            replace(old, endpoints=broker.endpoints, rack=broker.rack),
+            changes,
+        )
+        return {"broker_epoch": old.epoch}
+    _check_new_life(state, broker, old)
+    state.cluster_id = state.cluster_id or cluster_id
+    _set_broker(state, broker, changes)
+    clean = old is not None and previous_epoch == old.epoch
+    if not clean or _lacks_directories(broker, old):
+        broker_lost_data(state, broker, old, changes)
+    return {"broker_epoch": broker.epoch}
+
+
+def _check_new_life(state: MetadataState, broker: Broker, old: Broker | None) -> None:
+    if old is None:
+        if len(state.brokers) >= BROKERS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION,
+                f"the cluster has {BROKERS_MAX} brokers, the most it can",
+            )
+    elif not old.fenced and _lacks_directories(broker, old):
         # Its process may be gone: only who holds the same folders' locks can know.
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"broker {broker_id} runs with other folders, or did so last: stop that process, or "
+            f"broker {broker.id} runs with other folders, or did so last: stop that process, or "
             "put back the folders of log.dirs (each is known by the directory.id in its "
             "meta.properties)",
         )
-    elif old is not None and not old.fenced:
+    elif not old.fenced:
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another process is broker {broker_id} right now: give this one another node.id, or "
+            f"another process is broker {broker.id} right now: give this one another node.id, or "
             "stop the other one",
         )
-    elif old is None and len(state.brokers) >= BROKERS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REGISTRATION,
-            f"the cluster has {BROKERS_MAX} brokers, the most it can",
-        )
-    state.cluster_id = state.cluster_id or cluster_id
-    _set_broker(state, broker, changes)
-    return {"broker_epoch": broker.epoch}
+
+
+def _lacks_directories(broker: Broker, old: Broker | None) -> bool:
+    return old is not None and not set(old.directories) <= set(broker.directories)
 
 
 def unregister_broker(
@@ -101,7 +128,7 @@ def unregister_broker(
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "no broker with this id is registered")
     del state.brokers[broker.id]
     changes.append(BrokerChanged(broker, None))
-    update_partitions(state, changes, leaving=broker.id)
+    broker_lost_data(state, broker, None, changes)
     return {}
 
 
@@ -109,60 +136,46 @@ def fence_broker(
     state: MetadataState, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Takes a broker's leaderships from it: it is gone, or no longer heard of."""
-    broker = _living_broker(state, command)
+    broker = living_broker(state, command)
     if not broker.fenced:
         _set_broker(state, replace(broker, fenced=True), changes)
+        broker_left(state, broker.id, changes)
     return {}
 
 
 def unfence_broker(
     state: MetadataState, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
-    """Lets a broker serve: it has caught up with the metadata and is heard of."""
-    broker = _living_broker(state, command)
-    if broker.fenced:
+    """Lets a broker serve: it has caught up with the metadata and is heard of.
+
+    One that has begun to shut down stays as it is.
+    """
+    broker = living_broker(state, command)
+    if broker.fenced and not broker.in_controlled_shutdown:
         _set_broker(state, replace(broker, fenced=False), changes)
+        broker_joined(state, broker.id, changes)
     return {}
+
+
+def begin_shutdown(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Moves what a broker leads to others before it stops. Repeating it tries again."""
+    broker = living_broker(state, command)
+    _set_broker(state, replace(broker, in_controlled_shutdown=True), changes)
+    return {"remaining": broker_closing(state, broker.id, changes)}
 
 
 def allocate_producer_ids(
     state: MetadataState, _index: int, command: Fields, _changes: list[Change]
 ) -> dict[str, Any]:
     """Gives a broker a block of producer ids that nobody else gets, ever."""
-    _living_broker(state, command)
+    living_broker(state, command)
     first = state.next_producer_id
     if first > fields.LONG_MAX - PRODUCER_IDS_PER_BLOCK:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
     state.next_producer_id = first + PRODUCER_IDS_PER_BLOCK
     return {"first": first, "count": PRODUCER_IDS_PER_BLOCK}
-
-
-def update_partitions(
-    state: MetadataState, changes: list[Change], leaving: int | None = None
-) -> None:
-    """Gives every partition the leader it should have; takes the broker `leaving` out of ISRs."""
-    active = frozenset(broker.id for broker in state.active_brokers())
-    for topic in state.sorted_topics():
-        unclean = _unclean(state, topic)
-        for index, old in topic.partitions.items():
-            new: PartitionState = old
-            if leaving is not None and leaving in new.isr:
-                new = elections.without(new, leaving) or new
-            if new.leader not in active:
-                new = elections.elect(new, active, unclean) or new
-            if new is not old:
-                new = replace(new, partition_epoch=old.partition_epoch + 1)
-                topic.partitions[index] = new
-                changes.append(PartitionChanged(topic, index, old, new))
-
-
-def _unclean(state: MetadataState, topic: Topic) -> bool:
-    """Whether the replicated configuration allows the topic an unclean election."""
-    key = "unclean.leader.election.enable"
-    value = state.config(ResourceType.TOPIC, topic.name).get(key)
-    if value is None:
-        value = state.config(ResourceType.BROKER, "").get(key, "false")
-    return value.strip().lower() == "true"
 
 
 def _set_broker(state: MetadataState, broker: Broker, changes: list[Change]) -> None:
@@ -171,10 +184,9 @@ def _set_broker(state: MetadataState, broker: Broker, changes: list[Change]) -> 
         return
     state.brokers[broker.id] = broker
     changes.append(BrokerChanged(old, broker))
-    update_partitions(state, changes, leaving=broker.id if broker.fenced else None)
 
 
-def _living_broker(state: MetadataState, command: Fields) -> Broker:
+def living_broker(state: MetadataState, command: Fields) -> Broker:
     """The broker that a command is about, if it is still the life that the command means."""
     broker_id = command.integer("broker_id")
     epoch = command.integer("broker_epoch", maximum=fields.LONG_MAX)

@@ -27,8 +27,8 @@ from kraftpy.core.config import (
 )
 from kraftpy.core.config.kinds import split_list
 from kraftpy.core.metadata import fields
-from kraftpy.core.metadata.broker_commands import update_partitions
 from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, review
 from kraftpy.core.metadata.records import Change, ConfigChanged, ResourceType
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
@@ -66,7 +66,7 @@ def alter_configs(
     ]
     answers: list[dict[str, Any]] = []
     seen: set[tuple[int, str]] = set()
-    unclean_before = _unclean_settings(state)
+    ruled: set[tuple[ResourceType, str]] = set()
     for type_, name, ops, replacement in items:
         answer: dict[str, Any] = {"type": type_, "name": name}
         try:
@@ -79,11 +79,12 @@ def alter_configs(
             _check_configs(resource_type, new)
             if not validate_only and new != old:
                 _set_configs(state, resource_type, name, new, changes)
+                if any(old.get(key) != new.get(key) for key in ELECTION_KEYS):
+                    ruled.add((resource_type, name))
             answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
         except KafkaError as error:
             answers.append(answer | {"error": int(error.code), "message": error.message})
-    if _unclean_settings(state) != unclean_before:
-        update_partitions(state, changes)
+    _review_elections(state, ruled, changes)
     return {"resources": answers}
 
 
@@ -203,7 +204,12 @@ def _set_configs(
     changes.append(ConfigChanged(resource_type, name))
 
 
-def _unclean_settings(state: MetadataState) -> dict[tuple[int, str], str]:
-    """Everything that is set on unclean elections, to see whether a command changed it."""
-    key = "unclean.leader.election.enable"
-    return {name: configs[key] for name, configs in state.configs.items() if key in configs}
+def _review_elections(
+    state: MetadataState, ruled: set[tuple[ResourceType, str]], changes: list[Change]
+) -> None:
+    """Applies the new rules of elections to the topics of the resources in `ruled`."""
+    if (ResourceType.BROKER, "") in ruled:
+        review(state, state.sorted_topics(), changes)
+    else:
+        names = sorted(name for type_, name in ruled if type_ is ResourceType.TOPIC)
+        review(state, (state.topics[name] for name in names), changes)

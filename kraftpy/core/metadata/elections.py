@@ -1,49 +1,225 @@
-"""Who leads a partition.
+"""The rules of one partition: who leads it, who is in sync, who may lead once it is back.
 
-Rules: only a broker that is registered and not fenced leads. The leader stays while it can; else
-the first replica that is in sync takes over; else, if the topic allows an unclean election, the
-first replica that is there, alone in the new ISR (its records win, others' are lost); else nobody.
-The last member of an ISR stays in it even when its broker is gone, because it has all committed
-records. A change of leader, also to nobody, raises the leader epoch; the caller raises the
-partition epoch, once for all that it changes.
+An event (a broker left, the leader proposes another ISR, an administrator moves replicas) says what
+it wants in a `Wish`; `settled` makes of it the state that follows, or finds that none does. Rules:
+
+* A partition's ISR has brokers that are active, that is registered, not fenced and not shutting
+  down. One exception: who leads and shuts down stays while nobody else can take over.
+* Election: the leader stays while it can. Else the first replica of the ISR; else the first of the
+  ELR; else the last known leader, if both are empty (KIP-966: it may have lost its last records,
+  but nobody has more); else, if an unclean election is permitted, the first replica that is there.
+  Who is elected outside the ISR is alone in the new one; the last two cases empty the ELR.
+* The ELR (KIP-966) has those who left an ISR that fell under the effective min.insync.replicas,
+  which is never more than there are replicas. They have all committed records, since the high
+  watermark stands still meanwhile. It is empty once the ISR is that large again. Whoever stopped
+  uncleanly is taken out.
+* Without a leader the ISR is empty, and `last_known_elr` names who led last.
+* A reassignment is complete when all of its target replicas are in the ISR.
+* Every change raises the partition epoch once. A change of leader raises the leader epoch, and so
+  does taking replicas away, so that they can't count with what they fetch from now on.
+* ISR and ELR stand in the order of the replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from kraftpy.core.metadata.records import NO_LEADER, PartitionState
+from kraftpy.core.metadata.records import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    Broker,
+    PartitionState,
+)
+
+NOBODY = -1
 
 
-def elect(
-    partition: PartitionState, active: Container[int], unclean: bool
-) -> PartitionState | None:
-    """The partition with the leader it should have, given the active brokers; None if it has it."""
-    if partition.leader in active:
-        return None
-    leader, isr = NO_LEADER, partition.isr
-    for replica in partition.replicas:
-        if replica in active and replica in partition.isr:
-            leader = replica
-            break
-    else:
-        survivor = next((each for each in partition.replicas if each in active), None)
-        if unclean and survivor is not None:
-            leader, isr = survivor, (survivor,)
-    if leader == partition.leader:
-        return None
-    return replace(
-        partition,
+class Electorate(NamedTuple):
+    """The brokers at the time of an event. `closing` ones shut down and may lead a while longer."""
+
+    brokers: Mapping[int, Broker]
+    active: frozenset[int]
+    closing: frozenset[int]
+
+
+class TopicRules(NamedTuple):
+    """What a topic's configuration says on elections; `min_isr` is not bounded by the replicas."""
+
+    min_isr: int
+    unclean: bool
+
+
+class Assignment(NamedTuple):
+    """Where replicas are, and which of them a reassignment adds and removes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas as they were before the reassignment."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas as they are to become."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an event asks of a partition; nothing of all that is asked for by default.
+
+    `lost` is a broker that may no longer have all it had (KIP-966: it stopped uncleanly), and with
+    `lost_directory` has nothing. `preferred` asks for the first replica as leader; `unclean`
+    permits an unclean election whatever the configuration says.
+    """
+
+    isr: tuple[int, ...] | None = None
+    assignment: Assignment | None = None
+    lost: int = NOBODY
+    lost_directory: bool = False
+    preferred: bool = False
+    unclean: bool = False
+
+
+NO_WISH = Wish()
+
+
+def settled(
+    old: PartitionState, electorate: Electorate, rules: TopicRules, wish: Wish = NO_WISH
+) -> PartitionState:
+    """The state that follows; `old` itself if nothing changes."""
+    isr = old.isr if wish.isr is None else wish.isr
+    replicas, adding, removing = wish.assignment or (old.replicas, old.adding, old.removing)
+    if adding or removing:
+        target = tuple(each for each in replicas if each not in removing)
+        if all(each in isr for each in target):
+            replicas, adding, removing = target, (), ()
+    if replicas != old.replicas or isr != old.isr:
+        isr = tuple(each for each in replicas if each in isr)
+    # Who has all committed records but is not in sync, if the ISR turns out to be too small.
+    eligible = (
+        tuple(
+            each
+            for each in replicas
+            if (each in old.isr or each in old.elr) and each not in isr and each != wish.lost
+        )
+        if old.elr or isr != old.isr
+        else ()
+    )
+    leader = _elected(old, electorate, rules, wish, replicas, isr, eligible)
+    last_known: tuple[int, ...] = ()
+    if leader == NO_LEADER:
+        eligible = tuple(each for each in replicas if each in isr or each in eligible)
+        isr = ()
+        last_known = old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
+    elif leader in eligible:
+        eligible = tuple(
+            each for each in replicas if each != leader and (each in isr or each in eligible)
+        )
+        isr = (leader,)
+    elif leader not in isr:
+        isr, eligible = (leader,), ()
+    if len(isr) >= min(rules.min_isr, len(replicas)):
+        eligible = ()
+    directories = _directories(old, electorate, wish, replicas, isr)
+    shape = (leader, replicas, isr, eligible, last_known, adding, removing, directories)
+    if shape == (
+        old.leader,
+        old.replicas,
+        old.isr,
+        old.elr,
+        old.last_known_elr,
+        old.adding,
+        old.removing,
+        old.directories,
+    ):
+        return old
+    new_epoch = leader != old.leader or not set(old.replicas) <= set(replicas)
+    return PartitionState(
         leader=leader,
+        leader_epoch=old.leader_epoch + new_epoch,
+        partition_epoch=old.partition_epoch + 1,
+        replicas=replicas,
         isr=isr,
-        leader_epoch=partition.leader_epoch + 1,
+        directories=directories,
+        elr=eligible,
+        last_known_elr=last_known,
+        adding=adding,
+        removing=removing,
     )
 
 
-def without(partition: PartitionState, broker_id: int) -> PartitionState | None:
-    """The partition with the broker out of its ISR; None if it is not there, or the last there."""
-    isr = tuple(replica for replica in partition.isr if replica != broker_id)
-    if not isr or len(isr) == len(partition.isr):
-        return None
-    return replace(partition, isr=isr)
+def _elected(
+    old: PartitionState,
+    electorate: Electorate,
+    rules: TopicRules,
+    wish: Wish,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    eligible: tuple[int, ...],
+) -> int:
+    active = electorate.active
+    if wish.preferred and replicas[0] in isr and replicas[0] in active:
+        return replicas[0]
+    if old.leader in isr and old.leader in active:
+        return old.leader
+    for candidates in (isr, eligible):
+        for replica in candidates:
+            if replica in active:
+                return replica
+    if old.leader in isr and old.leader in electorate.closing:
+        return old.leader
+    if not isr and not eligible:
+        for replica in old.last_known_elr:
+            if replica in active and _has_data(old, replica) and replica in replicas:
+                return replica
+    if rules.unclean or wish.unclean:
+        for replica in replicas:
+            if replica in active:
+                return replica
+    return NO_LEADER
+
+
+def _has_data(partition: PartitionState, replica: int) -> bool:
+    """Whether the replica's log can still be where it was."""
+    where = dict(zip(partition.replicas, partition.directories, strict=False))
+    return where.get(replica) != LOST_DIRECTORY
+
+
+def _directories(
+    old: PartitionState,
+    electorate: Electorate,
+    wish: Wish,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+) -> tuple[bytes, ...]:
+    """The replicas' directories: new ones are chosen, and lost ones once they are in sync again."""
+    if (
+        replicas == old.replicas
+        and LOST_DIRECTORY not in old.directories
+        and not wish.lost_directory
+    ):
+        return old.directories
+    known = dict(zip(old.replicas, old.directories, strict=False))
+    chosen = []
+    for replica in replicas:
+        directory = known.get(replica)
+        if wish.lost_directory and replica == wish.lost:
+            directory = LOST_DIRECTORY
+        elif directory is None or (directory == LOST_DIRECTORY and replica in isr):
+            directory = directory_of(electorate.brokers.get(replica))
+        chosen.append(directory)
+    return tuple(chosen)
+
+
+def directory_of(broker: Broker | None) -> bytes:
+    """Where a broker puts a new replica, as far as one can know."""
+    if broker is None or len(broker.directories) != 1:
+        return UNASSIGNED_DIRECTORY
+    return broker.directories[0]

@@ -18,6 +18,9 @@ NO_LEADER = -1
 UNASSIGNED_DIRECTORY = bytes(16)
 """The replica's broker has several log dirs and has yet to choose one (KIP-858)."""
 
+LOST_DIRECTORY = bytes(15) + b"\1"
+"""The directory that had the replica is gone, and with it what the replica had (KIP-858)."""
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -40,7 +43,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A registered broker. `epoch` numbers the life of its process that `incarnation_id` names."""
+    """A registered broker. `epoch` numbers the life of its process that `incarnation_id` names.
+
+    A fenced one serves nothing. One in controlled shutdown is given no leaderships any more.
+    """
 
     id: int
     epoch: int
@@ -49,14 +55,23 @@ class Broker:
     rack: str | None
     directories: tuple[bytes, ...]
     fenced: bool
+    in_controlled_shutdown: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it can lead and be in sync."""
+        return not (self.fenced or self.in_controlled_shutdown)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """Who has a partition and who leads it.
 
-    Every change raises `partition_epoch`, every change of leader raises `leader_epoch`.
-    `directories` has the log dir of each replica, in the order of `replicas`.
+    Every change raises `partition_epoch`; a change of leader raises `leader_epoch`, and so does
+    taking replicas away. `directories` has the log dir of each replica, in the order of `replicas`.
+    `elr` are those out of sync that have all committed records (KIP-966), `last_known_elr` who led
+    last if nobody leads. In a reassignment `replicas` has the old and the new ones, of which
+    `adding` are not among the old and `removing` not among the new. See `elections`.
     """
 
     leader: int
@@ -124,7 +139,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChanged:
-    """A broker registered (`old` is None), left (`new` is None), or was fenced or unfenced."""
+    """A broker registered (`old` is None), left (`new` is None), or came into another state."""
 
     old: Broker | None
     new: Broker | None

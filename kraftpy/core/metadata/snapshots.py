@@ -14,7 +14,7 @@ from kraftpy.core.metadata.records import Broker, Endpoint, PartitionState, Topi
 if TYPE_CHECKING:
     from kraftpy.core.metadata.state import MetadataState
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 def dump(state: MetadataState) -> dict[str, Any]:
@@ -52,6 +52,8 @@ def load(state: MetadataState, snapshot: Mapping[str, Any]) -> None:
             state.topics_by_id[topic.id] = topic
             state.names_in_metrics[name_in_metrics(topic.name)] = topic.name
             state.partition_count += len(topic.partitions)
+            for index, partition in topic.partitions.items():
+                state.replica_index.add(topic.name, index, partition.replicas)
         for type_, name, configs in snapshot["configs"]:
             state.configs[int(type_), name] = dict(configs)
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
@@ -70,11 +72,12 @@ def _dump_broker(broker: Broker) -> list[Any]:
         broker.rack,
         list(broker.directories),
         broker.fenced,
+        broker.in_controlled_shutdown,
     ]
 
 
 def _load_broker(packed: Any) -> Broker:
-    id_, epoch, incarnation_id, endpoints, rack, directories, fenced = packed
+    id_, epoch, incarnation_id, endpoints, rack, directories, fenced, closing = packed
     return Broker(
         id=id_,
         epoch=epoch,
@@ -83,6 +86,7 @@ def _load_broker(packed: Any) -> Broker:
         rack=rack,
         directories=tuple(directories),
         fenced=fenced,
+        in_controlled_shutdown=closing,
     )
 
 

@@ -13,7 +13,8 @@ Rules:
 * Retries of a command are kept away from here by the quorum's sessions.
 
 A command is a map: `type` and the fields of that type, which the modules `broker_commands`,
-`topic_commands` and `config_commands` describe. The log index is the metadata offset.
+`topic_commands`, `leader_commands`, `reassignment_commands` and `config_commands` describe.
+The log index is the metadata offset.
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kraftpy.core.metadata import broker_commands, config_commands, snapshots, topic_commands
+from kraftpy.core.metadata import (
+    broker_commands,
+    config_commands,
+    leader_commands,
+    reassignment_commands,
+    snapshots,
+    topic_commands,
+)
 from kraftpy.core.metadata.fields import Fields
 from kraftpy.core.metadata.records import Broker, Change, Result, Topic
+from kraftpy.core.metadata.replica_index import ReplicaIndex
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -45,6 +54,7 @@ class MetadataState:
         self.next_producer_id = 0
         self.partition_count = 0
         self.names_in_metrics: dict[str, str] = {}
+        self.replica_index = ReplicaIndex()
 
     def apply(self, index: int, command: object) -> Result:
         """Carries out the committed command at `index` of the log. Never raises.
@@ -77,8 +87,8 @@ class MetadataState:
         return self.configs.get((resource_type, name), _NOTHING)
 
     def active_brokers(self) -> list[Broker]:
-        """The brokers that are registered and not fenced, by id."""
-        return [self.brokers[id_] for id_ in sorted(self.brokers) if not self.brokers[id_].fenced]
+        """The brokers that can lead: registered, not fenced, not shutting down; by id."""
+        return [self.brokers[id_] for id_ in sorted(self.brokers) if self.brokers[id_].active]
 
     def sorted_topics(self) -> Iterator[Topic]:
         """The topics by name."""
@@ -110,10 +120,14 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
         "unregister_broker": broker_commands.unregister_broker,
         "fence_broker": broker_commands.fence_broker,
         "unfence_broker": broker_commands.unfence_broker,
+        "begin_shutdown": broker_commands.begin_shutdown,
         "allocate_producer_ids": broker_commands.allocate_producer_ids,
         "create_topics": topic_commands.create_topics,
         "delete_topics": topic_commands.delete_topics,
         "create_partitions": topic_commands.create_partitions,
+        "alter_partition": leader_commands.alter_partition,
+        "elect_leaders": leader_commands.elect_leaders,
+        "alter_reassignments": reassignment_commands.alter_reassignments,
         "alter_configs": config_commands.alter_configs,
     }
 )

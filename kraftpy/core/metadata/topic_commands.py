@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import PARTITIONS_MAX, ConfigError, validate_topic_configs
 from kraftpy.core.metadata import fields
+from kraftpy.core.metadata.elections import directory_of
 from kraftpy.core.metadata.fields import Fields
 from kraftpy.core.metadata.placement import place
 from kraftpy.core.metadata.records import (
-    UNASSIGNED_DIRECTORY,
     Change,
     PartitionChanged,
     PartitionState,
@@ -367,7 +367,7 @@ def _check_assignments(
         elif any(broker_id not in state.brokers for broker_id in replicas):
             unknown = next(each for each in replicas if each not in state.brokers)
             problem = f"broker {unknown}, which is not registered"
-        elif all(state.brokers[broker_id].fenced for broker_id in replicas):
+        elif not any(state.brokers[broker_id].active for broker_id in replicas):
             problem = "only brokers that are down"
         if problem is not None:
             raise KafkaError(
@@ -392,6 +392,8 @@ def _add_topic(
     state.topics_by_id[topic.id] = topic
     state.names_in_metrics[name_in_metrics(topic.name)] = topic.name
     state.partition_count += len(partitions)
+    for index, each in enumerate(replicas):
+        state.replica_index.add(topic.name, index, each)
     if configs:
         state.configs[ResourceType.TOPIC, topic.name] = configs
     changes.append(TopicCreated(topic))
@@ -403,6 +405,8 @@ def _remove_topic(state: MetadataState, topic: Topic, changes: list[Change]) -> 
     del state.names_in_metrics[name_in_metrics(topic.name)]
     state.configs.pop((ResourceType.TOPIC, topic.name), None)
     state.partition_count -= len(topic.partitions)
+    brokers = {each for partition in topic.partitions.values() for each in partition.replicas}
+    state.replica_index.remove_topic(topic.name, brokers)
     changes.append(TopicDeleted(topic))
 
 
@@ -411,21 +415,19 @@ def _add_partitions(
 ) -> None:
     for index, each in enumerate(replicas, start=len(topic.partitions)):
         partition = topic.partitions[index] = _new_partition(state, each)
+        state.replica_index.add(topic.name, index, each)
         changes.append(PartitionChanged(topic, index, None, partition))
     state.partition_count += len(replicas)
 
 
 def _new_partition(state: MetadataState, replicas: tuple[int, ...]) -> PartitionState:
     brokers = [state.brokers[broker_id] for broker_id in replicas]
-    isr = tuple(broker.id for broker in brokers if not broker.fenced)
+    isr = tuple(broker.id for broker in brokers if broker.active)
     return PartitionState(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
         replicas=replicas,
         isr=isr,
-        directories=tuple(
-            broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
-            for broker in brokers
-        ),
+        directories=tuple(directory_of(broker) for broker in brokers),
     )

@@ -64,6 +64,8 @@ class Cluster:
         self.state = MetadataState()
         for broker_id in range(1, brokers + 1):
             self.ok(registration(broker_id, **fields))
+        for broker_id in range(1, brokers + 1):
+            self.unfence(broker_id)
 
     def apply(self, command: Any) -> Result:
         return self.state.apply(self.state.applied_index + 1, command)

@@ -29,7 +29,7 @@ def test_the_index_of_the_registration_is_the_broker_epoch() -> None:
     assert result.value == {"broker_epoch": 2}
     broker = cluster.state.brokers[7]
     assert result.changes == (BrokerChanged(None, broker),)
-    assert (broker.id, broker.epoch, broker.rack, broker.fenced) == (7, 2, "a", False)
+    assert (broker.id, broker.epoch, broker.rack, broker.fenced) == (7, 2, "a", True)
     assert broker.endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     assert broker.directories == (uuid_of(2_000_007),)
 
@@ -50,7 +50,7 @@ def test_a_second_process_is_refused_while_the_first_one_lives() -> None:
         "one",
     )
     cluster.fence(1)
-    assert cluster.ok(registration(1, life=2)).value == {"broker_epoch": 4}
+    assert cluster.ok(registration(1, life=2)).value == {"broker_epoch": 5}
 
 
 def test_a_broker_whose_folder_was_replaced_hears_that_and_not_of_another_process() -> None:
@@ -110,19 +110,20 @@ def test_a_fenced_broker_gives_its_leaderships_and_isr_places_to_others() -> Non
             assert (new.leader, new.leader_epoch) == (old.leader, old.leader_epoch)
 
 
-def test_the_last_in_sync_replica_stays_and_leads_when_it_is_back() -> None:
+def test_the_last_in_sync_replica_leads_when_it_is_back() -> None:
     cluster = Cluster(2)
     cluster.create(new_topic("t", 1, 2))
     first, second = partition(cluster).replicas
     cluster.fence(first)
     cluster.fence(second)
     gone = partition(cluster)
-    assert (gone.leader, gone.isr) == (NO_LEADER, (second,))
+    assert (gone.leader, gone.isr, gone.elr) == (NO_LEADER, (), (second,))
+    assert gone.last_known_elr == (second,)
     cluster.unfence(first)
     assert partition(cluster) == gone, "a replica that was out of sync must not lead"
     result = cluster.unfence(second)
     back = partition(cluster)
-    assert (back.leader, back.isr) == (second, (second,))
+    assert (back.leader, back.isr, back.elr, back.last_known_elr) == (second, (second,), (), ())
     assert back.leader_epoch == gone.leader_epoch + 1
     topic = cluster.state.topics["t"]
     assert result.changes[1:] == (PartitionChanged(topic, 0, gone, back),)
@@ -174,17 +175,9 @@ def test_a_new_life_leads_in_a_new_epoch() -> None:
     cluster.fence(1)
     assert partition(cluster).leader == NO_LEADER
     cluster.ok(registration(1, life=2))
-    assert (partition(cluster).leader, partition(cluster).leader_epoch) == (1, 2)
-
-
-def test_a_broker_can_register_fenced_and_serve_later() -> None:
-    cluster = Cluster(1)
-    cluster.create(new_topic("t"))
-    cluster.fence(1)
-    cluster.ok(registration(1, life=2, fenced=True))
     assert partition(cluster).leader == NO_LEADER
     cluster.unfence(1)
-    assert partition(cluster).leader == 1
+    assert (partition(cluster).leader, partition(cluster).leader_epoch) == (1, 2)
 
 
 def test_unregistering_ends_a_broker() -> None:
@@ -222,7 +215,10 @@ def test_producer_ids_are_never_given_twice() -> None:
         (registration(-1), "command.broker_id must be a whole number from 0 to 2147483647"),
         (registration(1) | {"broker_id": True}, "command.broker_id must be a whole number"),
         (registration(1, incarnation_id=b"x"), "command.incarnation_id must be 16 bytes"),
-        (registration(1, fenced=1), "command.fenced must be true or false"),
+        (
+            registration(1, previous_broker_epoch=-2),
+            "command.previous_broker_epoch must be a whole number from -1",
+        ),
         (registration(1, rack="\ud800"), "command.rack must be text that has a UTF-8 form"),
         (registration(1, rack="r" * 256), "command.rack must be text of at most 255 characters"),
         (registration(1, endpoints=[3]), "command.endpoints must be a map"),
@@ -258,4 +254,4 @@ def test_an_index_is_applied_once() -> None:
 
 def test_a_barrier_changes_nothing() -> None:
     cluster = Cluster(1)
-    assert cluster.ok({"type": "barrier"}).value == {"index": 2}
+    assert cluster.ok({"type": "barrier"}).value == {"index": 3}

@@ -34,6 +34,7 @@ def metadata(*topics: str, **configs: str) -> MetadataState:
             "endpoints": [],
             "directories": [],
         },
+        {"type": "unfence_broker", "broker_id": 1, "broker_epoch": 1},
         {
             "type": "create_topics",
             "seed": 1,

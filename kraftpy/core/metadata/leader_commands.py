@@ -1,0 +1,220 @@
+"""Commands on who leads and who is in sync.
+
+    alter_partition  broker_id, broker_epoch, topics [{topic_id, partitions [{index, leader_epoch,
+                     partition_epoch, isr [{broker_id, broker_epoch}]}]}]
+                     -> {topics: [{topic_id, partitions: [{index, error, message, leader,
+                                   leader_epoch, partition_epoch, isr}]}]}
+    elect_leaders    election_type (0 preferred, 1 unclean), topics? [{name, partitions [index]}]
+                     -> {topics: [{name, partitions: [{index, error, message}]}]}
+
+Rules: with alter_partition a leader proposes an ISR, on the state that it names: any other leader
+epoch is FENCED_LEADER_EPOCH, any other partition epoch INVALID_UPDATE_VERSION, and who is not the
+leader gets INVALID_REQUEST. Each answer has the partition's state after it. Who joins must be
+active, in the life that the leader fetched from (KIP-903); else INELIGIBLE_REPLICA. For who is in
+the ISR already, and for the leader itself, the epoch -1 stands for "unchanged". A proposal may
+complete a reassignment and so depose its author: NEW_LEADER_ELECTED, though it has taken effect.
+Elections on all topics answer for those partitions only that didn't have what was wanted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.core.config import PARTITIONS_MAX
+from kraftpy.core.metadata import fields
+from kraftpy.core.metadata.broker_commands import living_broker
+from kraftpy.core.metadata.elections import Electorate, TopicRules, Wish, settled
+from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
+from kraftpy.core.metadata.records import NO_LEADER, Change, PartitionState, Topic
+from kraftpy.core.metadata.topic_commands import (
+    NAME_FIELD_LENGTH_MAX,
+    REPLICATION_FACTOR_MAX,
+    TOPICS_PER_COMMAND_MAX,
+)
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata.state import MetadataState
+
+PREFERRED = 0
+UNCLEAN = 1
+
+
+def alter_partition(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Changes ISRs as their leader proposes."""
+    leader = living_broker(state, command).id
+    items = [
+        (each.uuid("topic_id"), [_proposal(p) for p in each.items("partitions", PARTITIONS_MAX)])
+        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
+    ]
+    electorate = electorate_of(state)
+    answers = []
+    for topic_id, proposals in items:
+        topic = state.topics_by_id.get(topic_id)
+        rules = None if topic is None else rules_of(state, topic.name)
+        partitions = []
+        for index, leader_epoch, partition_epoch, isr in proposals:
+            error, message = ErrorCode.NONE, None
+            try:
+                if topic is None or rules is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                old = topic.partitions.get(index)
+                if old is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                _check_epochs(old, leader, leader_epoch, partition_epoch)
+                _check_isr(old, electorate, isr)
+                new = settled(old, electorate, rules, Wish(isr=tuple(each for each, _ in isr)))
+                put(state, topic, index, new, changes)
+                if new.leader != leader:
+                    raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
+            except KafkaError as failure:
+                error, message = failure.code, failure.message
+            partitions.append(_answer(topic, index, error, message))
+        answers.append({"topic_id": topic_id, "partitions": partitions})
+    return {"topics": answers}
+
+
+_Isr = list[tuple[int, int]]
+
+
+def _proposal(item: Fields) -> tuple[int, int, int, _Isr]:
+    return (
+        item.integer("index"),
+        item.integer("leader_epoch"),
+        item.integer("partition_epoch"),
+        [
+            (each.integer("broker_id"), each.integer("broker_epoch", -1, fields.LONG_MAX))
+            for each in item.items("isr", REPLICATION_FACTOR_MAX)
+        ],
+    )
+
+
+def _check_epochs(
+    partition: PartitionState, broker_id: int, leader_epoch: int, partition_epoch: int
+) -> None:
+    if leader_epoch > partition.leader_epoch or partition_epoch > partition.partition_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"leader epoch {leader_epoch} and partition epoch {partition_epoch} have never been: "
+            f"the last ones are {partition.leader_epoch} and {partition.partition_epoch}",
+        )
+    if leader_epoch < partition.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if broker_id != partition.leader:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"broker {broker_id} does not lead the partition"
+        )
+    if partition_epoch < partition.partition_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the partition has changed: its epoch is {partition.partition_epoch} now",
+        )
+
+
+def _check_isr(partition: PartitionState, electorate: Electorate, isr: _Isr) -> None:
+    ids = {broker_id for broker_id, _ in isr}
+    if len(ids) < len(isr) or partition.leader not in ids or not ids <= set(partition.replicas):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "an in-sync set has the leader in it, and replicas only, each once",
+        )
+    for broker_id, epoch in isr:
+        problem = None
+        broker = electorate.brokers.get(broker_id)
+        if broker is None:
+            problem = "is not registered"
+        elif broker_id not in electorate.active and broker_id != partition.leader:
+            problem = "is fenced" if broker.fenced else "is shutting down"
+        elif epoch != broker.epoch and (epoch != -1 or broker_id not in partition.isr):
+            problem = f"has epoch {broker.epoch}, not {epoch}"
+        if problem is not None:
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} {problem}")
+
+
+def _answer(
+    topic: Topic | None, index: int, error: ErrorCode, message: str | None
+) -> dict[str, Any]:
+    partition = None if topic is None else topic.partitions.get(index)
+    return {
+        "index": index,
+        "error": int(error),
+        "message": message,
+        "leader": NO_LEADER if partition is None else partition.leader,
+        "leader_epoch": -1 if partition is None else partition.leader_epoch,
+        "partition_epoch": -1 if partition is None else partition.partition_epoch,
+        "isr": [] if partition is None else list(partition.isr),
+    }
+
+
+# -- elections
+
+
+def elect_leaders(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Gives partitions their preferred leader, or any leader at all."""
+    election = command.integer("election_type", PREFERRED, UNCLEAN)
+    everything = not command.has("topics")
+    wanted: list[tuple[str, list[int]]]
+    if everything:
+        wanted = [(topic.name, list(topic.partitions)) for topic in state.sorted_topics()]
+    else:
+        wanted = [
+            (each.text("name", NAME_FIELD_LENGTH_MAX), _indexes(each))
+            for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
+        ]
+    electorate = electorate_of(state)
+    answers = []
+    for name, indexes in wanted:
+        topic = state.topics.get(name)
+        rules = None if topic is None else rules_of(state, name)
+        partitions = []
+        for index in indexes:
+            error, message = ErrorCode.NONE, None
+            try:
+                if topic is None or rules is None or index not in topic.partitions:
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"there is no partition {index} of topic {name[:249]!r}",
+                    )
+                old = topic.partitions[index]
+                put(state, topic, index, _elect(old, electorate, rules, election), changes)
+            except KafkaError as failure:
+                if everything and failure.code is ErrorCode.ELECTION_NOT_NEEDED:
+                    continue
+                error, message = failure.code, failure.message
+            partitions.append({"index": index, "error": int(error), "message": message})
+        if partitions or not everything:
+            answers.append({"name": name, "partitions": partitions})
+    return {"topics": answers}
+
+
+def _indexes(item: Fields) -> list[int]:
+    return [
+        fields.integer(each, "command.topics.partitions", -fields.INT_MAX - 1, fields.INT_MAX)
+        for each in item.array("partitions", PARTITIONS_MAX)
+    ]
+
+
+def _elect(
+    old: PartitionState, electorate: Electorate, rules: TopicRules, election: int
+) -> PartitionState:
+    preferred = election == PREFERRED
+    if old.leader == old.replicas[0] if preferred else old.leader != NO_LEADER:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+    new = settled(old, electorate, rules, Wish(preferred=preferred, unclean=not preferred))
+    if preferred and new.leader != old.replicas[0]:
+        raise KafkaError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"broker {old.replicas[0]} is down or not in sync",
+        )
+    if new.leader == NO_LEADER:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            "none of the partition's brokers is up: "
+            + ", ".join(str(each) for each in old.replicas),
+        )
+    return new

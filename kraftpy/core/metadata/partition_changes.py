@@ -1,0 +1,153 @@
+"""Carries events out on partitions: applies the rules of `elections`, notes what changed.
+
+Rule: an event on one broker looks at that broker's partitions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kraftpy.core.metadata.elections import (
+    NO_WISH,
+    Electorate,
+    TopicRules,
+    Wish,
+    settled,
+)
+from kraftpy.core.metadata.records import (
+    LOST_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    Broker,
+    Change,
+    PartitionChanged,
+    PartitionState,
+    ResourceType,
+    Topic,
+)
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata.state import MetadataState
+
+UNCLEAN_KEY = "unclean.leader.election.enable"
+MIN_ISR_KEY = "min.insync.replicas"
+ELECTION_KEYS = (UNCLEAN_KEY, MIN_ISR_KEY)
+"""The settings that decide who is in sync, eligible or elected."""
+
+
+def electorate_of(state: MetadataState) -> Electorate:
+    brokers = state.brokers.values()
+    return Electorate(
+        state.brokers,
+        frozenset(each.id for each in brokers if each.active),
+        frozenset(each.id for each in brokers if each.in_controlled_shutdown and not each.fenced),
+    )
+
+
+def rules_of(state: MetadataState, topic: str) -> TopicRules:
+    """The topic's own settings, else the cluster-wide ones: never those of one node."""
+    own = state.config(ResourceType.TOPIC, topic)
+    common = state.config(ResourceType.BROKER, "")
+    return TopicRules(
+        min_isr=int(own.get(MIN_ISR_KEY) or common.get(MIN_ISR_KEY, "1")),
+        unclean=(own.get(UNCLEAN_KEY) or common.get(UNCLEAN_KEY, "false")).strip().lower()
+        == "true",
+    )
+
+
+def put(
+    state: MetadataState,
+    topic: Topic,
+    index: int,
+    new: PartitionState,
+    changes: list[Change],
+) -> None:
+    """Sets the partition to `new` if that is another state than it has."""
+    old = topic.partitions[index]
+    if new is old:
+        return
+    topic.partitions[index] = new
+    if new.replicas != old.replicas:
+        state.replica_index.remove(topic.name, index, set(old.replicas) - set(new.replicas))
+        state.replica_index.add(topic.name, index, set(new.replicas) - set(old.replicas))
+    changes.append(PartitionChanged(topic, index, old, new))
+
+
+def broker_left(state: MetadataState, broker_id: int, changes: list[Change]) -> None:
+    """The broker was fenced: it is in no ISR from now on."""
+    electorate = electorate_of(state)
+    for name, indexes in state.replica_index.partitions(broker_id):
+        topic, rules = state.topics[name], rules_of(state, name)
+        for index in indexes:
+            old = topic.partitions[index]
+            if broker_id in old.isr:
+                isr = tuple(each for each in old.isr if each != broker_id)
+                put(state, topic, index, settled(old, electorate, rules, Wish(isr=isr)), changes)
+
+
+def broker_closing(state: MetadataState, broker_id: int, changes: list[Change]) -> int:
+    """The broker shuts down: what others can take over, they do; how many it leads still."""
+    electorate = electorate_of(state)
+    remaining = 0
+    for name, indexes in state.replica_index.partitions(broker_id):
+        topic, rules = state.topics[name], rules_of(state, name)
+        for index in indexes:
+            old = topic.partitions[index]
+            if broker_id not in old.isr:
+                continue
+            if broker_id != old.leader or electorate.active.intersection(old.isr):
+                isr = tuple(each for each in old.isr if each != broker_id)
+                new = settled(old, electorate, rules, Wish(isr=isr))
+            else:
+                new = settled(old, electorate, rules)
+            put(state, topic, index, new, changes)
+            remaining += new.leader == broker_id
+    return remaining
+
+
+def broker_joined(state: MetadataState, broker_id: int, changes: list[Change]) -> None:
+    """The broker is active again: it leads what waits for it."""
+    electorate = electorate_of(state)
+    for name, indexes in state.replica_index.partitions(broker_id):
+        topic, rules = state.topics[name], None
+        for index in indexes:
+            old = topic.partitions[index]
+            if old.leader not in electorate.active:
+                rules = rules or rules_of(state, name)
+                put(state, topic, index, settled(old, electorate, rules), changes)
+
+
+def broker_lost_data(
+    state: MetadataState, broker: Broker, old: Broker | None, changes: list[Change]
+) -> None:
+    """A new life that may lack records of the one before: it is eligible nowhere (KIP-966).
+
+    Where even the directory is gone it isn't the last known leader either: it has nothing.
+    """
+    electorate = electorate_of(state)
+    some_lost = old is not None and not set(old.directories) <= set(broker.directories)
+    for name, indexes in state.replica_index.partitions(broker.id):
+        topic, rules = state.topics[name], rules_of(state, name)
+        for index in indexes:
+            partition = topic.partitions[index]
+            place = partition.replicas.index(broker.id)
+            directory = partition.directories[place]
+            if directory == UNASSIGNED_DIRECTORY:
+                lost = some_lost
+            else:
+                lost = directory not in broker.directories
+            wish = Wish(
+                isr=tuple(each for each in partition.isr if each != broker.id),
+                lost=broker.id,
+                lost_directory=lost and directory != LOST_DIRECTORY,
+            )
+            put(state, topic, index, settled(partition, electorate, rules, wish), changes)
+
+
+def review(state: MetadataState, topics: Iterable[Topic], changes: list[Change]) -> None:
+    """The topics' settings changed: gives every partition what it should have."""
+    electorate = electorate_of(state)
+    for topic in topics:
+        rules = rules_of(state, topic.name)
+        for index, old in topic.partitions.items():
+            put(state, topic, index, settled(old, electorate, rules, NO_WISH), changes)
