@@ -1,7 +1,7 @@
 """Brokers for tests.
 
-Installing kraftpy gives pytest the fixtures of `kraftpy.testing.plugin`; `Broker` is what they hand
-out, for use outside pytest too:
+Installing kraftpy gives pytest the fixtures of `kraftpy.testing.plugin`; `Broker` (one node) and
+`Cluster` (several, with faults) are what they hand out, for use outside pytest too:
 
     from kraftpy.testing import Broker
 
@@ -11,6 +11,8 @@ out, for use outside pytest too:
 Only the standard library is imported here: pytest loads the plugin for every user.
 """
 
-from kraftpy.testing.broker import Broker, BrokerError
+from kraftpy.testing.broker import Broker
+from kraftpy.testing.cluster import Cluster, ClusterError, Node
+from kraftpy.testing.process import BrokerError
 
-__all__ = ["Broker", "BrokerError"]
+__all__ = ["Broker", "BrokerError", "Cluster", "ClusterError", "Node"]

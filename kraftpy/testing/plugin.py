@@ -4,20 +4,22 @@
   the first test asks for it.  Tests share it, so each takes topic and group names of its own.
 * `kraftpy_factory`: starts brokers that belong to one test, to kill, restart and configure:
   `kraftpy_factory(log_retention_ms=1000)`.
+* `kraftpy_cluster`: starts clusters that belong to one test, to break: `kraftpy_cluster(3)`.
 
-Both hand out a started `kraftpy.testing.Broker` and stop it.  Importing this module costs nothing
-but its few lines: pytest does it for every user who has kraftpy installed.
+They hand out a started `kraftpy.testing.Broker` or `Cluster` and stop it.  Importing this module
+costs nothing but its few lines: pytest does it for every user who has kraftpy installed.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from kraftpy.testing import Broker
+    from kraftpy.testing import Broker, Cluster
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +47,26 @@ def kraftpy_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
     yield start
     for broker in brokers:
         broker.close()
+
+
+@pytest.fixture
+def kraftpy_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
+    """Starts clusters for this test alone; takes `Cluster`'s arguments, settings among them.
+
+    Their data lies in memory; the logs of the nodes are copied to pytest's temporary folder.
+    """
+    from kraftpy.testing import Cluster
+
+    clusters: list[Cluster] = []
+
+    def start(brokers: int = 3, **options: object) -> Cluster:
+        cluster = Cluster(brokers, **options)  # type: ignore[arg-type]
+        clusters.append(cluster)
+        return cluster.start()
+
+    yield start
+    for cluster in clusters:
+        kept = tmp_path_factory.mktemp("kraftpy")
+        for node in cluster.nodes.values():
+            shutil.copy(node.log_path, kept / f"node{node.id}.log")
+        cluster.close()

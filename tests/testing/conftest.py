@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+TIMEOUT_S = 20.0
+
 
 @pytest.fixture(autouse=True)
 def temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,504 @@
+"""Several kraftpy nodes for tests, with ways to break them and the links between them.
+
+Rules:
+
+* The nodes are started by `kraftpy dev --brokers N --ephemeral`: what a user starts, with its quick
+  timeouts. They stop when this process is gone, however that ended.
+* Faults are what a machine does to a process: SIGKILL, SIGSTOP, a network that is silent or resets.
+  No node is asked to misbehave.
+* Clients reach every node directly; what nodes say to one another goes through
+  `kraftpy.testing.proxies`, which cuts links. Each node has a listener for each: PLAINTEXT and
+  INTERNAL, the latter advertised, like its controller, under the proxy's address.
+* Ports, folders and addresses stay the same over `kill`, `stop` and `restart`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kraftpy.testing.process import (
+    BrokerError,
+    LineProcess,
+    is_alive,
+    is_unlocked,
+    log_tail,
+    setting_text,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from kraftpy.testing.view import ClusterView, QuorumView
+
+_HOST = "127.0.0.1"
+_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux has a file system in memory
+_FREE_PORTS = range(10_000, 32_768)  # below those that the kernel gives to outgoing connections
+_START_ATTEMPTS = 5
+_ASK_TIMEOUT_S = 2.0
+_POLL_S = 0.02
+_VOTERS = 3
+
+_View = TypeVar("_View")
+
+
+class ClusterError(BrokerError):
+    """What was asked of the cluster did not happen; the text says why, with what the logs say."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One node of a `Cluster`.
+
+    * `id`; `host`, `port` and `bootstrap`: its address for clients
+    * `pid`: its broker process; `pids`: that and its controller, as long as they live
+    * `dir`: its folder; `log_dir`: the partitions, below it; `config`: its server.properties;
+      `log_path`: what it logged
+    * `running`: it was not killed or stopped; `paused`
+    """
+
+    id: int
+    host: str
+    port: int
+    pid: int
+    log_dir: Path
+    config: Path
+    running: bool = True
+    paused: bool = False
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def dir(self) -> Path:
+        return self.config.parent
+
+    @property
+    def log_path(self) -> Path:
+        return self.config.with_name("log")
+
+    @property
+    def pids(self) -> list[int]:
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        except OSError:
+            return []
+        return [self.pid, *map(int, children)]
+
+
+class Cluster:
+    """Kraftpy nodes with the ids 1, 2, ...; `with Cluster(3) as cluster` starts and stops them.
+
+    Three or more have a metadata quorum of three. Topics have three replicas (as many as there are
+    brokers, if those are fewer) and need all but one for acks=all, unless a setting says otherwise.
+
+        with Cluster(3) as cluster:
+            producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+            ...
+            victim = cluster.leader_of("orders")
+            cluster.kill(victim)
+            ...
+            cluster.restart(victim)
+            cluster.wait_healthy()
+
+    Args:
+        brokers: how many
+        dir: folder that is kept; by default one in memory, or else a temporary one, that is removed
+        links: whether links can be cut; without, nodes talk to one another directly
+        ephemeral: the quick timeouts of `kraftpy dev --ephemeral`; without, the defaults
+        start_timeout_s: how long the start may take
+        settings: Kafka's, of every broker, `_` standing for `.`: `Cluster(3, num_partitions=6)`
+
+    `bootstrap` names all brokers; `nodes` are the `Node`s by id. Faults take ids, so
+    `cluster.pause(cluster.controller())` does what it says. All methods raise `ClusterError`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        dir: str | Path | None = None,  # noqa: A002 - what the command line calls it
+        links: bool = True,
+        ephemeral: bool = True,
+        start_timeout_s: float = 30.0,
+        **settings: object,
+    ) -> None:
+        self._count = brokers
+        self._temporary = dir is None
+        self._links = links
+        self._ephemeral = ephemeral
+        self._start_timeout_s = start_timeout_s
+        self._settings = {key.replace("_", "."): setting_text(v) for key, v in settings.items()}
+        self._dev: LineProcess | None = None
+        self._proxies: LineProcess | None = None
+        self.dir = Path(_temporary_folder() if dir is None else dir).absolute()
+        self.nodes: dict[int, Node] = {}
+        self.start_s = 0.0
+        """Seconds that the start took: from spawning the command to its report that all answer."""
+
+    def __enter__(self) -> Cluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{node.id} {_state(node)}" for node in self.nodes.values())
+        return f"<kraftpy cluster: {states or 'not started'}>"
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT,... of all brokers, for a client's bootstrap.servers."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    # -- life
+
+    def start(self) -> Cluster:
+        """Start all nodes and wait until they answer."""
+        if self._dev is not None:
+            raise ClusterError(f"{self!r} is started already")
+        self.dir.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            ports = _free_ports(self._count * 3)
+            try:
+                self._start(ports)
+            except ClusterError:
+                self._end()
+                # A port that was free when it was picked may be taken when a node binds it.
+                if attempt == _START_ATTEMPTS or all(map(_is_free, ports)):
+                    raise
+            else:
+                return self
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Stop all nodes for good; a folder that was made for them is removed."""
+        for node in self.nodes.values():
+            if node.paused:
+                self.resume(node.id)
+        self._end()
+        if self._temporary:
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    def kill(self, node: int) -> None:
+        """kill -9 both processes of a node, and wait until they are gone."""
+        victim = self._running(node)
+        pids = victim.pids
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        victim.running = victim.paused = False
+        self._wait_for_end(victim, pids, "kill -9")
+
+    def stop(self, node: int) -> None:
+        """Stop a node in order (SIGTERM): its leaderships move first."""
+        victim = self._running(node)
+        if victim.paused:
+            self.resume(node)
+        pids = victim.pids
+        os.kill(victim.pid, signal.SIGTERM)
+        victim.running = False
+        self._wait_for_end(victim, pids, "SIGTERM")
+
+    def restart(self, node: int) -> None:
+        """Start a node that was killed or stopped (a running one is stopped), until it answers."""
+        back = self._node(node)
+        if back.running:
+            self.stop(node)
+        assert self._dev is not None
+        self._dev.write_line(f"start {node}")
+        answer = self._answer(self._dev)
+        if "error" in answer:
+            raise ClusterError(f"broker {node} is not back: {answer['error']}")
+        back.pid, back.running, back.paused = answer["pid"], True, False
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP both processes of a node: it is silent, and its connections stay open."""
+        victim = self._running(node)
+        victim.paused = True
+        for pid in victim.pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """SIGCONT both processes of a paused node."""
+        victim = self._running(node)
+        for pid in victim.pids:
+            os.kill(pid, signal.SIGCONT)
+        victim.paused = False
+
+    # -- links
+
+    def partition(self, a: int, b: int, *, one_way: bool = False, close: bool = False) -> None:
+        """Cut the link between two nodes, quorum and replication alike; clients reach both.
+
+        By default the cut is silent: nothing arrives, nothing is refused, and it all arrives after
+        `heal`. With `one_way` only what `a` sends to `b` is cut. With `close` the connections are
+        reset instead, and new ones are too.
+        """
+        if a == b or (one_way and close):
+            raise ValueError("a link has two ends, and only a silent cut has a direction")
+        pairs = [(a, b)] if one_way or close else [(a, b), (b, a)]
+        self._tell_proxies({"close" if close else "stall": pairs})
+
+    def isolate(self, node: int, *, close: bool = False) -> None:
+        """Cut a node's links to all others, as `partition` does."""
+        for other in self.nodes:
+            if other != node:
+                self.partition(node, other, close=close)
+
+    def heal(self) -> None:
+        """Mend all links. What was held back arrives."""
+        self._tell_proxies({"heal": True})
+
+    # -- looking at it
+
+    def leader_of(self, topic: str, partition: int = 0) -> int | None:
+        """The id of a partition's leader, in the newest epoch that a node knows of; None for none."""
+        found = [
+            view.partitions[topic, partition]
+            for view in self._metadata().values()
+            if (topic, partition) in view.partitions
+        ]
+        if not found:
+            raise ClusterError(f"no broker that answers knows partition {partition} of {topic!r}")
+        newest = max(found, key=lambda each: each.leader_epoch)
+        return newest.leader if newest.leader >= 0 else None
+
+    def controller(self) -> int | None:
+        """The id of the Raft leader, in the newest term that a node knows of; None for none."""
+        views = [view for view in self._quorums().values() if view.leader >= 0]
+        return max(views, key=lambda view: view.epoch).leader if views else None
+
+    def wait_healthy(self, timeout_s: float = 30.0) -> None:
+        """Wait until nothing is left of the faults.
+
+        Every broker is unfenced and knows the same partitions, each of them with a leader and all
+        of its replicas in sync; a controller leads, and no voter lacks committed metadata. At once
+        `ClusterError` if a node is not running or is paused; cut links are only met as a timeout.
+        """
+        for node in self.nodes.values():
+            if not node.running or node.paused:
+                raise ClusterError(f"the cluster can't be healthy: broker {node.id} {_state(node)}")
+        deadline = time.monotonic() + timeout_s
+        while ills := self._ills():
+            if time.monotonic() > deadline:
+                text = "; ".join(ills[:5])
+                raise ClusterError(f"not healthy after {timeout_s:g} s: {text}\n{self.log_tail()}")
+            time.sleep(_POLL_S)
+
+    def log_tail(self) -> str:
+        """What the command printed to stderr, and the last lines of each node's log."""
+        paths = [self._errors, *sorted(self.dir.glob("node*/log"))]
+        return log_tail(paths)
+
+    # -- inside
+
+    @property
+    def _errors(self) -> Path:
+        return self.dir / "stderr"
+
+    def _start(self, ports: Sequence[int]) -> None:
+        command = [sys.executable, "-m", "kraftpy", "dev", "-o", "json", "--exit-on-eof"]
+        command += ["--dir", str(self.dir), "--brokers", str(self._count)]
+        command += ["--ephemeral"] * self._ephemeral
+        fresh = not any(self.dir.glob("node*/server.properties"))
+        settings = dict(self._settings)
+        if self._links:
+            settings |= self._linked(ports)
+        elif fresh:
+            command += ["--port", "0"]
+        for key, value in settings.items():
+            command += ["-c", f"{key}={value}"]
+        started_at = time.monotonic()
+        self._dev = LineProcess(command, self._errors)
+        if self._proxies is not None:
+            self._proxies.write_line(json.dumps({"family": self._dev.pid}))
+            self._answer(self._proxies)
+        ready = self._answer(self._dev)
+        self.start_s = time.monotonic() - started_at
+        for broker in ready["brokers"]:
+            host, _, port = broker["address"].rpartition(":")
+            self.nodes[broker["id"]] = Node(
+                broker["id"],
+                host,
+                int(port),
+                broker["pid"],
+                Path(broker["dir"]),
+                Path(broker["config"]),
+            )
+
+    def _linked(self, ports: Sequence[int]) -> dict[str, str]:
+        """Start the proxies; the settings that make the nodes use them."""
+        ids = range(1, self._count + 1)
+        client, internal, controller = (ports[i::3] for i in range(3))
+        voters = ids[: _VOTERS if self._count >= _VOTERS else 1]
+        targets = [[i, internal[i - 1]] for i in ids] + [[i, controller[i - 1]] for i in voters]
+        self._proxies = LineProcess(
+            [sys.executable, "-m", "kraftpy.testing.proxies"], self.dir / "proxies"
+        )
+        self._proxies.write_line(json.dumps({"targets": targets}))
+        proxied = self._answer(self._proxies)["ports"]
+        settings = {
+            "controller.quorum.voters": ",".join(
+                f"{i}@{_HOST}:{port}" for i, port in zip(voters, proxied[len(ids) :], strict=True)
+            ),
+            "inter.broker.listener.name": "INTERNAL",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+        }
+        for i in ids:
+            client_address = f"PLAINTEXT://{_HOST}:{client[i - 1]}"
+            listeners = [client_address, f"INTERNAL://{_HOST}:{internal[i - 1]}"]
+            if i in voters:
+                listeners.append(f"CONTROLLER://{_HOST}:{controller[i - 1]}")
+            advertised = [client_address, f"INTERNAL://{_HOST}:{proxied[i - 1]}"]
+            settings[f"{i}:listeners"] = ",".join(listeners)
+            settings[f"{i}:advertised.listeners"] = ",".join(advertised)
+        return settings
+
+    def _answer(self, process: LineProcess) -> dict[str, Any]:
+        """The next line of a child, as JSON."""
+        try:
+            answer: dict[str, Any] = json.loads(process.read_line(self._start_timeout_s))
+        except BrokerError as error:
+            raise ClusterError(f"the cluster is not there: {error}\n{self.log_tail()}") from None
+        return answer
+
+    def _tell_proxies(self, order: dict[str, Any]) -> None:
+        if self._proxies is None:
+            raise ClusterError("links can't be cut: the cluster was made with links=False")
+        self._proxies.write_line(json.dumps(order))
+        self._answer(self._proxies)
+
+    def _end(self) -> None:
+        processes = [self._dev, self._proxies]
+        self._dev = self._proxies = None
+        for process in processes:
+            if process is not None:
+                process.end()
+        for node in self.nodes.values():
+            node.running = node.paused = False
+
+    def _node(self, node_id: int) -> Node:
+        if node_id not in self.nodes:
+            raise ClusterError(f"there is no broker {node_id!r} in {self!r}")
+        return self.nodes[node_id]
+
+    def _running(self, node_id: int) -> Node:
+        node = self._node(node_id)
+        if not node.running:
+            raise ClusterError(f"broker {node_id} {_state(node)}; restart({node_id}) starts it")
+        return node
+
+    def _wait_for_end(self, node: Node, pids: Sequence[int], what: str) -> None:
+        wait_until(
+            lambda: not any(map(is_alive, pids)) and is_unlocked(node.log_dir / ".lock"),
+            f"broker {node.id} survived {what}",
+        )
+
+    def _ills(self) -> list[str]:
+        """In words, what is not as it has to be."""
+        everyone = frozenset(self.nodes)
+        views = self._metadata()
+        quorums = self._quorums()
+        if silent := everyone - views.keys():
+            return [f"broker {each} doesn't answer" for each in sorted(silent)]
+        ills = [
+            f"broker {i} takes broker {other} for fenced"
+            for i, view in views.items()
+            for other in sorted(everyone - view.brokers)
+        ]
+        known = views[min(views)].partitions
+        for i, view in views.items():
+            if view.partitions.keys() != known.keys():
+                ills.append(f"broker {i} knows other partitions than broker {min(views)}")
+        for (topic, index), partition in known.items():
+            if {view.partitions.get((topic, index)) for view in views.values()} != {partition}:
+                ills.append(f"the brokers see {topic}-{index} in different states")
+            elif partition.error or partition.leader < 0:
+                ills.append(f"{topic}-{index} has no leader")
+            elif partition.isr != partition.replicas:
+                missing = sorted(partition.replicas - partition.isr)
+                ills.append(f"{topic}-{index} lacks {missing} in its ISR")
+        if not any(quorum.leader >= 0 for quorum in quorums.values()):
+            ills.append("no controller leads")
+        behind = frozenset[int]().union(*(quorum.behind for quorum in quorums.values()))
+        return ills + [f"voter {each} lacks committed metadata" for each in sorted(behind)]
+
+    def _metadata(self) -> dict[int, ClusterView]:
+        from kraftpy.testing.view import ask_metadata
+
+        return self._ask(ask_metadata)
+
+    def _quorums(self) -> dict[int, QuorumView]:
+        from kraftpy.testing.view import ask_quorum
+
+        return self._ask(ask_quorum)
+
+    def _ask(self, ask: Callable[[str, int, float], _View]) -> dict[int, _View]:
+        """The answers of the nodes that answer."""
+        from kraftpy.protocol.errors import DecodeError
+
+        answers = {}
+        for node in self.nodes.values():
+            if node.running and not node.paused:
+                with contextlib.suppress(OSError, DecodeError):
+                    answers[node.id] = ask(node.host, node.port, _ASK_TIMEOUT_S)
+        return answers
+
+
+def _state(node: Node) -> str:
+    if not node.running:
+        return "is not running"
+    return "is paused" if node.paused else f"runs on {node.bootstrap} (pid {node.pid})"
+
+
+def _temporary_folder() -> str:
+    parent = _MEMORY_FOLDER if os.access(_MEMORY_FOLDER, os.W_OK) else None
+    return tempfile.mkdtemp(prefix="kraftpy-", dir=parent)
+
+
+def _free_ports(count: int) -> list[int]:
+    ports = list(_pick(count))
+    if len(ports) < count:
+        raise ClusterError(f"there are no {count} free ports on {_HOST}")
+    return ports
+
+
+def _pick(count: int) -> Iterator[int]:
+    for port in random.sample(_FREE_PORTS, 20 * count):
+        if count and _is_free(port):
+            count -= 1
+            yield port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+    return True

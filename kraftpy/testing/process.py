@@ -1,0 +1,117 @@
+"""A child process that speaks in lines: what it says is read with a deadline, its errors are kept.
+
+Rules: it gets a pipe as its stdin, so a child that ends with its stdin ends with this process,
+however that ended. Ctrl-C is for the tests; the child is in a session of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_STOP_TIMEOUT_S = 20.0
+_POLL_S = 0.005
+
+
+class BrokerError(Exception):
+    """What was asked of a broker or a cluster did not happen; the text says why."""
+
+
+class LineProcess:
+    """A started command; `errors` is the file that its stderr goes to."""
+
+    def __init__(self, command: Sequence[str], errors: Path) -> None:
+        self._unread = b""
+        with errors.open("ab") as stderr:
+            self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self.pid = self._popen.pid
+
+    def write_line(self, line: str) -> None:
+        """Send it a line; `BrokerError` if it has ended."""
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(line.encode() + b"\n")
+            self._popen.stdin.flush()
+        except BrokenPipeError:
+            raise BrokerError(f"process {self.pid} has ended") from None
+
+    def read_line(self, timeout_s: float) -> bytes:
+        """The next line that it prints; `BrokerError` when it ends or stays silent."""
+        assert self._popen.stdout is not None
+        fd = self._popen.stdout.fileno()
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise BrokerError(f"it was not ready within {timeout_s} s")
+            part = os.read(fd, 65536)
+            if not part:
+                raise BrokerError(f"it did not start (exit code {self._popen.wait()})")
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def end(self) -> None:
+        """SIGTERM, and SIGKILL if that takes too long."""
+        with self._popen as process:  # closes the pipes, and so ends it even if it ignores signals
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process with this id that hasn't ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def log_tail(paths: Sequence[Path], lines: int = 20) -> str:
+    """The last lines of these files, of those that exist."""
+    found: list[str] = []
+    for path in paths:
+        if path.exists():
+            found += path.read_text(errors="replace").splitlines()[-lines:]
+    return "\n".join(found)
+
+
+def is_unlocked(lock: Path) -> bool:
+    """Whether no process holds this lock file."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True
+    return True
+
+
+def setting_text(value: object) -> str:
+    """A setting's value as server.properties has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def wait_until(
+    condition: Callable[[], bool], failure: str, timeout_s: float = _STOP_TIMEOUT_S
+) -> None:
+    """Poll until the condition holds; `BrokerError` with this text if it doesn't in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BrokerError(failure)
+        time.sleep(_POLL_S)

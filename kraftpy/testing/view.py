@@ -1,0 +1,110 @@
+"""What each node of a cluster says about itself and the others, asked over the Kafka protocol.
+
+Plain blocking requests, one connection each: a test asks now and then, and a node that is paused or
+cut off must cost no more than the timeout.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kraftpy.protocol import codec
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.messages import DescribeQuorumRequest, MetadataRequest
+
+_METADATA_VERSION = 12
+_DESCRIBE_QUORUM_VERSION = 1
+_MAX_ANSWER_BYTES = 256 << 20
+_METADATA_TOPIC = "__cluster_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition as one node sees it; `leader` is -1 while there is none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: frozenset[int]
+    isr: frozenset[int]
+    error: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What one node answered to Metadata: unfenced brokers, and partitions by (topic, index)."""
+
+    brokers: frozenset[int]
+    partitions: dict[tuple[str, int], PartitionView]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumView:
+    """What one node answered to DescribeQuorum; `leader` is -1 while there is none.
+
+    `behind` are the voters that lack committed metadata.
+    """
+
+    leader: int
+    epoch: int
+    behind: frozenset[int]
+
+
+def ask_metadata(host: str, port: int, timeout_s: float) -> ClusterView:
+    """The cluster as this node sees it. Raises OSError, DecodeError."""
+    request = MetadataRequest(topics=None)
+    answer = _ask(host, port, ApiKey.METADATA, _METADATA_VERSION, request, timeout_s)
+    partitions = {
+        (topic.name, each.partition_index): PartitionView(
+            each.leader_id,
+            each.leader_epoch,
+            frozenset(each.replica_nodes),
+            frozenset(each.isr_nodes),
+            each.error_code,
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    return ClusterView(frozenset(broker.node_id for broker in answer.brokers), partitions)
+
+
+def ask_quorum(host: str, port: int, timeout_s: float) -> QuorumView:
+    """The metadata quorum as this node finds it. Raises OSError, DecodeError."""
+    partition = DescribeQuorumRequest.PartitionData(partition_index=0)
+    request = DescribeQuorumRequest(
+        topics=[DescribeQuorumRequest.TopicData(_METADATA_TOPIC, [partition])]
+    )
+    answer = _ask(host, port, ApiKey.DESCRIBE_QUORUM, _DESCRIBE_QUORUM_VERSION, request, timeout_s)
+    if answer.error_code or not answer.topics:
+        return QuorumView(-1, -1, frozenset())
+    (found,) = answer.topics[0].partitions
+    behind = [
+        voter.replica_id
+        for voter in found.current_voters
+        if voter.log_end_offset < found.high_watermark
+    ]
+    return QuorumView(found.leader_id, found.leader_epoch, frozenset(behind))
+
+
+def _ask(host: str, port: int, key: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
+    parts = codec.encode_request(key, version, 1, "kraftpy.testing", request)
+    frame = b"".join(bytes(part) for part in parts)
+    with socket.create_connection((host, port), timeout=timeout_s) as sock:
+        sock.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", _receive(sock, 4))
+        if not 0 <= size <= _MAX_ANSWER_BYTES:
+            raise DecodeError(f"an answer of {size} bytes")
+        return codec.decode_response(key, version, _receive(sock, size))[1]
+
+
+def _receive(sock: socket.socket, size_bytes: int) -> bytes:
+    data = bytearray()
+    while len(data) < size_bytes:
+        part = sock.recv(size_bytes - len(data))
+        if not part:
+            raise ConnectionError(f"closed after {len(data)} of {size_bytes} bytes")
+        data += part
+    return bytes(data)
