@@ -1,19 +1,22 @@
 """A broker's side of the quorum: propose, follow the committed commands, wait for an index.
 
-The client keeps one connection, to the controller that leads (any controller says who that is), and
-reconnects for as long as it is open.  Rules:
+The client is connected to every voter and talks to the one that leads (`links.py`), for as long as
+it is open.  Rules:
 
 * `on_snapshot(state, index)` comes first, once the quorum was reached, and again whenever the
   entries that the broker missed are no longer kept; then `on_commit(index, command)` in log order,
   each index at most once.  Both run on the event loop, must not block, and must not raise: a broker
   whose copy of the metadata has stopped following must not go on, so the client stops for good and
   hands the exception to the loop's exception handler.
-* A proposal that got no answer is sent again, unchanged, after each reconnect until its deadline.
+* A proposal that got no answer is sent again, unchanged, to each new leader until its deadline.
   The quorum applies it once (`state.ReplicatedState`).  When the deadline passes the outcome is
   unknown, and `ProposalTimeout` says so; it is `ControllerUnavailable` if the command never left
   this process, which means that it did not and will not take effect.
 * When `propose` returns, `on_commit` has been called for that index on this broker, except after a
-  reconnect in between: `wait_applied(index)` makes sure.
+  change of leader in between: `wait_applied(index)` makes sure.
+* The broker's session with the quorum is as old as the newest heartbeat that a leader answered, by
+  the time when it was sent.  Once `session_lapsed`, the broker may have been fenced and others may
+  lead its partitions, whatever its own copy of the metadata says.
 """
 
 from __future__ import annotations
@@ -24,13 +27,14 @@ import heapq
 import itertools
 import logging
 import os
-import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.quorum.messages import FromBroker, FromController
+from kraftpy.quorum.links import Link, Links
+from kraftpy.quorum.liveness import NO_EPOCH
+from kraftpy.quorum.messages import FromBroker, FromController, QuorumDescription
 from kraftpy.quorum.packing import unpack
 from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, CommandResult
 from kraftpy.quorum.state import (
@@ -39,7 +43,6 @@ from kraftpy.quorum.state import (
     command_of,
     pack_envelope,
 )
-from kraftpy.quorum.transport import FrameConnection
 
 _Answer = tuple[int, CommandResult]
 
@@ -49,10 +52,9 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_MS = 2_000
 SESSION_TIMEOUT_MS = 9_000
-CONNECT_TIMEOUT_S = 2.0
-RECONNECT_BACKOFF_MIN_S = 0.02
-RECONNECT_BACKOFF_MAX_S = 1.0
 MAX_SNAPSHOT_SIZE_BYTES = 1 << 30
+_ASK_AGAIN_S = 0.01
+_NO_ANSWER = object()
 
 
 class ControllerUnavailable(Exception):
@@ -91,31 +93,32 @@ class ControllerClient:
         *,
         on_commit: Callable[[int, dict[str, Any]], None],
         on_snapshot: Callable[[dict[str, Any], int], None],
+        on_leader: Callable[[int | None, int], None] = lambda leader_id, term: None,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.node_id = node_id
+        self.broker_epoch = NO_EPOCH
         self.applied_index = 0
-        self.leader_id: int | None = None
-        self.term = 0
-        self._voters = dict(voters)
-        self._secret = secret
         self._on_commit = on_commit
         self._on_snapshot = on_snapshot
-        self._heartbeat_interval_s = heartbeat_interval_ms / 1000
+        self._on_leader = on_leader
         self._session_timeout_s = session_timeout_ms / 1000
-        self._ssl_context = ssl_context
+        self._links = Links(
+            self,
+            voters,
+            secret,
+            heartbeat_interval_ms / 1000,
+            self._session_timeout_s,
+            ssl_context,
+        )
         self._has_state = asyncio.Event()
         self._snapshot = bytearray()
-        self._link: _Link | None = None
-        self._ready = False
-        self._task: asyncio.Task[None] | None = None
-        self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._closed: str | None = None
         self._request_ids = itertools.count(1)
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._barriers: dict[int, asyncio.Future[int | None]] = {}
+        self._requests: dict[int, asyncio.Future[Any]] = {}
         self._connected = asyncio.Event()
         self._outstanding: dict[int, _Outstanding] = {}  # ascending sequences
         self._slots = asyncio.Semaphore(MAX_OUTSTANDING)
@@ -123,12 +126,31 @@ class ControllerClient:
         self._client_id = os.urandom(CLIENT_ID_SIZE_BYTES)
         self._opened_at: int | None = None
         self._quorum_index = 0
-        self._last_problem = "it has not answered yet"
 
     @property
     def is_connected(self) -> bool:
         """Whether there is an authenticated connection to the controller that leads."""
-        return self._ready
+        return self._links.leading is not None
+
+    @property
+    def leader_id(self) -> int | None:
+        """The controller that leads, if there is a connection to it."""
+        return None if self._links.leading is None else self._links.leading.voter_id
+
+    @property
+    def term(self) -> int:
+        """The term of the last leader that this client followed; Kafka's controller epoch."""
+        return self._links.term
+
+    @property
+    def session_age_ms(self) -> int:
+        """How old the leader's session for this broker may be; see the module's rules."""
+        return int((asyncio.get_running_loop().time() - self._links.contact_at_s) * 1000)
+
+    @property
+    def session_lapsed(self) -> bool:
+        """Whether the quorum may have fenced this broker, and given its leaderships to others."""
+        return self.session_age_ms > self._session_timeout_s * 1000
 
     # Public calls
 
@@ -137,7 +159,7 @@ class ControllerClient:
 
         Raises `ControllerUnavailable`; the client then still goes on trying until `close`.
         """
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._links.start()
         async with self._deadline(timeout_ms, "reaching the quorum"):
             await self._has_state.wait()
             await self._applied_future(self._quorum_index)
@@ -145,10 +167,15 @@ class ControllerClient:
     async def close(self) -> None:
         """Disconnect; what is under way fails with `ControllerUnavailable` or `ProposalTimeout`."""
         self._stop("the client was closed")
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._links.wait_closed()
+
+    def registered(self, broker_epoch: int) -> None:
+        """This broker has registered: heartbeats are for this life of it from now on.
+
+        Call it before proposing `unfence_broker`: the quorum then knows whom it hears.
+        """
+        self.broker_epoch = broker_epoch
+        self._links.heartbeat()
 
     async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
         """Have the quorum commit and apply `command`; returns its index and result.
@@ -164,18 +191,18 @@ class ControllerClient:
                 self._check_open()
                 item = _Outstanding(next(self._sequences), command)
                 self._outstanding[item.sequence] = item
-                if self._ready:
+                if self._links.leading is not None:
                     self._send(item)
                 return await item.future
         except TimeoutError:
             if item is None or item.attempts == 0:
                 raise ControllerUnavailable(
                     f"no controller could be reached within {timeout_ms} ms, so the change was "
-                    f"not made ({self._last_problem})"
+                    f"not made ({self._links.problem()})"
                 ) from None
             raise ProposalTimeout(
                 f"the quorum did not answer within {timeout_ms} ms, so whether the change was made "
-                f"is unknown ({self._last_problem})"
+                f"is unknown ({self._links.problem()})"
             ) from None
         finally:
             if item is not None:
@@ -187,10 +214,7 @@ class ControllerClient:
         Returns the index.  Raises `ControllerUnavailable`.
         """
         async with self._deadline(timeout_ms, "a barrier"):
-            index: int | None = None
-            while index is None:
-                await self._connected.wait()
-                index = await self._ask_barrier()
+            index: int = await self._ask(FromBroker.BARRIER)
             await self._applied_future(index)
         return index
 
@@ -200,6 +224,25 @@ class ControllerClient:
             return
         async with self._deadline(timeout_ms, f"index {index}"):
             await self._applied_future(index)
+
+    async def describe_quorum(self, timeout_ms: int) -> QuorumDescription:
+        """Who votes, who leads and how far everybody is.  Raises `ControllerUnavailable`."""
+        async with self._deadline(timeout_ms, "asking the controller that leads"):
+            description: QuorumDescription = await self._ask(FromBroker.DESCRIBE)
+        return description
+
+    async def transfer_leadership(self, voter_id: int, timeout_ms: int) -> None:
+        """Have the leader of the quorum hand its lead over; returns once `voter_id` leads.
+
+        Raises `ControllerUnavailable` if that did not happen in time, `ValueError` with the reason
+        if the leader refused.
+        """
+        async with self._deadline(timeout_ms, f"handing the lead over to {voter_id}"):
+            while self.leader_id != voter_id:
+                refusal = await self._ask(FromBroker.TRANSFER, voter_id)
+                if refusal is not None:
+                    raise ValueError(refusal)
+                await asyncio.sleep(_ASK_AGAIN_S)
 
     # Waiting
 
@@ -215,7 +258,7 @@ class ControllerClient:
                 yield
         except TimeoutError:
             raise ControllerUnavailable(
-                f"{what} took longer than {timeout_ms} ms ({self._last_problem})"
+                f"{what} took longer than {timeout_ms} ms ({self._links.problem()})"
             ) from None
 
     def _applied_future(self, index: int) -> asyncio.Future[None]:
@@ -226,117 +269,48 @@ class ControllerClient:
             heapq.heappush(self._waiters, (index, next(self._request_ids), future))
         return future
 
-    async def _ask_barrier(self) -> int | None:
-        """The index of a barrier, or None if the connection was lost or led elsewhere."""
-        request_id = next(self._request_ids)
-        future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._barriers[request_id] = future
-        try:
-            if self._link is not None:
-                self._link.send([FromBroker.BARRIER, request_id])
-            return await future
-        finally:
-            self._barriers.pop(request_id, None)
+    async def _ask(self, kind: FromBroker, *arguments: Any) -> Any:
+        """What a leader answers; asks on for as long as there is none, or it can't say."""
+        while True:
+            await self._connected.wait()
+            assert self._links.leading is not None
+            request_id = next(self._request_ids)
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._requests[request_id] = future
+            try:
+                self._links.leading.send([kind, request_id, *arguments])
+                answer = await future
+            finally:
+                del self._requests[request_id]
+            if answer is not _NO_ANSWER:
+                return answer
+            await asyncio.sleep(_ASK_AGAIN_S)
 
     # The connection
 
-    async def _run(self) -> None:
-        """Keep a connection to the controller that leads."""
-        loop = asyncio.get_running_loop()
-        others = itertools.cycle(self._voters)
-        backoff_s = RECONNECT_BACKOFF_MIN_S
-        while self._closed is None:
-            voter_id = self.leader_id if self.leader_id in self._voters else next(others)
-            assert voter_id is not None
-            host, port = self._voters[voter_id]
-            link = _Link(self, self._secret, voter_id)
-            try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    await loop.create_connection(
-                        lambda link=link: link, host, port, ssl=self._ssl_context
-                    )
-            except (OSError, TimeoutError) as error:
-                self._problem(f"controller {voter_id} at {host}:{port}: {error or 'no answer'}")
-                self.leader_id = None
-            else:
-                reason = await link.ended
-                if link.was_ready:
-                    backoff_s = RECONNECT_BACKOFF_MIN_S
-                if link.redirected and self.leader_id in self._voters:
-                    continue
-                self.leader_id = None
-                self._problem(f"controller {voter_id} at {host}:{port}: {reason}")
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
-            backoff_s = min(backoff_s * 2, RECONNECT_BACKOFF_MAX_S)
-
-    def _problem(self, problem: str) -> None:
-        if problem != self._last_problem:
-            logger.warning("no connection to the quorum: %s", problem)
-        self._last_problem = problem
-
-    def welcomed(self, link: _Link, introduction: Any) -> None:
-        """`link` has authenticated; `introduction` is what the controller says of itself."""
-        match introduction:
-            case [int(voter_id), int() | None as leader_id, int(term), int(applied_index)]:
-                pass
-            case _:
-                raise ValueError("its introduction has the wrong shape")
-        if voter_id != link.voter_id:
-            raise ValueError(f"it is voter {voter_id}; check the addresses of the voters")
-        if term < self.term:
-            raise ValueError(
-                f"its term {term} is older than {self.term}, which this broker has seen: it was "
-                "replaced, or it has lost its metadata"
-            )
-        self.leader_id, self.term = leader_id, term
-        if leader_id != voter_id:
-            link.redirected = leader_id is not None
-            link.close(
-                f"it says that controller {leader_id} leads"
-                if leader_id is not None
-                else "it knows no leader yet"
-            )
+    def leader_changed(self, link: Link | None) -> None:
+        """See `links.Owner`."""
+        for request in self._requests.values():
+            if not request.done():
+                request.set_result(_NO_ANSWER)
+        self._snapshot.clear()
+        if link is None:
+            self._connected.clear()
+            self._on_leader(None, self.term)
             return
-        self._link, self._ready, link.was_ready = link, True, True
-        self._quorum_index = applied_index
-        if self._opened_at is None:
-            self._opened_at = applied_index
-        logger.info("connected to controller %d, term %d", voter_id, term)
-        self._last_problem = "it has not answered yet"
+        self._quorum_index = link.applied_index
         link.send([FromBroker.FOLLOW, self.applied_index + 1 if self._has_state.is_set() else 0])
-        for item in self._outstanding.values():
+        for item in list(self._outstanding.values()):
             if not item.future.done():
                 self._send(item)
         self._connected.set()
-        self._heartbeat()
-
-    def lost(self, link: _Link) -> None:
-        """`link` has ended."""
-        if self._link is not link:
-            return
-        self._link, self._ready = None, False
-        self._connected.clear()
-        if self._heartbeat_timer is not None:
-            self._heartbeat_timer.cancel()
-        for future in self._barriers.values():
-            if not future.done():
-                future.set_result(None)
-
-    def _heartbeat(self) -> None:
-        assert self._link is not None
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._link.heard_at > self._session_timeout_s:
-            self._link.close(f"it has not answered for {self._session_timeout_s:g} s")
-            return
-        self._link.send([FromBroker.HEARTBEAT, next(self._request_ids)])
-        self._heartbeat_timer = loop.call_later(self._heartbeat_interval_s, self._heartbeat)
+        self._on_leader(link.voter_id, self.term)
 
     def _stop(self, reason: str) -> None:
         if self._closed is not None:
             return
         self._closed = reason
-        if self._link is not None:
-            self._link.close(reason)
+        self._links.close(reason)
         for item in self._outstanding.values():
             if not item.future.done():
                 item.future.set_exception(
@@ -344,24 +318,23 @@ class ControllerClient:
                     if item.attempts
                     else ControllerUnavailable(reason)
                 )
-        for barrier in self._barriers.values():
-            if not barrier.done():
-                barrier.set_exception(ControllerUnavailable(reason))
+        for request in self._requests.values():
+            if not request.done():
+                request.set_exception(ControllerUnavailable(reason))
         for _, _, waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(ControllerUnavailable(reason))
 
     # Messages
 
-    def received(self, link: _Link, message: Any) -> None:
-        """Handle a message from the controller; `ValueError` if it makes no sense."""
-        if self._closed is not None:
-            return
+    def received(self, link: Link, message: Any) -> None:
+        """See `links.Owner`."""
         match message:
             case [FromController.COMMITTED, list(entries)]:
                 for index, envelope in entries:
                     self._committed(index, envelope)
                 self._wake_waiters()
+                self._links.acknowledge()
             case [FromController.REPLY, int(sequence), int(index), int(error), text, value]:
                 item = self._outstanding.get(sequence)
                 if item is not None and not item.future.done():
@@ -369,21 +342,23 @@ class ControllerClient:
             case [FromController.SNAPSHOT, int(index), int(size), int(position), bytes(chunk)]:
                 self._snapshot_chunk(index, size, position, chunk)
             case [FromController.BARRIER_DONE, int(request_id), int() | None as index]:
-                future = self._barriers.get(request_id)
-                if future is not None and not future.done():
-                    future.set_result(index)
-            case [FromController.ALIVE, int(), int()]:
-                pass
-            case [FromController.LEADER, int() | None as leader_id, int(term)]:
-                self.leader_id, self.term = leader_id, max(term, self.term)
-                if leader_id != link.voter_id:
-                    link.redirected = leader_id is not None
-                    link.close("it no longer leads")
+                self._request_answered(request_id, _NO_ANSWER if index is None else index)
+            case [FromController.DESCRIPTION, int(request_id), None]:
+                self._request_answered(request_id, _NO_ANSWER)
+            case [FromController.DESCRIPTION, int(request_id), description]:
+                self._request_answered(request_id, QuorumDescription.unpack(description))
+            case [FromController.TRANSFERRED, int(request_id), str() | None as refusal]:
+                self._request_answered(request_id, refusal)
             case _:
                 raise ValueError("it sent a message of unknown kind or shape")
 
+    def _request_answered(self, request_id: int, answer: Any) -> None:
+        future = self._requests.get(request_id)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
     def _send(self, item: _Outstanding) -> None:
-        assert self._link is not None
+        assert self._links.leading is not None
         if not item.envelope:
             try:
                 self._pack(item)
@@ -391,10 +366,16 @@ class ControllerClient:
                 item.future.set_exception(ValueError(f"not a command: {error}"))
                 return
         item.attempts += 1
-        self._link.send([FromBroker.PROPOSE, item.sequence, item.envelope])
+        self._links.leading.send([FromBroker.PROPOSE, item.sequence, item.envelope])
+
+    def _send_again(self, item: _Outstanding) -> None:
+        """The controller led no longer, or not yet; another one has got it already."""
+        if self._links.leading is not None and not item.future.done():
+            self._send(item)
 
     def _pack(self, item: _Outstanding) -> None:
-        assert self._opened_at is not None
+        if self._opened_at is None:
+            self._opened_at = self._quorum_index
         item.client_id = self._client_id
         lowest = next(iter(self._outstanding))
         item.envelope = pack_envelope(
@@ -408,8 +389,7 @@ class ControllerClient:
 
     def _answered(self, item: _Outstanding, index: int, result: CommandResult) -> None:
         if index < 0 and result.error is ErrorCode.NOT_CONTROLLER:
-            if self._link is not None:
-                self._link.close("it no longer leads")
+            asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._send_again, item)
             return
         if not result.value.get("session_expired"):
             item.future.set_result((index, result))
@@ -472,40 +452,3 @@ class ControllerClient:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():
                 future.set_result(None)
-
-
-class _Link(FrameConnection):
-    """A connection to one controller."""
-
-    def __init__(self, client: ControllerClient, secret: bytes, voter_id: int) -> None:
-        super().__init__(secret, dialer=True)
-        self._client = client
-        self._loop = asyncio.get_running_loop()
-        self.voter_id = voter_id
-        self.was_ready = False
-        self.redirected = False
-        self.heard_at = self._loop.time()
-        self.ended: asyncio.Future[str] = self._loop.create_future()
-
-    def introduction(self) -> Any:
-        return [self._client.node_id]
-
-    def authenticated(self, introduction: Any) -> None:
-        self._client.welcomed(self, introduction)
-
-    def received(self, message: Any) -> None:
-        self.heard_at = self._loop.time()
-        self._client.received(self, message)
-
-    def disconnected(self, reason: str | None) -> None:
-        self._client.lost(self)
-        if not self.ended.done():
-            self.ended.set_result(
-                reason
-                or (
-                    "it closed the connection"
-                    if self.is_authenticated
-                    else "it closed the connection before both had authenticated: compare the two "
-                    "secret files, its log says more"
-                )
-            )

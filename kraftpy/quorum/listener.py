@@ -1,6 +1,7 @@
 """Where brokers meet the quorum: they propose, follow the committed commands, and show they live.
 
-`messages.py` has the messages.
+`messages.py` has the messages.  Brokers are connected to every voter, and follow the one that
+leads; `controller.py` is told of whom something was heard.
 
 Rules:
 
@@ -20,13 +21,17 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from kraftpy.quorum.messages import FromBroker, FromController
+from kraftpy.quorum.controller import ActiveController, ControllerSettings
+from kraftpy.quorum.liveness import NO_EPOCH
+from kraftpy.quorum.messages import FromBroker, FromController, QuorumReplica
 from kraftpy.quorum.packing import pack
 from kraftpy.quorum.port import (
     Applied,
@@ -57,9 +62,15 @@ class Listener:
     """Serves `quorum` on a bound socket."""
 
     def __init__(
-        self, quorum: Quorum, secret: bytes, ssl_context: ssl.SSLContext | None = None
+        self,
+        quorum: Quorum,
+        secret: bytes,
+        settings: ControllerSettings,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.quorum = quorum
+        self.controller = ActiveController(quorum, settings)
+        self.connection_numbers = itertools.count()
         self._secret = secret
         self._ssl_context = ssl_context
         self._server: asyncio.Server | None = None
@@ -77,9 +88,11 @@ class Listener:
             self._new_connection, sock=sock, ssl=self._ssl_context, backlog=128
         )
         self._check()
+        self.controller.start()
 
     def close(self) -> None:
-        """Stop accepting and close all connections."""
+        """Stop accepting and close all connections; nobody is fenced for that."""
+        self.controller.close()
         if self._server is not None:
             self._server.close()
         if self._timer is not None:
@@ -121,6 +134,7 @@ class Listener:
             self._voters.remove(broker)
         elif broker in self._connected:
             self._connected.remove(broker)
+            self.controller.disconnected(broker.number)
             logger.info("node %d disconnected%s", broker.node_id, f": {reason}" if reason else "")
         else:
             self._unauthenticated.pop(broker, None)
@@ -135,15 +149,26 @@ class Listener:
         after = batch[-1].entry.index + 1
         packed: bytes | None = None
         for broker in self._connected:
-            if broker.next_index == first and not broker.is_paused:
+            if broker.next_index is None or broker.is_paused:
+                continue
+            if broker.next_index == first:
                 if packed is None:
                     packed = _pack_committed([(one.entry, one.fresh) for one in batch])
                 broker.next_index = after
                 broker.send_packed(packed)
+            elif broker.next_index < after:
+                broker.advance()  # it has seen more from the leader before than was applied here
 
     def _leader_changed(self, leader_id: int | None, term: int) -> None:
         for broker in self._connected:
+            if leader_id != self.quorum.voter_id:
+                broker.stop_following()
             broker.send([FromController.LEADER, leader_id, term])
+
+    def observers(self) -> list[QuorumReplica]:
+        """How far each broker is that follows."""
+        states = {broker.node_id: broker.state() for broker in self._connected if broker.follows}
+        return [states[node_id] for node_id in sorted(states)]
 
 
 def _pack_committed(entries: Sequence[tuple[Entry, bool]]) -> bytes:
@@ -168,8 +193,22 @@ class _Broker(FrameConnection):
         self._snapshot_position = 0
         self._heard_at = self._progressed_at = asyncio.get_running_loop().time()
         self._unsent_before = 0
+        self._reported_index = 0
+        self._reported_ms = self._caught_up_ms = -1
+        self._epoch = NO_EPOCH
+        self.number = next(listener.connection_numbers)
         self.node_id = -1
         self.next_index: int | None = None
+
+    @property
+    def follows(self) -> bool:
+        return self.next_index is not None
+
+    def state(self) -> QuorumReplica:
+        """How far this broker is, by its own last report."""
+        return QuorumReplica(
+            self.node_id, self._reported_index + 1, self._reported_ms, self._caught_up_ms
+        )
 
     def introduction(self) -> Any:
         quorum = self._quorum
@@ -177,9 +216,10 @@ class _Broker(FrameConnection):
 
     def authenticated(self, introduction: Any) -> None:
         match introduction:
-            case [int(node_id)]:
-                self.node_id = node_id
+            case ["broker", int(node_id), int(epoch)] if node_id >= 0 and epoch >= NO_EPOCH:
+                self.node_id, self._epoch = node_id, epoch
                 self._listener.admit(self)
+                self._listener.controller.heard(self.number, node_id, epoch)
             case ["voter", int(), *_]:
                 self._peer = self._quorum.accept_peer(introduction, self)
                 self._listener.admit_voter(self)
@@ -209,6 +249,10 @@ class _Broker(FrameConnection):
             return
         self._heard_at = asyncio.get_running_loop().time()
         match message:
+            case [FromBroker.HEARTBEAT, int(number), int(epoch), int(applied_index)]:
+                self._epoch = max(epoch, self._epoch)
+                self._reported(applied_index)
+                self.send([FromController.ALIVE, number, self._quorum.applied_index])
             case [FromBroker.PROPOSE, int(sequence), bytes(envelope)]:
                 self._propose(sequence, envelope)
             case [FromBroker.FOLLOW, int(next_index)] if next_index >= 0:
@@ -217,10 +261,39 @@ class _Broker(FrameConnection):
                 self._quorum.barrier().add_done_callback(
                     lambda future: self._answer_barrier(request_id, future)
                 )
-            case [FromBroker.HEARTBEAT, int(request_id)]:
-                self.send([FromController.ALIVE, request_id, self._quorum.applied_index])
+            case [FromBroker.DESCRIBE, int(request_id)]:
+                description = self._listener.controller.describe(self._listener.observers())
+                packed = None if description is None else description.pack()
+                self.send([FromController.DESCRIPTION, request_id, packed])
+            case [FromBroker.TRANSFER, int(request_id), int(voter_id)]:
+                self._transfer(request_id, voter_id)
             case _:
                 raise ValueError("it sent a message of unknown kind or shape")
+        self._listener.controller.heard(self.number, self.node_id, self._epoch)
+
+    def _reported(self, applied_index: int) -> None:
+        self._reported_index = applied_index
+        self._reported_ms = int(time.time() * 1000)
+        if applied_index >= self._quorum.applied_index:
+            self._caught_up_ms = self._reported_ms
+
+    def _transfer(self, request_id: int, voter_id: int) -> None:
+        if voter_id not in self._quorum.voters:
+            voters = ", ".join(map(str, sorted(self._quorum.voters)))
+            refusal = f"{voter_id} is no voter of this quorum; its voters are {voters}"
+            self.send([FromController.TRANSFERRED, request_id, refusal])
+            return
+        self._quorum.transfer_leadership(voter_id).add_done_callback(
+            lambda future: self._answer_transfer(request_id, voter_id, future)
+        )
+
+    def _answer_transfer(
+        self, request_id: int, voter_id: int, future: asyncio.Future[bool]
+    ) -> None:
+        leads_still = self._quorum.leader_id == self._quorum.voter_id
+        refused = leads_still and not future.cancelled() and not future.result()
+        message = f"controller {voter_id} did not take the lead over in time" if refused else None
+        self.send([FromController.TRANSFERRED, request_id, message])
 
     # Proposals
 
@@ -256,12 +329,16 @@ class _Broker(FrameConnection):
     def _follow(self, next_index: int) -> None:
         self._snapshot = None
         self.next_index = next_index
-        self._advance()
+        self.advance()
+
+    def stop_following(self) -> None:
+        """This voter doesn't lead: the broker will follow another one."""
+        self.next_index = self._snapshot = None
 
     def drained(self) -> None:
-        self._advance()
+        self.advance()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Send what the broker lacks until it's up to date or must read first."""
         while not self.is_paused and self.next_index is not None:
             if self._snapshot is not None:

@@ -3,24 +3,31 @@
 Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind and then:
 
     broker -> controller                          controller -> broker
-    introduction [node id]                        introduction [voter id, leader id or nil, term,
-                                                                applied index]
+    introduction ["broker", node id,              introduction [voter id, leader id or nil, term,
+                  broker epoch]                                 applied index]
     PROPOSE [0, sequence, envelope]               REPLY [0, sequence, index, error, message, value]
     FOLLOW [1, next index]                        SNAPSHOT [1, index, size, position, bytes]
     BARRIER [2, request id]                       BARRIER_DONE [2, request id, index or nil]
-    HEARTBEAT [3, request id]                     ALIVE [3, request id, applied index]
+    HEARTBEAT [3, number, broker epoch,           ALIVE [3, number, applied index]
+               applied index]
                                                   COMMITTED [4, [[index, envelope or nil], ...]]
                                                   LEADER [5, leader id or nil, term]
+    DESCRIBE [6, request id]                      DESCRIPTION [6, request id, description or nil]
+    TRANSFER [7, request id, voter id]            TRANSFERRED [7, request id, message or nil]
 
-`next index` 0 means that the broker has no state yet.  An index of -1 in REPLY says that the
-command did not enter the log.  An envelope is nil in COMMITTED where nothing is to be applied.
+`next index` 0 means that the broker has no state yet.  A broker epoch of -1 says that the broker
+has not registered.  An index of -1 in REPLY says that the command did not enter the log.  An
+envelope is nil in COMMITTED where nothing is to be applied.  ALIVE returns the number of the
+heartbeat that it answers.  A voter's introduction to another voter is ["voter", voter id]; what
+follows it belongs to the back-end.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, NamedTuple
 
-__all__ = ["FromBroker", "FromController"]
+__all__ = ["FromBroker", "FromController", "QuorumDescription", "QuorumReplica"]
 
 
 class FromBroker(IntEnum):
@@ -30,6 +37,8 @@ class FromBroker(IntEnum):
     FOLLOW = 1
     BARRIER = 2
     HEARTBEAT = 3
+    DESCRIBE = 6
+    TRANSFER = 7
 
 
 class FromController(IntEnum):
@@ -41,3 +50,54 @@ class FromController(IntEnum):
     ALIVE = 3
     COMMITTED = 4
     LEADER = 5
+    DESCRIPTION = 6
+    TRANSFERRED = 7
+
+
+class QuorumReplica(NamedTuple):
+    """How far a voter or an observer (a broker that follows) is, as the leader knows it.
+
+    `log_end_offset` is one above its last index.  The times are wall-clock milliseconds, -1 if it
+    has not been heard of: when it was last heard, and when it last had all that the leader had.
+    """
+
+    replica_id: int
+    log_end_offset: int
+    last_fetch_timestamp_ms: int
+    last_caught_up_timestamp_ms: int
+
+
+class QuorumDescription(NamedTuple):
+    """What Kafka's DescribeQuorum answers (KIP-595, KIP-836)."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+    def pack(self) -> list[Any]:
+        """Plain lists, for msgpack."""
+        voters, observers = [list(v) for v in self.voters], [list(o) for o in self.observers]
+        return [self.leader_id, self.leader_epoch, self.high_watermark, voters, observers]
+
+    @classmethod
+    def unpack(cls, packed: Any) -> QuorumDescription:
+        """What `pack` returned.  Raises `ValueError`."""
+        match packed:
+            case [int(leader_id), int(epoch), int(high_watermark), list(voters), list(observers)]:
+                return cls(
+                    leader_id, epoch, high_watermark, _replicas(voters), _replicas(observers)
+                )
+        raise ValueError("a description of the quorum has the wrong shape")
+
+
+def _replicas(packed: list[Any]) -> tuple[QuorumReplica, ...]:
+    replicas = []
+    for each in packed:
+        match each:
+            case [int(), int(), int(), int()]:
+                replicas.append(QuorumReplica(*each))
+            case _:
+                raise ValueError("a replica in a description has the wrong shape")
+    return tuple(replicas)

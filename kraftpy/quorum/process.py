@@ -7,6 +7,8 @@ Rules:
 
 * The fork happens before the parent has a loop or a thread, so the child inherits imported modules
   and nothing else; it starts in a few milliseconds.
+* A quorum of one voter is a `single.SingleVoter`; one of several is a Raft voter, which the others
+  reach through the same listener as the brokers do.
 * The parent binds the listening socket, so a client's connection attempt can't come too early and
   port 0 is known to both.
 * Both halves live and die together: the kernel kills the child when the parent is gone, and
@@ -30,22 +32,27 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import become_child
 from kraftpy.quorum.journal import JournalDamagedError, JournalFailedError, JournalFullError
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.port import MachineType
-from kraftpy.quorum.single import SNAPSHOT_INTERVAL_BYTES, SingleVoter
+from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
+from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.snapshot import SnapshotDamagedError, SnapshotVersionError
 from kraftpy.quorum.transport import load_secret
+
+if TYPE_CHECKING:
+    from kraftpy.quorum.raft import RaftVoter
 
 __all__ = [
     "ControllerHandle",
@@ -82,6 +89,7 @@ class ControllerOptions:
     """What a controller needs to know.
 
     `metadata_dir` belongs to it alone.  `host` and `port` (0: any free one) are its listener's.
+    `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
     """
 
@@ -90,10 +98,17 @@ class ControllerOptions:
     machine_type: MachineType
     host: str = "127.0.0.1"
     port: int = 0
+    voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    settings: ControllerSettings = field(default_factory=ControllerSettings)
     secret_file: Path | None = None
     ssl_context: ssl.SSLContext | None = None
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
     files: FileLayer = field(default_factory=FileLayer)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are other voters."""
+        return len(self.voters) > 1
 
 
 class ControllerHandle:
@@ -166,7 +181,9 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
     or `OSError` (the address can't be bound).  What goes wrong later, a damaged journal for
     instance, the child logs before it ends: see `ControllerHandle.watch`.
     """
-    secret = load_secret(options.secret_file, options.host, options.metadata_dir)
+    secret = load_secret(
+        options.secret_file, options.host, options.metadata_dir, shared=options.is_shared
+    )
     listening = _bind(options.host, options.port)
     parent = os.getpid()
     pid = os.fork()
@@ -191,7 +208,9 @@ def run_controller(options: ControllerOptions) -> int:
 
     Raises `SecretUnusable` or `OSError` as `spawn_controller` does.
     """
-    secret = load_secret(options.secret_file, options.host, options.metadata_dir)
+    secret = load_secret(
+        options.secret_file, options.host, options.metadata_dir, shared=options.is_shared
+    )
     return _run(options, _bind(options.host, options.port), secret)
 
 
@@ -283,27 +302,49 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stopped.set)
-    quorum = SingleVoter(
-        options.metadata_dir,
-        options.voter_id,
-        options.machine_type,
-        _fatal,
-        files=options.files,
-        snapshot_interval_bytes=options.snapshot_interval_bytes,
-    )
-    listener = Listener(quorum, secret, options.ssl_context)
+    host, port = listening.getsockname()[:2]
+    quorum = _back_end(options, (host, port), secret)
+    listener = Listener(quorum, secret, options.settings, options.ssl_context)
     await listener.start(listening)
     logger.info(
-        "controller %d leads term %d at index %d, listening on %s:%d",
+        "controller %d starts in term %d at index %d, listening on %s:%d",
         quorum.voter_id,
         quorum.term,
         quorum.applied_index,
-        *listening.getsockname()[:2],
+        host,
+        port,
     )
     await stopped.wait()
     listener.close()
     quorum.stop()
     return ExitCode.STOPPED
+
+
+def _back_end(
+    options: ControllerOptions, address: tuple[str, int], secret: bytes
+) -> SingleVoter | RaftVoter:
+    if not options.is_shared:
+        return SingleVoter(
+            options.metadata_dir,
+            options.voter_id,
+            options.machine_type,
+            _fatal,
+            address=address,
+            files=options.files,
+            snapshot_interval_bytes=options.snapshot_interval_bytes,
+        )
+    from kraftpy.quorum.raft import RaftVoter  # a node by itself needs no pysyncobj
+
+    return RaftVoter(
+        options.metadata_dir,
+        options.voter_id,
+        options.voters,
+        secret,
+        options.machine_type,
+        _fatal,
+        files=options.files,
+        snapshot_interval_bytes=options.snapshot_interval_bytes,
+    )
 
 
 def _fatal(error: Exception) -> None:

@@ -253,19 +253,26 @@ class SecretUnusable(Exception):
     """There is no shared secret to be had; says how to make one."""
 
 
-def load_secret(secret_file: Path | None, host: str, metadata_dir: Path) -> bytes:
-    """The quorum's shared secret.
+def load_secret(
+    secret_file: Path | None, host: str, metadata_dir: Path, *, shared: bool = False
+) -> bytes:
+    """The quorum's secret.
 
-    From `secret_file` if one is configured; else, if `host` (the listener's address) is loopback,
-    from `quorum.secret` in `metadata_dir`, made on first use with mode 0600.  Raises
-    `SecretUnusable`.
+    From `secret_file` if one is configured; else, if `host` (the listener's address) is loopback
+    and no other node needs the secret (`shared`), from `quorum.secret` in `metadata_dir`, made on
+    first use with mode 0600.  Raises `SecretUnusable`.
     """
     if secret_file is not None:
         return _read_secret(secret_file)
-    if not _is_loopback(host):
+    if shared or not _is_loopback(host):
+        why = (
+            "the quorum has several nodes"
+            if shared
+            else f"the quorum listens on {host}, which other machines can reach"
+        )
         raise SecretUnusable(
-            f"the quorum listens on {host}, which other machines can reach, so it needs a shared "
-            "secret. Make one with\n    (umask 077; openssl rand -base64 32 > quorum.secret)\n"
+            f"{why}, so it needs a shared secret. Make one with\n"
+            "    (umask 077; openssl rand -base64 32 > quorum.secret)\n"
             "copy the file to every node of the cluster, and name it in "
             "kraftpy.quorum.secret.file"
         )

@@ -2,6 +2,8 @@
 
 Rules that it keeps:
 
+* What the process is, `process.roles` says: a broker with its controller beside it, or only one of
+  the two.
 * The controller is forked before this process has a loop or a thread. Both live and die together:
   the kernel kills the controller when this process ends, and this process stops at once when its
   controller does.
@@ -32,13 +34,14 @@ from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
+from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.process import (
     ControllerHandle,
     ControllerOptions,
     run_controller,
     spawn_controller,
 )
-from kraftpy.quorum.transport import SecretUnusable
+from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
 from kraftpy.server.listener import bind
 from kraftpy.storage.checkpoints import read_meta_properties, uuid_to_text
@@ -95,14 +98,16 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         node_id=config.node_id,
         clock_ms=lambda: int(time.time() * 1000),
     )
+    controller: ControllerHandle | None = None
     try:
-        controller = _spawn_controller(config)
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_serve(config, sockets, logs, controller, ready))
-        finally:
-            controller.stop()
+        if "controller" in config.process_roles:
+            controller = _spawn_controller(config)
+        quorum = _quorum_of(config, controller)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, sockets, logs, quorum, controller, ready))
     finally:
+        if controller is not None:
+            controller.stop()
         logs.release()
 
 
@@ -121,16 +126,48 @@ def _cluster_id(config: BrokerConfig) -> str:
     return uuid_to_text(uuid.uuid4().bytes)
 
 
+class Quorum(NamedTuple):
+    """How this node's broker reaches the controllers."""
+
+    voters: dict[int, tuple[str, int]]
+    secret: bytes
+
+
+def _quorum_of(config: BrokerConfig, controller: ControllerHandle | None) -> Quorum:
+    voters = {voter.id: (voter.host, voter.port) for voter in config.controller_quorum_voters or ()}
+    if controller is not None:
+        alone = {config.node_id: (controller.host, controller.port)}
+        return Quorum(voters or alone, controller.secret)
+    secret = load_secret(_secret_file(config), "", _metadata_folder(config), shared=True)
+    return Quorum(voters, secret)
+
+
+def _metadata_folder(config: BrokerConfig) -> Path:
+    return Path(config.metadata_dir) / METADATA_FOLDER
+
+
+def _secret_file(config: BrokerConfig) -> Path | None:
+    name = config.kraftpy_quorum_secret_file
+    return Path(name) if name else None
+
+
 def _controller_options(config: BrokerConfig) -> ControllerOptions:
     listeners = config.controller_listeners
-    secret_file = config.kraftpy_quorum_secret_file
     return ControllerOptions(
-        metadata_dir=Path(config.metadata_dir) / METADATA_FOLDER,
+        metadata_dir=_metadata_folder(config),
         voter_id=config.node_id,
         machine_type=MetadataState,
         host=(listeners[0].host or "0.0.0.0") if listeners else "127.0.0.1",  # noqa: S104 - as configured
         port=listeners[0].port if listeners else 0,
-        secret_file=Path(secret_file) if secret_file else None,
+        voters={voter.id: (voter.host, voter.port) for voter in config.voters},
+        settings=ControllerSettings(
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            broker_disconnect_grace_ms=config.broker_disconnect_grace_ms,
+            auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+            leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
+            leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+        ),
+        secret_file=_secret_file(config),
     )
 
 
@@ -163,7 +200,8 @@ async def _serve(
     config: BrokerConfig,
     sockets: list[socket.socket],
     logs: LogManager,
-    controller: ControllerHandle,
+    quorum: Quorum,
+    controller: ControllerHandle | None,
     ready: Ready | None,
 ) -> int:
     loop = asyncio.get_running_loop()
@@ -186,12 +224,13 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, 0)
-    controller.watch(loop, controller_ended)
+    if controller is not None:
+        controller.watch(loop, controller_ended)
     broker = Broker(
         config,
         logs=logs,
-        voters={config.node_id: (controller.host, controller.port)},
-        secret=controller.secret,
+        voters=quorum.voters,
+        secret=quorum.secret,
         loop=loop,
         on_fatal=fatal,
     )

@@ -345,6 +345,23 @@ class BrokerConfig:
     broker_heartbeat_interval_ms: int = setting(
         int32(1), "2000", "Time between two heartbeats of a broker."
     )
+    broker_disconnect_grace_ms: int = setting(
+        int32(0),
+        "250",
+        "Time in which a broker whose connections to the controller broke has to be back, or it is "
+        "fenced. kraftpy's own: Kafka waits for broker.session.timeout.ms.",
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        boolean(), "true", "Give partitions back to their preferred leaders in the background."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        int32(1), "300", "How often to look for partitions that others lead."
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        int32(0, 100),
+        "10",
+        "Share of a broker's partitions, in percent, that others lead before it gets them back.",
+    )
 
     # Replication.
     replica_lag_time_max_ms: int = setting(

@@ -12,16 +12,19 @@ from typing import Any
 import uvloop
 
 from kraftpy.quorum.client import ControllerClient
+from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.port import Quorum
-from kraftpy.quorum.single import SNAPSHOT_INTERVAL_BYTES, SingleVoter
+from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
+from kraftpy.quorum.single import SingleVoter
 
 from .standin import Values
 
 SECRET = b"0123456789abcdef" * 2
 VOTER = 1
 TIMEOUT_MS = 10_000
+SETTINGS = ControllerSettings()
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -62,9 +65,11 @@ def port_of(sock: socket.socket) -> int:
 class Controller:
     """A back-end with its listener."""
 
-    def __init__(self, quorum: Quorum, port: int = 0) -> None:
+    def __init__(
+        self, quorum: Quorum, port: int = 0, settings: ControllerSettings = SETTINGS
+    ) -> None:
         self.quorum = quorum
-        self.listener = Listener(quorum, SECRET)
+        self.listener = Listener(quorum, SECRET, settings)
         self._sock = listening_socket(port)
         self.port = port_of(self._sock)
 

@@ -16,10 +16,15 @@ class Result:
 
 
 class Values:
-    """Commands: {"add": value}, {"fail": text}, {"bug": True}; "pad" is ignored."""
+    """Commands: {"add": value}, {"fail": text}, {"bug": True}; "pad" is ignored.
+
+    As in the real one there are brokers and topics to look after, but never any.
+    """
 
     def __init__(self) -> None:
         self.values: list[Any] = []
+        self.brokers: dict[int, Any] = {}
+        self.topics: dict[str, Any] = {}
 
     def apply(self, index: int, command: dict[str, Any]) -> Result:
         if "fail" in command:

@@ -17,6 +17,7 @@ import pytest
 from kraftpy.quorum import listener as listener_module
 from kraftpy.quorum import transport
 from kraftpy.quorum.client import ControllerUnavailable
+from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.messages import FromBroker, FromController
 from kraftpy.quorum.single import SingleVoter
@@ -51,7 +52,7 @@ class RawPeer(FrameConnection):
     def __init__(self, secret: bytes = SECRET) -> None:
         super().__init__(secret, dialer=True)
         self.messages: list[Any] = []
-        self.said: Any = [99]
+        self.said: Any = ["broker", 99, -1]
         self.welcome: Any = None
         self.is_over = False
 
@@ -68,7 +69,7 @@ class RawPeer(FrameConnection):
         self.is_over = True
 
 
-async def raw_peer(port: int, said: Any = (99,)) -> RawPeer:
+async def raw_peer(port: int, said: Any = ("broker", 99, -1)) -> RawPeer:
     peer = RawPeer()
     peer.said = said
     await asyncio.get_running_loop().create_connection(lambda: peer, "127.0.0.1", port)
@@ -209,7 +210,7 @@ def test_nonsense_from_an_authenticated_peer_ends_its_connection_only(
 def test_an_introduction_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with controller(tmp_path / "m") as serving:
-            wrong: list[Any] = [None, ["x"], [1, 2], {}]
+            wrong: list[Any] = [None, ["x"], [1], ["broker", 1], ["broker", -1, 5], {}]
             for said in wrong:
                 peer = await raw_peer(serving.port, said)
                 await until(lambda: peer.is_over)  # noqa: B023
@@ -414,7 +415,7 @@ def test_a_follower_that_stalls_or_falls_silent_is_disconnected(
                 lambda: "node 99 disconnected: it has read nothing for 0.4 s" in caplog.text
             )
             slow.close()
-            silent = await raw_peer(serving.port, [98])
+            silent = await raw_peer(serving.port, ["broker", 98, -1])
             await until(lambda: silent.is_over)
             assert "node 98 disconnected: nothing was heard from it for 1.5 s" in caplog.text
             await broker.add("works")
@@ -455,7 +456,7 @@ def test_tls_contexts_are_used_if_given(tmp_path: Path) -> None:
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(certificate, key)
         quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
-        listener = Listener(quorum, SECRET, server)
+        listener = Listener(quorum, SECRET, ControllerSettings(), server)
         sock = listening_socket()
         await listener.start(sock)
         trusting = ssl.create_default_context(cafile=str(certificate))

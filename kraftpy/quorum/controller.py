@@ -1,0 +1,253 @@
+"""What the active controller does beside keeping the log: it fences brokers and balances leaders.
+
+Rules:
+
+* Every voter keeps the brokers' sessions (`liveness.py`); only the one that leads, and has applied
+  all that was committed before its term, decides anything.
+* A decision is a proposal like any other, made on the broker epoch that it was decided on.  What a
+  deposed leader still decides is refused by the rules, on all nodes alike.
+* Balancing moves few leaders at a time, and waits for each step to be committed: it's never urgent,
+  and clients have to look for every partition that moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.balancing import out_of_balance
+from kraftpy.quorum.liveness import Fencing, Liveness
+from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
+from kraftpy.quorum.port import Applied, ProposalRefusedError, Quorum
+from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, pack_envelope
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata import MetadataState
+
+__all__ = ["ActiveController", "ControllerSettings"]
+
+logger = logging.getLogger(__name__)
+
+ELECTIONS_AT_ONCE = 100
+ELECTIONS_PAUSE_S = 0.1
+_PREFERRED = 0
+_NO_LONGER_THAT_LIFE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """The settings of these names, with Kafka's defaults; the grace is kraftpy's own."""
+
+    broker_session_timeout_ms: int = 9_000
+    broker_disconnect_grace_ms: int = 250
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_imbalance_per_broker_percentage: int = 10
+
+
+class ActiveController:
+    """The duties of the voter that leads; see the module.  All calls belong to the event loop."""
+
+    def __init__(self, quorum: Quorum, settings: ControllerSettings) -> None:
+        self._quorum = quorum
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._liveness = Liveness(
+            settings.broker_session_timeout_ms, settings.broker_disconnect_grace_ms
+        )
+        self._proposer = _Proposer(quorum)
+        self._leads = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._balancing: asyncio.Task[None] | None = None
+        quorum.on_leader(self._leader_changed)
+
+    def start(self) -> None:
+        """Begin to look after the brokers."""
+        self._tick()
+
+    def close(self) -> None:
+        """Decide nothing more."""
+        self._resign()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # What the listener reports
+
+    def heard(self, connection: int, broker_id: int, broker_epoch: int) -> None:
+        """A broker said something."""
+        self._liveness.heard(connection, broker_id, broker_epoch, self._now_ms())
+
+    def disconnected(self, connection: int) -> None:
+        """A broker's connection has ended."""
+        self._liveness.disconnected(connection, self._now_ms())
+        if self._leads:
+            self._tick()
+
+    def describe(self, observers: Iterable[QuorumReplica]) -> QuorumDescription | None:
+        """The quorum as its leader sees it; None if this voter is not the leader."""
+        quorum = self._quorum
+        if quorum.leader_id != quorum.voter_id:
+            return None
+        return QuorumDescription(
+            leader_id=quorum.voter_id,
+            leader_epoch=quorum.term,
+            high_watermark=quorum.committed_index + 1,
+            voters=tuple(QuorumReplica(*state) for state in quorum.voter_states()),
+            observers=tuple(each for each in observers if each.replica_id not in quorum.voters),
+        )
+
+    # Leading
+
+    def _leader_changed(self, leader_id: int | None, term: int) -> None:
+        self._resign()
+        if leader_id != self._quorum.voter_id:
+            return
+        self._leads = True
+        self._liveness.lead(self._now_ms())
+        logger.info("this controller leads in term %d", term)
+        if self._settings.auto_leader_rebalance_enable:
+            self._balancing = self._loop.create_task(self._balance())
+            self._balancing.add_done_callback(_raise_unforeseen)
+        self._tick()
+
+    def _resign(self) -> None:
+        self._leads = False
+        self._liveness.resign()
+        if self._balancing is not None:
+            self._balancing.cancel()
+            self._balancing = None
+
+    def _metadata(self) -> MetadataState:
+        return cast("MetadataState", self._quorum.machine)
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1000
+
+    # Fencing
+
+    def _tick(self) -> None:
+        brokers = self._metadata().brokers.values()
+        unfenced = {broker.id: broker.epoch for broker in brokers if not broker.fenced}
+        for fencing in self._liveness.tick(unfenced, self._now_ms()):
+            self._fence(fencing)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._liveness.wake_at_ms / 1000, self._tick)
+
+    def _fence(self, fencing: Fencing) -> None:
+        logger.warning(
+            "fencing broker %d (epoch %d): %s",
+            fencing.broker_id,
+            fencing.broker_epoch,
+            f"nothing was heard from it for {self._settings.broker_session_timeout_ms} ms"
+            if fencing.is_connected
+            else "its connection is gone",
+        )
+        self._proposer.propose(
+            {
+                "type": "fence_broker",
+                "broker_id": fencing.broker_id,
+                "broker_epoch": fencing.broker_epoch,
+            }
+        ).add_done_callback(lambda future: self._fenced(fencing, future))
+
+    def _fenced(self, fencing: Fencing, future: asyncio.Future[Applied]) -> None:
+        problem = _problem(future)
+        if problem is None or problem[0] in _NO_LONGER_THAT_LIFE:
+            self._liveness.carried_out(fencing.broker_id, fencing.broker_epoch)
+            return
+        logger.warning("could not fence broker %d: %s", fencing.broker_id, problem[1])
+        self._liveness.failed(fencing.broker_id, fencing.broker_epoch, self._now_ms())
+
+    # Balancing
+
+    async def _balance(self) -> None:
+        """Give the leaders back to the preferred replicas, now and then, for as long as we lead."""
+        while True:
+            await asyncio.sleep(self._settings.leader_imbalance_check_interval_seconds)
+            partitions = await out_of_balance(
+                self._metadata(), self._settings.leader_imbalance_per_broker_percentage
+            )
+            if partitions:
+                logger.info("giving %d partitions back to their preferred leaders", len(partitions))
+            for start in range(0, len(partitions), ELECTIONS_AT_ONCE):
+                await asyncio.wait([self._elect(partitions[start : start + ELECTIONS_AT_ONCE])])
+                await asyncio.sleep(ELECTIONS_PAUSE_S)
+
+    def _elect(self, partitions: list[tuple[str, int]]) -> asyncio.Future[Applied]:
+        topics: dict[str, list[int]] = {}
+        for name, index in partitions:
+            topics.setdefault(name, []).append(index)
+        future = self._proposer.propose(
+            {
+                "type": "elect_leaders",
+                "election_type": _PREFERRED,
+                "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
+            }
+        )
+        future.add_done_callback(_log_problem)
+        return future
+
+
+class _Proposer:
+    """Proposals of this process, in a session of its own."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+        self._sequences = itertools.count(1)
+        self._outstanding: dict[int, None] = {}  # ascending
+        self._open_session()
+
+    def _open_session(self) -> None:
+        self._client_id = os.urandom(CLIENT_ID_SIZE_BYTES)
+        self._opened_at = self._quorum.applied_index
+
+    def propose(self, command: dict[str, Any]) -> asyncio.Future[Applied]:
+        """As `port.Quorum.propose`; a session that had expired is replaced for the next one."""
+        sequence = next(self._sequences)
+        self._outstanding[sequence] = None
+        future = self._quorum.propose(
+            pack_envelope(
+                self._client_id, sequence, next(iter(self._outstanding)), self._opened_at, command
+            )
+        )
+        future.add_done_callback(lambda future: self._done(sequence, future))
+        return future
+
+    def _done(self, sequence: int, future: asyncio.Future[Applied]) -> None:
+        del self._outstanding[sequence]
+        answered = not future.cancelled() and future.exception() is None
+        if answered and future.result().result.value.get("session_expired"):
+            self._open_session()
+
+
+def _problem(future: asyncio.Future[Applied]) -> tuple[ErrorCode, str] | None:
+    """Why a proposal was not carried out, or is not known to be; None if it was."""
+    if future.cancelled():
+        return ErrorCode.NOT_CONTROLLER, "this controller no longer leads"
+    error = future.exception()
+    if isinstance(error, ProposalRefusedError):
+        return error.error, error.message
+    if error is not None:
+        raise error
+    result = future.result().result
+    return None if result.error is ErrorCode.NONE else (result.error, result.message or "")
+
+
+def _log_problem(future: asyncio.Future[Applied]) -> None:
+    problem = _problem(future)
+    if problem is not None:
+        logger.warning("could not elect preferred leaders: %s", problem[1])
+
+
+def _raise_unforeseen(task: asyncio.Task[None]) -> None:
+    """A defect in a background task ends the process, as one in a callback does."""
+    if not task.cancelled() and task.exception() is not None:
+        error = cast("BaseException", task.exception())
+        raise error
