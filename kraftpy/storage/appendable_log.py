@@ -62,28 +62,34 @@ class FlushJob(NamedTuple):
 
 
 class AppendableLog(ReadableLog):
-    """What `Log` appends and flushes. Offsets below `recovery_point` are on disk."""
+    """What `Log` appends and flushes. Offsets below `recovery_point` are on disk.
+
+    `stored` says whether it has a folder; the first append makes one.
+    """
 
     __slots__ = (
         "_clock_ms",
         "_files",
+        "_folder_unsynced",
         "_generation",
         "_index_interval_bytes",
         "_latest_epoch",
         "_max_index_entries",
+        "_parent_unsynced",
         "_roll_ms",
         "_sealed_unflushed",
         "_segment_bytes",
-        "_unsynced_folders",
         "cache",
         "checkpointed_recovery_point",
         "config",
         "directory",
         "folder",
+        "key",
         "partition",
         "producers",
         "recovery_point",
         "size_bytes",
+        "stored",
         "topic",
         "topic_id",
         "unflushed_since_ms",
@@ -105,13 +111,14 @@ class AppendableLog(ReadableLog):
         leader_epochs: LeaderEpochs,
         producers: ProducerStateManager,
         unflushed: list[Path],
-        unsynced_folders: set[Path],
+        stored: bool,
     ) -> None:
         name = f"{topic}-{partition}"
         super().__init__(name, segments, log_start_offset, log_end_offset, leader_epochs)
         self.folder = folder
         self.topic = topic
         self.partition = partition
+        self.key = (topic, partition)
         self.topic_id = topic_id
         self.directory = directory
         self.cache: SegmentCache = directory.cache
@@ -124,7 +131,8 @@ class AppendableLog(ReadableLog):
         self.unflushed_since_ms = 0
         self._latest_epoch = leader_epochs.latest
         self._sealed_unflushed = unflushed
-        self._unsynced_folders = unsynced_folders
+        self.stored = stored
+        self._folder_unsynced = self._parent_unsynced = False
         self._generation = 0
         self.update_config(config)
 
@@ -271,7 +279,10 @@ class AppendableLog(ReadableLog):
         """Segments are opened for appends when the first one comes: most partitions are idle."""
         self._check_online()
         try:
+            if not self.stored:
+                self.store()
             self._active.unseal()
+            self.directory.note_written(self)
         except OSError as error:
             raise storage_failure(f"can't open {self._active}", error) from error
 
@@ -300,23 +311,29 @@ class AppendableLog(ReadableLog):
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self._latest_epoch = self.leader_epochs.latest
 
+    def store(self) -> None:
+        """Makes the folder of a log that has none yet. Raises OSError."""
+        self._files.make_folder(self.folder)
+        if self.topic_id is not None:
+            self.set_topic_id(self.topic_id)
+        self.stored = True
+        self.sync_folders_later()
+
+    def sync_folders_later(self) -> None:
+        """Has the next flush sync the folder and its name as well."""
+        self._folder_unsynced = self._parent_unsynced = True
+
     def set_topic_id(self, topic_id: bytes) -> None:
         """Notes whose partition this is, when a crash lost that. Raises OSError."""
         path = self.folder / checkpoints.PARTITION_METADATA_FILE
         checkpoints.write_partition_metadata(self._files, path, topic_id)
-        self._unsynced_folders.add(self.folder)
+        self._folder_unsynced = True
         self.topic_id = topic_id
 
-    def write_leader_epochs(self) -> None:
-        """Brings `leader-epoch-checkpoint` up to date, durably. Raises OSError."""
-        if self.leader_epochs.changed:
-            self._write_leader_epochs(durable=True)
-
-    def _write_leader_epochs(self, *, durable: bool) -> None:
+    def write_leader_epochs(self, entries: list[tuple[int, int]], *, durable: bool = True) -> None:
+        """Has `leader-epoch-checkpoint` say `entries`. On any thread; raises OSError."""
         path = self.folder / checkpoints.LEADER_EPOCH_FILE
-        entries = self.leader_epochs.entries()
         checkpoints.write_epochs(self._files, path, entries, durable=durable)
-        self.leader_epochs.changed = False
 
     # -- rolling
 
@@ -360,7 +377,7 @@ class AppendableLog(ReadableLog):
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
-        self._unsynced_folders.add(self.folder)
+        self._folder_unsynced = True
         self._choose_roll_time()
 
     def roll_if_old(self, now_ms: int) -> None:
@@ -381,21 +398,24 @@ class AppendableLog(ReadableLog):
         Raises OSError when a file that has to be synced can't be opened.
         """
         if self.log_end_offset <= self.recovery_point and not (
-            self._sealed_unflushed or self._unsynced_folders
+            self._sealed_unflushed or self._folder_unsynced
         ):
             return None
         files = [self._files.open(path) for path in self._sealed_unflushed if path.exists()]
         if not self._active.sealed:
             files.append(self._active.file)
-        folders = [self._files.open_folder(path) for path in self._unsynced_folders]
-        metadata = self.folder / checkpoints.PARTITION_METADATA_FILE
-        if folders and metadata.exists():
-            files.append(self._files.open(metadata))
-        self._unsynced_folders.clear()
+        if self._folder_unsynced:
+            metadata = self.folder / checkpoints.PARTITION_METADATA_FILE
+            if metadata.exists():
+                files.append(self._files.open(metadata))
+            files.append(self._files.open_folder(self.folder))
+            if self._parent_unsynced:
+                files.append(self._files.open_folder(self.folder.parent))
+            self._folder_unsynced = self._parent_unsynced = False
         return FlushJob(
             self,
             self.log_end_offset,
-            (*files, *folders),
+            tuple(files),
             self._generation,
             len(self._sealed_unflushed),
         )

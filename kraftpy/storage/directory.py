@@ -27,10 +27,12 @@ from typing import Final
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
 from kraftpy.storage import checkpoints
+from kraftpy.storage.appendable_log import AppendableLog
+from kraftpy.storage.checkpointing import Job, OffsetCheckpoint
 from kraftpy.storage.checkpoints import MetaProperties, TopicPartition
 from kraftpy.storage.files import Files, OpenFile, StorageError
 from kraftpy.storage.log import Log
-from kraftpy.storage.recovery import open_log
+from kraftpy.storage.recovery import new_log, open_log
 from kraftpy.storage.removal import DelayedRemoval
 from kraftpy.storage.segment import SegmentCache
 
@@ -96,9 +98,15 @@ class LogDir:
         self._removal = removal
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._lock: OpenFile | None = None
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}
+        # Logs that were opened for appends: the others have nothing to flush.
+        self.written_logs: set[AppendableLog] = set()
+        self._recovery_points = self._checkpoint(checkpoints.RECOVERY_POINT_FILE)
+        self._log_starts = self._checkpoint(checkpoints.LOG_START_FILE)
+        # Only a hint (consistency.md §3.5 rule 11): it may get lost.
+        self._high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARK_FILE, durable=False)
+
+    def _checkpoint(self, name: str, *, durable: bool = True) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self.files, self.path / name, durable=durable)
 
     # -- opening
 
@@ -132,6 +140,7 @@ class LogDir:
         """Lets another process open the directory."""
         self._lock = None
         self.logs.clear()
+        self.written_logs.clear()
 
     def _check_owner(self, cluster_id: str, node_id: int) -> None:
         meta = checkpoints.read_meta_properties(self.path)
@@ -154,9 +163,12 @@ class LogDir:
         path = self.path
         self.clean_shutdown_epoch = checkpoints.read_clean_shutdown(path)
         clean = self.clean_shutdown_epoch is not None
-        self._recovery_points = checkpoints.read_offsets(path / checkpoints.RECOVERY_POINT_FILE)
-        self._log_starts = checkpoints.read_offsets(path / checkpoints.LOG_START_FILE)
-        self._high_watermarks = self._read_high_watermarks()
+        self._recovery_points.load()
+        self._log_starts.load()
+        try:
+            self._high_watermarks.load()
+        except StorageError as error:
+            logger.warning("going on without high watermarks: %s", error)
         found = []
         for entry in os.scandir(path):
             if not entry.is_dir():
@@ -180,6 +192,7 @@ class LogDir:
         self, folder: Path, topic: str, partition: int, config: TopicConfig, *, clean: bool
     ) -> Log:
         key = (topic, partition)
+        recovery_point = self._recovery_points.offsets.get(key, 0)
         log = self.logs[key] = open_log(
             self,
             folder,
@@ -187,24 +200,19 @@ class LogDir:
             partition,
             config,
             clean=clean,
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start_offset=self._log_starts.get(key, 0),
-            producers=ProducerStateManager(expiration_ms=self._producer_id_expiration_ms),
+            recovery_point=recovery_point,
+            log_start_offset=self._log_starts.offsets.get(key, 0),
+            producers=self._new_producers(),
         )
-        log.checkpointed_recovery_point = self._recovery_points.get(key, 0)
+        log.checkpointed_recovery_point = recovery_point
         return log
 
-    def _read_high_watermarks(self) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.read_offsets(self.path / checkpoints.HIGH_WATERMARK_FILE)
-        except StorageError as error:
-            # Only a hint (consistency.md §3.5 rule 11), and not written durably.
-            logger.warning("going on without high watermarks: %s", error)
-            return {}
+    def _new_producers(self) -> ProducerStateManager:
+        return ProducerStateManager(expiration_ms=self._producer_id_expiration_ms)
 
     def checkpointed_high_watermark(self, log: Log) -> int:
         """The high watermark of the last checkpoint, within the log's bounds; a hint."""
-        offset = self._high_watermarks.get((log.topic, log.partition), log.log_start_offset)
+        offset = self._high_watermarks.offsets.get(log.key, log.log_start_offset)
         return min(max(offset, log.log_start_offset), log.log_end_offset)
 
     # -- logs
@@ -215,32 +223,44 @@ class LogDir:
         if partition_of(name) != (topic, partition):
             raise ValueError(f"{name!r} is no name of a partition")
         key = (topic, partition)
-        if key in self._recovery_points or key in self._log_starts:
+        if key in self._recovery_points.offsets or key in self._log_starts.offsets:
             # They speak of a deleted log of that name, and would be believed after a crash.
             self.write_recovery_points()
             self.write_log_starts()
         folder = self.path / name
-        self.files.make_folder(folder)
-        checkpoints.write_partition_metadata(
-            self.files, folder / checkpoints.PARTITION_METADATA_FILE, topic_id
+        if folder.exists():
+            log = self._open_log(folder, topic, partition, config, clean=False)
+            log.set_topic_id(topic_id)
+            return log
+        log = self.logs[key] = new_log(
+            self, folder, topic, partition, topic_id, config, producers=self._new_producers()
         )
-        return self._open_log(folder, topic, partition, config, clean=True)
+        return log
 
     def delete_log(self, log: Log) -> None:
         """Takes a log out of service; its renamed folder is removed later. Raises OSError."""
         target = self._rename_away(log, DELETE_SUFFIX)
-        self.remove_later([target], log.config.file_delete_delay_ms)
+        if target is not None:
+            self.remove_later([target], log.config.file_delete_delay_ms)
 
-    def set_aside(self, log: Log) -> Path:
-        """Takes a log out of service and keeps its folder under another name. Raises OSError."""
+    def set_aside(self, log: Log) -> Path | None:
+        """Takes a log out of service and keeps its folder, if any, under another name.
+
+        Raises OSError.
+        """
         return self._rename_away(log, STRAY_SUFFIX)
 
-    def _rename_away(self, log: Log, suffix: str) -> Path:
-        topic, _, partition = log.folder.name.rpartition("-")
-        tail = f"-{partition}.{uuid.uuid4().hex}{suffix}"
-        target = self.path / (topic[: _MAX_NAME_BYTES - len(tail)] + tail)
-        self.files.rename(log.folder, target)
-        del self.logs[log.topic, log.partition]
+    def _rename_away(self, log: Log, suffix: str) -> Path | None:
+        target = None
+        if log.stored:
+            tail = f"-{log.partition}.{uuid.uuid4().hex}{suffix}"
+            target = self.path / (log.topic[: _MAX_NAME_BYTES - len(tail)] + tail)
+            self.files.rename(log.folder, target)
+        # A round of checkpoints that is under way knows of the log.
+        self._recovery_points.begin()
+        self._log_starts.begin()
+        self.written_logs.discard(log)
+        del self.logs[log.key]
         log.forget()
         return target
 
@@ -250,56 +270,91 @@ class LogDir:
         for path in paths:
             self._removal.add(path, due_ms)
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(log.size_bytes for log in self.logs.values())
+    def note_written(self, log: AppendableLog) -> None:
+        """The log may have something to flush from now on."""
+        self.written_logs.add(log)
 
     # -- checkpoints
 
-    def write_recovery_points(self) -> None:
-        """Writes `recovery-point-offset-checkpoint`, durably. Raises OSError."""
-        points = {}
-        for key, log in self.logs.items():
-            point = points[key] = log.recovery_point
-            if point > log.checkpointed_recovery_point and log.leader_epochs.changed:
-                log.write_leader_epochs()
-        if points == self._recovery_points:
-            return
-        checkpoints.write_offsets(self.files, self.path / checkpoints.RECOVERY_POINT_FILE, points)
-        self._recovery_points = points
-        for key, log in self.logs.items():
-            log.checkpointed_recovery_point = points[key]
+    def begin_recovery_points(self) -> Job:
+        """Collects the recovery points; the job writes them durably, on any thread.
 
-    def write_log_starts(self) -> None:
-        """Writes `log-start-offset-checkpoint`, durably. Raises OSError.
+        The leader epochs below them come first. From now on the file may say what was collected.
+        """
+        points: dict[TopicPartition, int] = {}
+        epochs: list[tuple[Log, list[tuple[int, int]]]] = []
+        for key, log in self.logs.items():
+            if not log.stored:
+                continue
+            point = points[key] = log.recovery_point
+            if point > log.checkpointed_recovery_point:
+                log.checkpointed_recovery_point = point
+                if log.leader_epochs.changed:
+                    epochs.append((log, log.leader_epochs.entries()))
+                    log.leader_epochs.changed = False
+        ticket = self._recovery_points.begin()
+        return lambda: self._write_recovery_points(points, epochs, ticket)
+
+    def _write_recovery_points(
+        self,
+        points: dict[TopicPartition, int],
+        epochs: list[tuple[Log, list[tuple[int, int]]]],
+        ticket: int,
+    ) -> None:
+        for log, entries in epochs:
+            try:
+                log.write_leader_epochs(entries)
+            except OSError as error:
+                log.leader_epochs.changed = True
+                points[log.key] = min(
+                    points[log.key], self._recovery_points.offsets.get(log.key, 0)
+                )
+                if not log.offline:
+                    logger.error("can't write a checkpoint of %s, will try again: %s", log, error)
+        self._recovery_points.write(points, ticket)
+
+    def write_recovery_points(self) -> None:
+        """Writes `recovery-point-offset-checkpoint` on this thread, durably. Raises OSError."""
+        self.begin_recovery_points()()
+
+    def lower_recovery_point(self, log: Log, offset: int) -> None:
+        """The log is about to be cut at `offset`: on return no file promises more. OSError."""
+        self._recovery_points.lower(log.key, offset)
+        log.checkpointed_recovery_point = min(log.checkpointed_recovery_point, offset)
+
+    def begin_log_starts(self) -> Job:
+        """Collects where logs start; the job writes it durably, on any thread.
 
         As in Kafka only for logs whose start isn't the base offset of their first segment.
         """
         starts = {
             key: log.log_start_offset
             for key, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
+            if log.log_start_offset > log.first_base_offset
         }
-        if starts == self._log_starts:
-            return
-        checkpoints.write_offsets(self.files, self.path / checkpoints.LOG_START_FILE, starts)
-        self._log_starts = starts
+        ticket = self._log_starts.begin()
+        return lambda: self._log_starts.write(starts, ticket)
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Writes `replication-offset-checkpoint` for this directory's logs. Raises OSError."""
-        mine = {key: high_watermarks[key] for key in self.logs if key in high_watermarks}
-        if mine == self._high_watermarks:
-            return
-        checkpoints.write_offsets(
-            self.files, self.path / checkpoints.HIGH_WATERMARK_FILE, mine, durable=False
-        )
-        self._high_watermarks = mine
+    def write_log_starts(self) -> None:
+        """Writes `log-start-offset-checkpoint` on this thread, durably. Raises OSError."""
+        self.begin_log_starts()()
 
-    def close(self, broker_epoch: int) -> None:
+    def begin_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> Job:
+        """The job writes `replication-offset-checkpoint` for this directory's logs."""
+        mine = {
+            key: high_watermarks[key]
+            for key, log in self.logs.items()
+            if log.stored and key in high_watermarks
+        }
+        ticket = self._high_watermarks.begin()
+        return lambda: self._high_watermarks.write(mine, ticket)
+
+    def close(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Shuts every log down cleanly and leaves the marker. Raises OSError, KafkaError."""
         for log in self.logs.values():
             log.close()
         self.write_recovery_points()
         self.write_log_starts()
+        self.begin_high_watermarks(high_watermarks)()
         checkpoints.write_clean_shutdown(self.files, self.path, broker_epoch)
         self.release()

@@ -84,6 +84,8 @@ class Log(AppendableLog):
         """
         self._begin_cut(0)
         try:
+            if not self.stored:
+                self.store()
             self._files.unlink(self.folder / checkpoints.LEADER_EPOCH_FILE)
             self._remove_segments(0, len(self._segments))
             remove_snapshots(self._files, self.folder, snapshot_offsets(self.folder))
@@ -106,11 +108,12 @@ class Log(AppendableLog):
         self.recovery_point = min(self.recovery_point, end_offset)
         if self.checkpointed_recovery_point > end_offset:
             try:
-                self.directory.write_recovery_points()
+                self.directory.lower_recovery_point(self, end_offset)
             except OSError as error:
                 raise storage_failure(f"can't truncate {self}", error) from error
         self._append_starts.clear()
         self._read_ends.clear()
+        self.directory.note_written(self)
 
     def _remove_segments(self, first: int, last: int) -> None:
         """Takes segments out of the log, newest first. Raises OSError."""
@@ -249,19 +252,21 @@ class Log(AppendableLog):
     def close(self) -> None:
         """Flushes and writes all that the next start needs to skip recovery. Raises OSError."""
         self._check_online()
-        self._active.free_reserve()
+        if not self.stored:
+            return
+        if not self._active.sealed:
+            self._active.free_reserve()
         self._sealed_unflushed += self._active.write_indexes()
         snapshots = snapshot_offsets(self.folder)
         if (snapshots or len(self.producers)) and self.log_end_offset not in snapshots:
             self._sealed_unflushed.append(
                 write_snapshot(self._files, self.folder, self.log_end_offset, self.producers)
             )
-        # For thousands of partitions that were never written to it would take long.
-        epochs = self.folder / checkpoints.LEADER_EPOCH_FILE
-        if self.leader_epochs.changed and (self.size_bytes or epochs.exists()):
-            self._write_leader_epochs(durable=False)
-            self._sealed_unflushed.append(epochs)
+        if self.leader_epochs.changed:
+            self.write_leader_epochs(self.leader_epochs.entries(), durable=False)
+            self.leader_epochs.changed = False
+            self._sealed_unflushed.append(self.folder / checkpoints.LEADER_EPOCH_FILE)
         if self._sealed_unflushed:
-            self._unsynced_folders.add(self.folder)
+            self._folder_unsynced = True
         if self.unflushed_messages or self._sealed_unflushed:
             self.flush()

@@ -4,7 +4,7 @@ Rules that it keeps:
 
 * Logs are made and removed on order only; the metadata says which ones exist.
 * `tick` is called by the server, about once a second and at least as often as `flush.ms` is to be
-  exact. It does short work: fsyncs that take long go to the `Flusher`, removals to a thread.
+  exact. It does short work: what takes long (fsyncs, checkpoints, removals) goes to a thread.
 * A full disk fails one round of upkeep, not the broker: it is logged and tried again.
 """
 
@@ -14,10 +14,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
 from kraftpy.storage.directory import LogDir
 from kraftpy.storage.files import Files, StorageError, storage_failure
@@ -82,6 +84,7 @@ class LogManager:
         self._clock_ms = clock_ms
         self._flusher: Flusher
         self._removal = DelayedRemoval(self._files)
+        self._checkpointer = Checkpointer()
         self._cache = SegmentCache()
         now_ms = clock_ms()
         self._retention = _Every(config.log_retention_check_interval_ms, now_ms)
@@ -194,7 +197,9 @@ class LogManager:
 
     def _set_aside(self, log: Log) -> None:
         folder = log.directory.set_aside(log)
-        del self._logs[log.topic, log.partition]
+        del self._logs[log.key]
+        if folder is None:
+            return
         logger.warning(
             "%s is not in the metadata; its records are kept in %s: remove it if the topic was "
             "deleted on purpose",
@@ -241,27 +246,33 @@ class LogManager:
         self._request_flushes(now_ms)
         if self._retention.due(now_ms):
             self._apply_retention(now_ms, high_watermarks())
-        for due, write in (
-            (self._recovery_points.due(now_ms), LogDir.write_recovery_points),
-            (self._log_starts.due(now_ms), LogDir.write_log_starts),
-        ):
-            if due:
-                self._checkpoint(write)
-        if self._high_watermarks.due(now_ms):
-            offsets = high_watermarks()
-            self._checkpoint(lambda directory: directory.write_high_watermarks(offsets))
+        if not self._checkpointer.busy:
+            self._begin_checkpoints(now_ms, high_watermarks)
         self._removal.tick(now_ms)
 
+    def _begin_checkpoints(self, now_ms: int, high_watermarks: HighWatermarks) -> None:
+        jobs: list[Job] = []
+        if self._recovery_points.due(now_ms):
+            jobs += [directory.begin_recovery_points() for directory in self.directories]
+        if self._log_starts.due(now_ms):
+            jobs += [directory.begin_log_starts() for directory in self.directories]
+        if self._high_watermarks.due(now_ms):
+            offsets = high_watermarks()
+            jobs += [directory.begin_high_watermarks(offsets) for directory in self.directories]
+        if jobs:
+            self._checkpointer.start(jobs)
+
     def _request_flushes(self, now_ms: int) -> None:
-        for log in self._logs.values():
-            if log.has_sealed_unflushed:
-                self._flusher.request(log, log.log_end_offset)
-            elif log.log_end_offset > log.recovery_point:
-                since_ms = log.unflushed_since_ms
-                if not 0 < since_ms <= now_ms:
-                    log.unflushed_since_ms = now_ms
-                elif now_ms - since_ms >= log.config.flush_ms:
+        for directory in self.directories:
+            for log in directory.written_logs:
+                if log.has_sealed_unflushed:
                     self._flusher.request(log, log.log_end_offset)
+                elif log.log_end_offset > log.recovery_point:
+                    since_ms = log.unflushed_since_ms
+                    if not 0 < since_ms <= now_ms:
+                        log.unflushed_since_ms = now_ms
+                    elif now_ms - since_ms >= log.config.flush_ms:
+                        self._flusher.request(log, log.log_end_offset)
 
     def _apply_retention(self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for key, log in self._logs.items():
@@ -275,30 +286,29 @@ class LogManager:
                 logger.error("retention of %s failed: %s", log, error.message)
             log.producers.expire(now_ms)
 
-    def _checkpoint(self, write: Callable[[LogDir], None]) -> None:
-        for directory in self.directories:
-            try:
-                write(directory)
-            except OSError as error:
-                logger.error("can't write a checkpoint in %s: %s", directory.path, error)
-
     # -- ending
 
-    def close(self, broker_epoch: int = -1) -> None:
+    def close(
+        self,
+        broker_epoch: int = -1,
+        high_watermarks: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
         """Clean shutdown: everything on disk, the marker left, the directories free.
 
         Whatever fails is logged; its directory then has no marker and is checked at the next start.
         """
         self._removal.join()
+        self._checkpointer.join()
         for directory in self.directories:
             try:
-                directory.close(broker_epoch)
+                directory.close(broker_epoch, high_watermarks)
             except (OSError, KafkaError) as error:
                 logger.error("%s could not be shut down cleanly: %s", directory.path, error)
         self.release()
 
     def release(self) -> None:
         """Lets go of the directories without a clean shutdown."""
+        self._checkpointer.join()
         for directory in self.directories:
             directory.release()
         self.directories.clear()

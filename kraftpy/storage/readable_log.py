@@ -92,6 +92,11 @@ class ReadableLog:
         return tuple(self._segments)
 
     @property
+    def first_base_offset(self) -> int:
+        """Where the oldest segment begins, at or below the log start offset."""
+        return self._bases[0]
+
+    @property
     def offline(self) -> bool:
         """Whether the disk failed this log so that it takes no request until the next start."""
         return self._offline is not None

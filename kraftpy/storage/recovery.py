@@ -81,7 +81,7 @@ def open_log(
     segments = _find_segments(directory, folder)
     epochs = LeaderEpochs(checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE))
     unflushed: list[Path] = []
-    new = not (clean and segments)
+    segments_found = bool(segments)
     try:
         if not segments:
             end_offset = log_start_offset
@@ -122,11 +122,55 @@ def open_log(
         leader_epochs=epochs,
         producers=producers,
         unflushed=unflushed,
-        unsynced_folders={folder, folder.parent} if new else set(),
+        stored=True,
     )
+    if not (clean and segments_found):
+        log.sync_folders_later()
+    if log.unflushed_messages or unflushed:
+        directory.note_written(log)
     if log.unflushed_messages >= config.flush_messages:
         log.flush()
     return log
+
+
+def new_log(
+    directory: LogDir,
+    folder: Path,
+    topic: str,
+    partition: int,
+    topic_id: bytes,
+    config: TopicConfig,
+    *,
+    producers: ProducerStateManager,
+) -> Log:
+    """A log that has nothing on disk until its first append."""
+    return Log(
+        folder,
+        topic,
+        partition,
+        topic_id,
+        config=config,
+        directory=directory,
+        segments=[_empty_segment(0, folder, directory)],
+        log_start_offset=0,
+        log_end_offset=0,
+        recovery_point=0,
+        leader_epochs=LeaderEpochs(),
+        producers=producers,
+        unflushed=[],
+        stored=False,
+    )
+
+
+def _empty_segment(offset: int, folder: Path, directory: LogDir) -> Segment:
+    return Segment(
+        folder,
+        offset,
+        size=0,
+        created_ms=directory.clock_ms(),
+        files=directory.files,
+        cache=directory.cache,
+    )
 
 
 def _find_segments(directory: LogDir, folder: Path) -> list[Segment]:
@@ -203,16 +247,7 @@ def _restart_at(offset: int, folder: Path, segments: list[Segment], directory: L
         logger.warning("all records left in %s lie before its start %d", folder, offset)
     for segment in reversed(segments):
         _remove(segment, directory.files)
-    segments[:] = [
-        Segment(
-            folder,
-            offset,
-            size=0,
-            created_ms=directory.clock_ms(),
-            files=directory.files,
-            cache=directory.cache,
-        )
-    ]
+    segments[:] = [_empty_segment(offset, folder, directory)]
 
 
 def _remove(segment: Segment, files: Files) -> None:

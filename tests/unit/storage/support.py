@@ -83,6 +83,8 @@ class Store:
             clock_ms=self.clock,
             files=self.files,
         )
+        # On this thread, so that what a test's disk does to it comes up here.
+        manager._checkpointer.start = manager._checkpointer._run  # type: ignore[method-assign]
         manager.load(lambda topic: self.config, self.flusher)
         return manager
 

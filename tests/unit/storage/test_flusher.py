@@ -42,7 +42,9 @@ def slow(tmp_path: Path) -> Iterator[tuple[Store, Loop, SlowFiles, Flusher]]:
     flusher = Flusher(loop.post, files)
     store = Store(tmp_path / "data", with_config(SMALL, segment_bytes=1 << 20))
     for partition in range(3):
-        store.log("t", partition).flush()  # so that no folder is left to sync
+        log = store.log("t", partition)
+        log.store()
+        log.flush()  # so that no folder is left to sync
     yield store, loop, files, flusher
     files.allowed.release(1000)
     flusher.close()

@@ -219,7 +219,7 @@ def life(store: Store) -> tuple[Log, list[bytes], list[bytes]]:
     producers.append(log.producers.snapshot())
     log.flush()
     log.directory.write_recovery_points()
-    log.directory.write_high_watermarks({("t", 0): log.log_end_offset})
+    log.directory.begin_high_watermarks({("t", 0): log.log_end_offset})()
     return log, stored, producers
 
 
