@@ -55,6 +55,7 @@ class Node:
     pid: int = 0
     exit_code: int | None = None
     report_fd: int = -1
+    report: bytes = b""
     log_start: int = 0
 
     @property
@@ -95,7 +96,7 @@ class Supervisor:
         # Here, so that each child finds it imported.
         import kraftpy.server.node  # noqa: F401
 
-        node.exit_code = None
+        node.exit_code, node.report = None, b""
         node.log_start = node.log_path.stat().st_size if node.log_path.exists() else 0
         node.report_fd, report = os.pipe()
         sys.stdout.flush()
@@ -113,28 +114,30 @@ class Supervisor:
 
         A `Failure` says why a node did not start.
         """
-        reports = {node.report_fd: (node, bytearray()) for node in nodes}
-        while reports:
-            readable, stop = self._select(list(reports))
+        waiting = list(nodes)
+        while waiting:
+            readable, stop = self._select([node.report_fd for node in waiting])
             if stop:
                 return False
-            for fd in readable:
-                node, report = reports[fd]
-                part = os.read(fd, 4096)
-                report += part
-                if report.endswith(b"\n"):
-                    _close_report(node)
-                    del reports[fd]
-                    self._reported(node, json.loads(report))
-                elif not part:
-                    raise self._not_started(node)
+            ready = [n for n in waiting if n.report_fd in readable and self._is_ready(n)]
+            waiting = [node for node in waiting if node not in ready]
         return True
 
-    def _reported(self, node: Node, answer: dict[str, Any]) -> None:
+    def _is_ready(self, node: Node) -> bool:
+        """Read some of a node's report, and set its address once that is complete."""
+        part = os.read(node.report_fd, 4096)
+        node.report += part
+        if not part:
+            raise self._not_started(node)
+        if not node.report.endswith(b"\n"):
+            return False
+        _close_report(node)
+        answer = json.loads(node.report)
         if "error" in answer:
             self._wait_for_end(node)
             raise Failure(answer["error"], EXIT_NOT_STARTED)
         node.host, node.port = answer["host"], answer["port"]
+        return True
 
     def _not_started(self, node: Node) -> Failure:
         how = _ended(self._wait_for_end(node))
@@ -159,52 +162,58 @@ class Supervisor:
         With `on_start`, also wait for the end of stdin, and do what its lines say: `start ID`
         starts a node that has ended; `on_start` hears when it serves, or why it doesn't.
         """
-        stdin = sys.stdin.fileno() if on_start else -1
+        stdin = [sys.stdin.fileno()] if on_start else []
         lines = b""
+        starting: list[Node] = []
         while True:
             for node in self.nodes:
-                if node.exit_code is None and self._reap(node):
+                if node not in starting and node.exit_code is None and self._reap(node):
                     assert node.exit_code is not None
                     on_exit(node, _ended(node.exit_code))
-            readable, stop = self._select([stdin] if on_start else [])
+            readable, stop = self._select(stdin + [node.report_fd for node in starting])
             if stop:
                 return
-            if readable and on_start:
-                part = os.read(stdin, 4096)
+            if on_start is None:
+                continue
+            for node in [each for each in starting if each.report_fd in readable]:
+                if self._has_started(node, on_start):
+                    starting.remove(node)
+            if stdin[0] in readable:
+                part = os.read(stdin[0], 4096)
                 if not part:
                     return
                 *complete, lines = (lines + part).split(b"\n")
                 for line in complete:
-                    if not self._obey(line.decode(errors="replace"), on_exit, on_start):
-                        return
+                    self._obey(line.decode(errors="replace"), starting, on_start)
 
-    def _obey(
-        self,
-        line: str,
-        on_exit: Callable[[Node, str], None],
-        on_start: Callable[[Node, str | None], None],
-    ) -> bool:
-        """Carry out a line of stdin; False when told to stop meanwhile."""
-        node = next((each for each in self.nodes if line.split() == ["start", str(each.id)]), None)
-        if node is None:
-            ids = ", ".join(str(each.id) for each in self.nodes)
-            click.echo(f"cannot do {line!r}: `start ID` starts one of the brokers {ids}", err=True)
-            return True
-        if node.exit_code is None and self._reap(node):
-            assert node.exit_code is not None
-            on_exit(node, _ended(node.exit_code))
-        if node.exit_code is None:
-            on_start(node, f"broker {node.id} (pid {node.pid}) has not ended")
-            return True
+    def _has_started(self, node: Node, on_start: Callable[[Node, str | None], None]) -> bool:
+        """Hear from a node that is starting; whether it is known now how that went."""
         try:
-            self.start(node, load_config(str(node.config_path)))
-            if not self.wait_ready([node]):
+            if not self._is_ready(node):
                 return False
         except Failure as failure:
             on_start(node, failure.message)
         else:
             on_start(node, None)
         return True
+
+    def _obey(
+        self, line: str, starting: list[Node], on_start: Callable[[Node, str | None], None]
+    ) -> None:
+        """Carry out a line of stdin: begin to start a node."""
+        node = next((each for each in self.nodes if line.split() == ["start", str(each.id)]), None)
+        if node is None:
+            ids = ", ".join(str(each.id) for each in self.nodes)
+            click.echo(f"cannot do {line!r}: `start ID` starts one of the brokers {ids}", err=True)
+        elif node.exit_code is None and not self._reap(node):
+            on_start(node, f"broker {node.id} (pid {node.pid}) has not ended")
+        else:
+            try:
+                self.start(node, load_config(str(node.config_path)))
+            except Failure as failure:
+                on_start(node, failure.message)
+            else:
+                starting.append(node)
 
     def _select(self, fds: list[int], timeout_s: float | None = None) -> tuple[list[int], bool]:
         """Wait for input; the readable descriptors, and whether a signal told us to stop."""

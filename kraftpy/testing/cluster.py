@@ -222,17 +222,26 @@ class Cluster:
         victim.running = False
         self._wait_for_end(victim, pids, "SIGTERM")
 
-    def restart(self, node: int) -> None:
-        """Start a node that was killed or stopped (a running one is stopped), until it answers."""
-        back = self._node(node)
-        if back.running:
-            self.stop(node)
+    def restart(self, *nodes: int) -> None:
+        """Start nodes that were killed or stopped (running ones are stopped), until they answer.
+
+        A broker answers once it has found a controller that leads, so when a majority of the voters
+        is down they have to be restarted in one call.
+        """
+        for each in nodes:
+            if self._node(each).running:
+                self.stop(each)
         assert self._dev is not None
-        self._dev.write_line(f"start {node}")
-        answer = self._answer(self._dev)
-        if "error" in answer:
-            raise ClusterError(f"broker {node} is not back: {answer['error']}")
-        back.pid, back.running, back.paused = answer["pid"], True, False
+        for each in nodes:
+            self._dev.write_line(f"start {each}")
+        answers = [self._answer(self._dev) for _ in nodes]
+        for answer in answers:
+            if "pid" in answer:
+                node = self._node(answer["id"])
+                node.pid, node.running, node.paused = answer["pid"], True, False
+        for answer in answers:
+            if "error" in answer:
+                raise ClusterError(f"broker {answer['id']} is not back: {answer['error']}")
 
     def pause(self, node: int) -> None:
         """SIGSTOP both processes of a node: it is silent, and its connections stay open."""
@@ -275,7 +284,7 @@ class Cluster:
     # -- looking at it
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:
-        """The id of a partition's leader, in the newest epoch that a node knows of; None for none."""
+        """The id of a partition's leader, as the node knows that heard last; None for none."""
         found = [
             view.partitions[topic, partition]
             for view in self._metadata().values()
