@@ -283,6 +283,9 @@ class _Broker(FrameConnection):
             refusal = f"{voter_id} is no voter of this quorum; its voters are {voters}"
             self.send([FromController.TRANSFERRED, request_id, refusal])
             return
+        if voter_id == self._quorum.leader_id:
+            self.send([FromController.TRANSFERRED, request_id, None])
+            return
         self._quorum.transfer_leadership(voter_id).add_done_callback(
             lambda future: self._answer_transfer(request_id, voter_id, future)
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +11,19 @@ import pytest
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum import state as state_module
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
-from kraftpy.quorum.port import (
-    Applied,
-    ApplyListener,
-    Entry,
-    LeaderListener,
-    MachineSnapshot,
-    ProposalRefusedError,
-    Role,
-    StateMachine,
-)
-from kraftpy.quorum.state import ReplicatedState
 
 from .faults import NO_SPACE, FailingLayer
 from .proxy import TO_BROKER, TO_CONTROLLER, Proxy
+from .puppet import Puppet
 from .stack import (
     TIMEOUT_MS,
     VOTER,
     Broker,
     Controller,
     controller,
-    listening_socket,
-    port_of,
     run,
     until,
 )
-from .standin import Values
 
 
 def test_a_broker_gets_a_snapshot_and_then_every_commit_once_in_order(tmp_path: Path) -> None:
@@ -291,125 +277,6 @@ def test_many_proposals_at_once_are_all_answered(tmp_path: Path) -> None:
     run(test)
 
 
-class Puppet:
-    """A back-end that does what a test tells it, for what a lone voter never does."""
-
-    def __init__(self, voter_id: int, leader_id: int | None, term: int = 1) -> None:
-        self.voter_id = voter_id
-        self.leader_id = leader_id
-        self.term = term
-        self.proposals: list[tuple[bytes, asyncio.Future[Applied]]] = []
-        self.barriers: list[asyncio.Future[int]] = []
-        self._state = ReplicatedState(Values)
-        self._entries: list[tuple[Entry, bool]] = []
-        self._apply_listeners: list[ApplyListener] = []
-        self._leader_listeners: list[LeaderListener] = []
-        self._apply(b"")
-
-    @property
-    def role(self) -> Role:
-        return Role.LEADER if self.leader_id == self.voter_id else Role.FOLLOWER
-
-    @property
-    def applied_index(self) -> int:
-        return self._state.applied_index
-
-    @property
-    def machine(self) -> StateMachine:
-        return self._state.machine
-
-    def _apply(self, command: bytes) -> Applied:
-        applied = self._state.apply(Entry(self.applied_index + 1, self.term, command))
-        self._entries.append((applied.entry, applied.fresh))
-        for listener in self._apply_listeners:
-            listener([applied])
-        return applied
-
-    def propose(self, command: bytes) -> asyncio.Future[Applied]:
-        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self.proposals.append((command, future))
-        return future
-
-    def commit_all(self) -> None:
-        for command, future in self.proposals:
-            future.set_result(self._apply(command))
-        self.proposals.clear()
-
-    def barrier(self) -> asyncio.Future[int]:
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.barriers.append(future)
-        return future
-
-    def on_apply(self, listener: ApplyListener) -> None:
-        self._apply_listeners.append(listener)
-
-    def on_leader(self, listener: LeaderListener) -> None:
-        self._leader_listeners.append(listener)
-
-    def lead(self, leader_id: int | None, term: int) -> None:
-        self.leader_id, self.term = leader_id, term
-        for listener in self._leader_listeners:
-            listener(leader_id, term)
-
-    def snapshot(self) -> MachineSnapshot:
-        return MachineSnapshot(self.applied_index, self._state.pack_machine())
-
-    def entries_from(self, index: int, max_bytes: int) -> list[tuple[Entry, bool]] | None:
-        return None if index < 1 else self._entries[index - 1 :]
-
-
-def test_any_controller_says_who_leads() -> None:
-    async def test() -> None:
-        one, two, three = Puppet(1, 3, 5), Puppet(2, 3, 5), Puppet(3, 3, 5)
-        async with Controller(one) as first, Controller(two) as second, Controller(three) as third:
-            ports = {1: first.port, 2: second.port, 3: third.port}
-            async with Broker(ports) as broker:
-                assert (broker.client.leader_id, broker.client.term) == (3, 5)
-
-    run(test)
-
-
-def test_when_the_leader_changes_the_unanswered_proposal_goes_to_the_new_one() -> None:
-    async def test() -> None:
-        one, two = Puppet(1, 1), Puppet(2, 1)
-        async with (
-            Controller(one) as first,
-            Controller(two) as second,
-            Broker({1: first.port, 2: second.port}) as broker,
-        ):
-            proposal = asyncio.ensure_future(broker.add("x"))
-            barrier = asyncio.ensure_future(broker.client.barrier(TIMEOUT_MS))
-            await until(lambda: one.proposals and one.barriers)
-            two.lead(2, 2)
-            one.lead(2, 2)
-            await until(lambda: two.proposals)
-            assert two.proposals[0][0] == one.proposals[0][0], "the very same envelope"
-            two.commit_all()
-            assert await proposal == 2
-            await until(lambda: two.barriers)
-            two.barriers[0].set_result(2)
-            assert await barrier == 2
-            assert broker.client.term == 2
-
-    run(test)
-
-
-def test_a_refused_proposal_is_tried_again_at_the_leader() -> None:
-    async def test() -> None:
-        one = Puppet(1, 1)
-        async with Controller(one) as first, Broker({1: first.port}) as broker:
-            proposal = asyncio.ensure_future(broker.add("x"))
-            await until(lambda: one.proposals)
-            refusal = ProposalRefusedError(ErrorCode.NOT_CONTROLLER, "I lost the lead")
-            one.proposals.pop()[1].set_exception(refusal)
-            await until(lambda: one.proposals)
-            one.commit_all()
-            await proposal
-            assert broker.copy.values == ["x"]
-
-    run(test)
-
-
 def test_an_unknown_outcome_is_never_guessed() -> None:
     async def test() -> None:
         one = Puppet(1, 1)
@@ -423,82 +290,5 @@ def test_an_unknown_outcome_is_never_guessed() -> None:
             await proposal
             await broker.client.wait_applied(one.applied_index, TIMEOUT_MS)
             assert broker.copy.values == ["later"]
-
-    run(test)
-
-
-def test_a_quorum_without_leader_or_address_is_unavailable() -> None:
-    async def test() -> None:
-        unused = listening_socket()
-        port = port_of(unused)
-        unused.close()
-        one = Puppet(1, None)
-        async with Controller(one) as first:
-            broker = Broker({1: first.port, 2: port})
-            with pytest.raises(ControllerUnavailable, match="reaching the quorum took longer"):
-                await broker.client.start(200)
-            with pytest.raises(ControllerUnavailable, match="the change was not made"):
-                await broker.add("x", timeout_ms=50)
-            one.lead(1, 1)
-            await broker.client.wait_applied(1, TIMEOUT_MS)
-            await broker.client.close()
-
-    run(test)
-
-
-def test_a_controller_that_hangs_is_left(tmp_path: Path) -> None:
-    async def test() -> None:
-        dead = False
-
-        def tamper(direction: str, number: int, frame: bytes) -> list[bytes]:
-            return [] if dead and direction == TO_BROKER else [frame]
-
-        async with (
-            controller(tmp_path / "m") as serving,
-            Proxy(serving.port, tamper) as proxy,
-            Broker({VOTER: proxy.port}, heartbeat_interval_ms=20, session_timeout_ms=200) as broker,
-        ):
-            await broker.add(1)
-            connections = proxy.connections
-            dead = True
-            await until(lambda: not broker.client.is_connected)
-            dead = False
-            await broker.add(2)
-            assert proxy.connections > connections
-            assert broker.copy.values == [1, 2]
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("puppets", "said"),
-    [
-        ([Puppet(7, 7)], "it is voter 7; check the addresses"),
-        (
-            [Puppet(VOTER, VOTER, term=5), Puppet(VOTER, VOTER, term=4)],
-            "its term 4 is older than 5",
-        ),
-    ],
-)
-def test_a_controller_that_cannot_be_the_right_one_is_not_followed(
-    puppets: Sequence[Puppet], said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test() -> None:
-        port = 0
-        broker: Broker | None = None
-        for puppet in puppets:
-            async with Controller(puppet, port) as serving:
-                port = serving.port
-                if broker is None:
-                    broker = Broker({VOTER: port})
-                    starting = asyncio.ensure_future(broker.client.start(TIMEOUT_MS))
-                if puppet is puppets[-1]:
-                    await until(lambda: said in caplog.text)
-                    assert not broker.client.is_connected
-                    starting.cancel()
-                else:
-                    await starting
-        assert broker is not None
-        await broker.client.close()
 
     run(test)
