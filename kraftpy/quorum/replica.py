@@ -34,6 +34,7 @@ from kraftpy.quorum.snapshot import (
     Snapshot,
     SnapshotDamagedError,
     SnapshotFullError,
+    SnapshotName,
     SnapshotStore,
     recover,
 )
@@ -125,7 +126,7 @@ class Replica:
         if not self._helper.busy and self._new_bytes >= max(
             self._snapshot_interval_bytes, self._snapshot_size_bytes
         ):
-            self.start_snapshot()
+            self._start_snapshot()
         return applied
 
     # Catching up
@@ -177,8 +178,19 @@ class Replica:
 
     # Snapshots
 
-    def start_snapshot(self) -> None:
-        """Have the helper write a snapshot of the state as it is."""
+    def snapshot_file(self) -> tuple[SnapshotName, bytes] | None:
+        """A sound snapshot that the journal continues, with the bytes of its file.
+
+        None if the disk lost it: a new one is then under way.
+        """
+        found = self.store.newest_file()
+        if found is not None and found[0].index >= self.journal.base_index:
+            return found
+        if not self._helper.busy:
+            self._start_snapshot()
+        return None
+
+    def _start_snapshot(self) -> None:
         self._new_bytes = 0
         self._helper.start(self._write_snapshot, self._snapshot_done)
 

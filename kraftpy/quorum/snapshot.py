@@ -110,7 +110,7 @@ class SnapshotStore:
         return self._parse(path, path.read_bytes())
 
     def newest_file(self) -> tuple[SnapshotName, bytes] | None:
-        """The newest sound snapshot with the bytes of its file; damaged ones are set aside."""
+        """The newest sound snapshot with the bytes of its file.  Raises `OSError`."""
         for name in reversed(self.list()):
             data = name.path.read_bytes()
             try:

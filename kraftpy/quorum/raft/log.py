@@ -1,0 +1,158 @@
+"""The journal as pysyncobj sees its log, with entries that are not durable yet.
+
+pysyncobj numbers from 1 an entry that nobody proposed; its index n is this quorum's n - 1, and the
+entry before all others stands for the journal's base.  Rules:
+
+* New entries are staged and become durable together (`flush`): one record, one fdatasync.  Whoever
+  sends an acknowledgement or a vote, counts an entry or applies one, flushes before.
+* Entries are removed only where the leader's entry has another term (pysyncobj removes whatever
+  follows the entry before a message's, identical or not, committed or not).
+* A committed entry is never removed: a leader that disagrees with it ends this process.
+* Term and vote are durable when `setCurrentTerm` returns.
+"""
+
+from __future__ import annotations
+
+from typing import overload
+
+from kraftpy.quorum.port import Entry
+from kraftpy.quorum.replica import Replica
+
+__all__ = ["LibraryEntry", "RaftLog"]
+
+LibraryEntry = tuple[Entry, int, int]
+"""What pysyncobj takes for (command, index, term)."""
+
+
+class CommittedEntryLost(Exception):
+    """The leader disagrees with an entry that is committed; Raft rules that out."""
+
+
+class RaftLog:
+    """The log on top of `replica.journal` (another journal after each compaction)."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._kept = replica.journal.last_index
+        self._staged: list[Entry] = []
+
+    @property
+    def base_index(self) -> int:
+        return self._replica.journal.base_index
+
+    @property
+    def last_index(self) -> int:
+        return self._kept + len(self._staged)
+
+    @property
+    def last_term(self) -> int:
+        return self.term_at(self.last_index)
+
+    @property
+    def unsynced(self) -> bool:
+        return bool(self._staged)
+
+    def term_at(self, index: int) -> int:
+        """The term of the entry at `index`, which lies within `base_index..last_index`."""
+        if index > self._kept:
+            return self._staged[index - self._kept - 1].term
+        return self._replica.journal.term_at(index)
+
+    def entry_at(self, index: int) -> Entry:
+        if index > self._kept:
+            return self._staged[index - self._kept - 1]
+        return self._replica.journal.entry_at(index)
+
+    def read(self, index: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries from `index` to `last`, at most `max_bytes` of commands but at least one."""
+        found: list[Entry] = []
+        size_bytes = 0
+        for at in range(index, last + 1):
+            entry = self.entry_at(at)
+            size_bytes += len(entry.command)
+            if found and size_bytes > max_bytes:
+                break
+            found.append(entry)
+        return found
+
+    def first_of_term(self, index: int, floor: int) -> int:
+        """The lowest index above `floor` from which to `index` all entries have the same term."""
+        term = self.term_at(index)
+        while index - 1 > floor and self.term_at(index - 1) == term:
+            index -= 1
+        return index
+
+    def stage(self, entry: Entry) -> None:
+        """Take `entry`, which follows the last one."""
+        assert entry.index == self.last_index + 1, (entry.index, self.last_index)
+        self._staged.append(entry)
+
+    def cut(self, index: int, committed_index: int) -> None:
+        """Remove the entries from `index` on.
+
+        On disk they stay until others take their place: an uncommitted entry does no harm there.
+        """
+        if index <= committed_index:
+            raise CommittedEntryLost(
+                f"the leader's log differs at index {index}, but {committed_index} is committed"
+            )
+        del self._staged[max(0, index - self._kept - 1) :]
+        self._kept = min(self._kept, index - 1)
+
+    def flush(self) -> None:
+        """Make what is staged durable.  Raises as `Journal.append` does."""
+        if self._staged:
+            self._replica.journal.append(self._staged)
+            self._kept = self._staged[-1].index
+            self._staged = []
+
+    def restarted(self) -> None:
+        """The replica installed a snapshot."""
+        assert not self._staged
+        self._kept = self._replica.journal.last_index
+
+    # What pysyncobj calls
+
+    def __len__(self) -> int:
+        return self.last_index - self.base_index + 1
+
+    @overload
+    def __getitem__(self, position: int) -> LibraryEntry: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[LibraryEntry]: ...
+    def __getitem__(self, position: int | slice) -> LibraryEntry | list[LibraryEntry]:
+        if isinstance(position, slice):
+            return [self._at(at) for at in range(*position.indices(len(self)))]
+        return self._at(position if position >= 0 else len(self) + position)
+
+    def _at(self, position: int) -> LibraryEntry:
+        index = self.base_index + position
+        if position == 0:
+            term = self._replica.journal.base_term
+            return Entry(index, term, b""), index + 1, term
+        entry = self.entry_at(index)
+        return entry, index + 1, entry.term
+
+    def add(self, command: Entry | bytes, index: int, term: int) -> None:
+        """An entry of the leader's, or (bytes) the one with which this voter opens its term."""
+        self.stage(command if isinstance(command, Entry) else Entry(index - 1, term, b""))
+
+    def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802
+        """Nothing: see `cut`."""
+
+    def getCurrentTerm(self) -> int:  # noqa: N802
+        return self._replica.journal.term
+
+    def getVotedForNodeId(self) -> int | None:  # noqa: N802
+        return self._replica.journal.voted_for
+
+    def setCurrentTerm(self, term: int, voted_for: int | None) -> None:  # noqa: N802
+        journal = self._replica.journal
+        if (journal.term, journal.voted_for) != (term, voted_for):
+            journal.set_vote(term, voted_for)
+
+    def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
+        """Nothing: after a restart the leader tells."""
+
+    def onOneSecondTimer(self) -> None:  # noqa: N802
+        """Nothing to do."""

@@ -1,0 +1,619 @@
+"""One Raft voter without sockets, timers or threads: pysyncobj's elections and commit rule, with
+everything around them that would lose data or stall replaced.
+
+What is pysyncobj's: terms and votes, the election and its randomised deadline, becoming leader
+with an empty entry, taking over a leader's entries, counting a majority for an entry of its own
+term, and stepping down when a majority doesn't answer.  What is not: the log (`log.py`), what is
+sent when (`progress.py`), snapshots, applying, proposals, pre-votes, and a check of every message
+before pysyncobj sees it.  Rules:
+
+* pysyncobj only sees an APPEND whose previous entry is in the log and whose entries are new.  An
+  outdated message can then neither shorten the log nor commit entries that it doesn't vouch for:
+  the commit index is bounded by the last entry of the message itself.
+* On a mismatch the follower drops what is proven to differ and says where to go on.
+* A voter stands for election only after a majority has said that it would vote for it (pre-vote):
+  it has not heard of a leader for the least election timeout either.  Hence one that was cut off
+  or slow doesn't unseat a leader.  As its term may be the higher one all the same, a message of a
+  lower term is answered with HIGHER_TERM; otherwise the two would ignore each other for ever.
+* A connection to the leader that breaks (a killed process closes its sockets) and isn't back within
+  `LOST_MIN_S` to `LOST_MAX_S` counts as a leader not heard of.  A false alarm costs nothing: the
+  others refuse the pre-vote.
+* Acknowledgements and votes leave in `flush`, after the log is durable.  `tick` makes it durable
+  before it counts or applies.
+* An exception in here is final: the process stops (see `voter.py`).
+
+Indexes on the wire and in here are the quorum's; pysyncobj's are one higher (see `log.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kraftpy.quorum.port import Applied, Entry
+from kraftpy.quorum.raft import library
+from kraftpy.quorum.raft.log import RaftLog
+from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome, entries_of, pack_entries
+from kraftpy.quorum.raft.progress import BATCH_BYTES, CHUNK_BYTES, Progress, SnapshotTransfer
+from kraftpy.quorum.replica import Replica
+from kraftpy.quorum.snapshot import SnapshotDamagedError
+
+__all__ = ["HEARTBEAT_S", "RaftNode"]
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 0.05
+ELECTION_MIN_S = 0.4
+ELECTION_MAX_S = 0.8
+"""A leader is given up after a time between these without a word from it, and gives up itself
+after the longer one without an answer from a majority."""
+RETRY_MIN_S = 0.1
+RETRY_MAX_S = 0.3
+"""How long a candidate waits for votes before it tries again."""
+FIRST_MIN_S = 0.02
+FIRST_MAX_S = 0.12
+"""How long a voter that has just started waits for a word from a leader."""
+LOST_MIN_S = 0.06
+LOST_MAX_S = 0.16
+PRE_VOTE_S = 0.1
+"""How long the answers to one round of pre-votes are waited for."""
+APPLY_BYTES = 4 << 20
+"""Commands applied in one tick, at most."""
+MAX_SNAPSHOT_SIZE_BYTES = 1 << 30
+
+Send = Callable[[int, list[Any]], None]
+
+
+class _Outlet(library.Transport):  # type: ignore[misc]
+    """pysyncobj's transport: hands what it wants to send to the node."""
+
+    def __init__(self, send: Callable[[int, dict[str, Any]], None]) -> None:
+        super().__init__(None, None, ())
+        self._send = send
+
+    def send(self, node: Any, message: dict[str, Any]) -> bool:
+        self._send(node.id, message)
+        return True
+
+
+@dataclass
+class _Incoming:
+    """A snapshot that is being received."""
+
+    leader: int
+    index: int
+    term: int
+    size: int
+    data: bytearray
+
+
+class RaftNode(library.SyncObj):  # type: ignore[misc]
+    """The voter `voter_id` of `voters`; `send` takes a message for another one.
+
+    The owner calls `receive`, `connected`, `disconnected` as things happen, then (once for many)
+    `tick`, `append`, `replicate` and `flush`, and `tick` at least every half `HEARTBEAT_S`.
+    """
+
+    def __init__(
+        self, voter_id: int, voters: Collection[int], replica: Replica, send: Send, random: Random
+    ) -> None:
+        self._voter_id = voter_id
+        self._peers = {peer: library.Node(peer) for peer in voters if peer != voter_id}
+        self._majority = len(voters) // 2 + 1
+        self._replica = replica
+        self._log = RaftLog(replica)
+        self._send = send
+        self._random = random
+        self._connected: set[int] = set()
+        self._outbox: list[tuple[int, list[Any]]] = []
+        self._progress: dict[int, Progress] = {}
+        self._number = 0
+        self._answering = 0
+        self._opening_index = 0
+        self._incoming: _Incoming | None = None
+        self._heard_at = float("-inf")
+        self._round = 0
+        self._round_at = float("-inf")
+        self._pre_votes: set[int] = set()
+        self._votes: set[int] = set()
+        conf = library.SyncObjConf(
+            autoTick=False,
+            appendEntriesPeriod=HEARTBEAT_S,
+            raftMinTimeout=ELECTION_MIN_S,
+            raftMaxTimeout=ELECTION_MAX_S,
+            leaderFallbackTimeout=ELECTION_MAX_S,
+            connectionTimeout=ELECTION_MAX_S,
+            commandsWaitLeader=False,
+            useFork=False,
+        )
+        super().__init__(
+            library.Node(voter_id),
+            list(self._peers.values()),
+            conf,
+            nodeClass=library.Node,
+            transport=_Outlet(self._translate),
+        )
+        library.check(self)
+        self._SyncObj__raftLog = self._log
+        self._SyncObj__raftCurrentTerm = max(self._log.getCurrentTerm(), self._log.last_term)
+        self._SyncObj__votedForNodeId = self._log.getVotedForNodeId()
+        self._SyncObj__raftCommitIndex = replica.applied_index + 1
+        self._SyncObj__raftLastApplied = replica.applied_index + 1
+        self._SyncObj__serializer = None
+        self._SyncObj__raftElectionDeadline = library.now() + random.uniform(
+            FIRST_MIN_S, FIRST_MAX_S
+        )
+
+    # What holds
+
+    @property
+    def leads(self) -> bool:
+        """Whether this voter leads the current term, as far as it knows."""
+        return bool(self._SyncObj__raftState == library.LEADER)
+
+    @property
+    def stands(self) -> bool:
+        """Whether this voter is a candidate."""
+        return bool(self._SyncObj__raftState == library.CANDIDATE)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it leads and has applied the entry that opened its term."""
+        return self.leads and self._replica.applied_index >= self._opening_index
+
+    @property
+    def leader(self) -> int | None:
+        """Who leads the current term, as far as this voter knows."""
+        node = self._SyncObj__raftLeader
+        return None if node is None else int(node.id)
+
+    @property
+    def term(self) -> int:
+        return int(self._SyncObj__raftCurrentTerm)
+
+    @property
+    def committed_index(self) -> int:
+        return int(self._SyncObj__raftCommitIndex) - 1
+
+    @property
+    def last_index(self) -> int:
+        return self._log.last_index
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether messages wait for the log to be durable."""
+        return bool(self._outbox)
+
+    @property
+    def unsynced(self) -> bool:
+        return self._log.unsynced
+
+    def progress(self, voter_id: int) -> Progress:
+        """What the leader knows of another voter."""
+        return self._progress[voter_id]
+
+    # What the owner calls
+
+    def connected(self, voter_id: int) -> None:
+        """A connection to another voter is up."""
+        self._connected.add(voter_id)
+        self._SyncObj__onNodeConnected(self._peers[voter_id])
+        if self._round_at > library.now() - PRE_VOTE_S:
+            self._ask_pre_vote(voter_id)
+
+    def disconnected(self, voter_id: int) -> None:
+        """The connection has ended; messages under way are lost."""
+        self._connected.discard(voter_id)
+        self._SyncObj__onNodeDisconnected(self._peers[voter_id])
+        if voter_id in self._progress:
+            self._progress[voter_id].interrupted()
+        if self._incoming is not None and self._incoming.leader == voter_id:
+            self._incoming = None
+        if self.leader == voter_id:
+            wait_s = self._random.uniform(LOST_MIN_S, LOST_MAX_S)
+            self._SyncObj__raftElectionDeadline = min(
+                self._SyncObj__raftElectionDeadline, library.now() + wait_s
+            )
+            self._heard_at = float("-inf")
+
+    def stalled(self, seconds: float) -> None:
+        """This process did nothing for so long: what the leader sent meanwhile is yet unread."""
+        self._SyncObj__raftElectionDeadline += seconds
+
+    def tick(self) -> list[Applied]:
+        """Do what is due; returns what was applied."""
+        self._log.flush()
+        self._applied: list[Applied] = []
+        term = self.term
+        self._onTick(0.0)
+        if self.stands and self.term != term:
+            wait_s = self._random.uniform(RETRY_MIN_S, RETRY_MAX_S)
+            self._SyncObj__raftElectionDeadline = library.now() + wait_s
+        return self._applied
+
+    def append(self, commands: Collection[bytes]) -> int:
+        """As the leader, take commands into the log; returns the index of the last entry."""
+        assert self.leads
+        for command in commands:
+            self._log.stage(Entry(self._log.last_index + 1, self.term, command))
+        return self._log.last_index
+
+    def replicate(self) -> None:
+        """As the leader, send what followers lack and may be sent now."""
+        if self.leads:
+            for voter_id in self._connected:
+                self._replicate(voter_id, beat=False)
+
+    def flush(self) -> None:
+        """Make the log durable, then send what waited for that."""
+        self._log.flush()
+        outbox, self._outbox = self._outbox, []
+        for voter_id, message in outbox:
+            if voter_id in self._connected:
+                self._send(voter_id, message)
+
+    def transfer(self, to: int) -> bool:
+        """Tell `to` to stand for election if it holds the whole log; returns whether it was."""
+        told: list[bool] = []
+        self.transferLeadership(self._peers[to], lambda _, error: told.append(not error))
+        return told == [True]
+
+    def receive(self, sender: int, message: Any) -> None:
+        """Take a message; raises `MessageError` if it isn't one."""
+        match message:
+            case [Kind.APPEND, int(t), int(n), int(commit), int(prev), int(prev_t), list(packed)]:
+                if prev < 0:
+                    raise MessageError("it sent a negative index")
+                self._append(sender, t, n, commit, prev, prev_t, entries_of(packed, prev + 1))
+            case [Kind.APPENDED, int(t), int(n), int(next_index), int(outcome)]:
+                self._appended(sender, t, n, next_index, outcome)
+            case [Kind.HEARTBEAT, int(t), int(n)]:
+                if self._hear(sender, t):
+                    self._note_leader(sender, t)
+                    self._answer(sender, n, self._log.last_index + 1, Outcome.ALIVE)
+            case [Kind.SNAPSHOT, int(t), int(n), int(index), int(et), int(size), int(at), bytes(d)]:
+                if self._hear(sender, t):
+                    self._note_leader(sender, t)
+                    self._snapshot_chunk(
+                        sender, n, _Incoming(sender, index, et, size, bytearray(d)), at
+                    )
+            case [Kind.SNAPSHOT_AT, int(t), int(n), int(index), int(position)]:
+                self._snapshot_at(sender, t, n, index, position)
+            case [Kind.PRE_VOTE, int(t), int(number), int(index), int(last_term)]:
+                self._pre_vote_asked(sender, t, number, index, last_term)
+            case [Kind.PRE_VOTED, int(t), int(number)]:
+                if number == self._round and t == self.term + 1:
+                    self._pre_votes.add(sender)
+            case [Kind.VOTE, int(t), int(index), int(last_term)]:
+                self._vote_asked(sender, t, index, last_term)
+            case [Kind.VOTED, int(t)]:
+                if t == self.term and self.stands and sender not in self._votes:
+                    self._votes.add(sender)
+                    self._feed(sender, {"type": "response_vote", "term": t})
+            case [Kind.HIGHER_TERM, int(t)]:
+                if t > self.term:
+                    self._follow_term(t)
+            case [Kind.TIMEOUT_NOW, int(t)]:
+                self._feed(sender, {"type": "timeout_now", "term": t})
+            case _:
+                raise MessageError("it sent a message of unknown kind or shape")
+
+    # Elections
+
+    def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
+        """Called when the election deadline has passed: whether to stand for election now."""
+        now = library.now()
+        if self._SyncObj__transferInProgress:
+            return self._stand()
+        if now - self._round_at < PRE_VOTE_S:
+            if len(self._pre_votes) + 1 >= self._majority:
+                return self._stand()
+            return False
+        self._round += 1
+        self._round_at = now
+        self._pre_votes.clear()
+        for voter_id in self._connected:
+            self._ask_pre_vote(voter_id)
+        return False
+
+    def _stand(self) -> bool:
+        self._round_at = float("-inf")
+        self._pre_votes.clear()
+        self._votes.clear()
+        return True
+
+    def _ask_pre_vote(self, voter_id: int) -> None:
+        message = [
+            Kind.PRE_VOTE,
+            self.term + 1,
+            self._round,
+            self._log.last_index,
+            self._log.last_term,
+        ]
+        self._outbox.append((voter_id, message))
+
+    def _pre_vote_asked(
+        self, sender: int, term: int, number: int, last_index: int, last_term: int
+    ) -> None:
+        if term <= self.term:
+            self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            return
+        now = library.now()
+        theirs = (last_term, last_index)
+        mine = (self._log.last_term, self._log.last_index)
+        rival = now - self._round_at < PRE_VOTE_S / 2 and (mine, self._voter_id) > (theirs, sender)
+        silent = now - self._heard_at > ELECTION_MIN_S * 0.9
+        if theirs >= mine and not rival and silent and not self.leads:
+            self._outbox.append((sender, [Kind.PRE_VOTED, term, number]))
+
+    def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
+        if term < self.term:
+            self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            return
+        message = {
+            "type": "request_vote",
+            "term": term,
+            "last_log_index": last_index + 1,
+            "last_log_term": last_term,
+        }
+        self._feed(sender, message)
+
+    def _follow_term(self, term: int) -> None:
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(library.FOLLOWER)
+        self._SyncObj__raftLeader = None
+
+    def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
+        last_index = self._log.last_index
+        self._opening_index = last_index + 1
+        self._progress = {peer: Progress(last_index + 1) for peer in self._peers}
+        self._incoming = None
+        super()._SyncObj__onBecomeLeader()
+
+    def _hear(self, sender: int, term: int) -> bool:
+        """A leader spoke; whether it still counts."""
+        if term < self.term:
+            self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            return False
+        if self.leads and term == self.term:
+            raise RuntimeError(f"voter {sender} leads term {term} too")
+        self._heard_at = library.now()
+        return True
+
+    def _note_leader(self, sender: int, term: int) -> None:
+        """Have pysyncobj know who leads, from a message that says nothing of the log."""
+        self._feed(sender, {"type": "append_entries", "term": term, "commit_index": 0})
+
+    # Following
+
+    def _append(
+        self,
+        sender: int,
+        term: int,
+        number: int,
+        commit: int,
+        previous: int,
+        previous_term: int,
+        entries: list[Entry],
+    ) -> None:
+        if not self._hear(sender, term):
+            return
+        log, committed = self._log, self.committed_index
+        if previous < committed:  # what is committed here, the leader has as well
+            entries = entries[committed - previous :]
+            previous, previous_term = committed, log.term_at(committed)
+        if previous > log.last_index:
+            self._note_leader(sender, term)
+            self._answer(sender, number, log.last_index + 1, Outcome.MISMATCHED)
+            return
+        if log.term_at(previous) != previous_term:
+            self._note_leader(sender, term)
+            go_on_from = log.first_of_term(previous, committed)
+            log.cut(previous, committed)
+            self._answer(sender, number, go_on_from, Outcome.MISMATCHED)
+            return
+        known = 0
+        for entry in entries:
+            if entry.index > log.last_index or log.term_at(entry.index) != entry.term:
+                break
+            known += 1
+        if known:
+            previous, previous_term = entries[known - 1].index, entries[known - 1].term
+            entries = entries[known:]
+        if entries and entries[0].index <= log.last_index:
+            log.cut(entries[0].index, committed)
+        self._answering = number
+        message = {
+            "type": "append_entries",
+            "term": term,
+            "commit_index": min(commit, previous + len(entries)) + 1,
+            "prevLogIdx": previous + 1,
+            "prevLogTerm": previous_term,
+            "entries": [(entry, entry.index + 1, entry.term) for entry in entries],
+        }
+        self._feed(sender, message)
+
+    def _answer(self, leader: int, number: int, next_index: int, outcome: Outcome) -> None:
+        self._outbox.append((leader, [Kind.APPENDED, self.term, number, next_index, outcome]))
+
+    def _snapshot_chunk(self, leader: int, number: int, chunk: _Incoming, position: int) -> None:
+        if chunk.index <= self.committed_index:
+            self._answer(leader, number, self.committed_index + 1, Outcome.MATCHED)
+            return
+        incoming = self._incoming
+        if position == 0:
+            self._incoming = incoming = chunk
+        elif incoming is None or position != len(incoming.data) or incoming.index != chunk.index:
+            self._incoming = None
+            self._ask_chunk(leader, number, chunk.index, 0)
+            return
+        else:
+            incoming.data += chunk.data
+        if incoming.size > MAX_SNAPSHOT_SIZE_BYTES or len(incoming.data) > incoming.size:
+            raise MessageError("its snapshot is larger than announced or than allowed")
+        if len(incoming.data) < incoming.size:
+            self._ask_chunk(leader, number, incoming.index, len(incoming.data))
+            return
+        self._incoming = None
+        try:
+            self._log.flush()
+            self._replica.install(incoming.index, incoming.term, bytes(incoming.data))
+        except SnapshotDamagedError as error:
+            logger.error("refused a snapshot from voter %d: %s", leader, error)
+            self._ask_chunk(leader, number, incoming.index, 0)
+            return
+        self._log.restarted()
+        self._SyncObj__raftCommitIndex = self._SyncObj__raftLastApplied = incoming.index + 1
+        self._answer(leader, number, incoming.index + 1, Outcome.MATCHED)
+
+    def _ask_chunk(self, leader: int, number: int, index: int, position: int) -> None:
+        self._outbox.append((leader, [Kind.SNAPSHOT_AT, self.term, number, index, position]))
+
+    # Leading
+
+    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
+        """Called when a heartbeat is due and at the start of a term."""
+        self._SyncObj__newAppendEntriesTime = library.now() + HEARTBEAT_S
+        for voter_id in self._connected:
+            self._replicate(voter_id, beat=True)
+
+    def _replicate(self, voter_id: int, *, beat: bool) -> None:
+        progress, log = self._progress[voter_id], self._log
+        if progress.transfer is not None or progress.next_index <= log.base_index:
+            if beat:
+                self._send(voter_id, [Kind.HEARTBEAT, self.term, self._next_number()])
+                if progress.transfer is None:
+                    self._start_transfer(voter_id, progress)
+            return
+        while progress.next_index <= log.last_index and progress.may_send():
+            entries = log.read(progress.next_index, log.last_index, BATCH_BYTES)
+            self._send_append(voter_id, progress, entries)
+            progress.next_index += len(entries)
+            beat = False
+        if beat:
+            self._send_append(voter_id, progress, [])
+
+    def _send_append(self, voter_id: int, progress: Progress, entries: list[Entry]) -> None:
+        previous = progress.next_index - 1
+        number = self._next_number()
+        progress.sent(number, sum(len(entry.command) for entry in entries))
+        message = [
+            Kind.APPEND,
+            self.term,
+            number,
+            self.committed_index,
+            previous,
+            self._log.term_at(previous),
+            pack_entries(entries),
+        ]
+        self._send(voter_id, message)
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _appended(self, sender: int, term: int, number: int, next_index: int, outcome: int) -> None:
+        if not self.leads or term != self.term:
+            return
+        if not 0 < next_index <= self._log.last_index + 1 and outcome == Outcome.MATCHED:
+            raise MessageError("it acknowledged entries that it was not sent")
+        progress = self._progress[sender]
+        if outcome == Outcome.MATCHED:
+            progress.matched(number, next_index)
+            transfer = progress.transfer
+            if transfer is not None and transfer.index < next_index:
+                progress.transfer = None
+        elif outcome == Outcome.MISMATCHED:
+            progress.mismatched(number, next_index, self._number)
+        self._answered(sender, number, progress)
+
+    def _answered(self, sender: int, number: int, progress: Progress) -> None:
+        """Have pysyncobj count what the follower holds, and that it lives."""
+        progress.answered(number, library.now(), self._log.last_index)
+        message = {
+            "type": "next_node_idx",
+            "next_node_idx": progress.match_index + 2,
+            "reset": False,
+            "success": progress.match_index > 0,
+        }
+        self._feed(sender, message)
+
+    def _start_transfer(self, voter_id: int, progress: Progress) -> None:
+        found = self._replica.snapshot_file()
+        if found is not None:
+            name, data = found
+            progress.transfer = SnapshotTransfer(name.index, name.term, data)
+            self._send_chunk(voter_id, progress)
+
+    def _send_chunk(self, voter_id: int, progress: Progress) -> None:
+        transfer = progress.transfer
+        assert transfer is not None
+        chunk = transfer.data[transfer.position : transfer.position + CHUNK_BYTES]
+        message = [
+            Kind.SNAPSHOT,
+            self.term,
+            self._next_number(),
+            transfer.index,
+            transfer.term,
+            len(transfer.data),
+            transfer.position,
+            chunk,
+        ]
+        self._send(voter_id, message)
+
+    def _snapshot_at(self, sender: int, term: int, number: int, index: int, position: int) -> None:
+        if not self.leads or term != self.term:
+            return
+        progress = self._progress[sender]
+        transfer = progress.transfer
+        self._answered(sender, number, progress)
+        if transfer is not None and transfer.index == index:
+            if not 0 <= position <= len(transfer.data):
+                raise MessageError("it asked for what is not in the snapshot")
+            transfer.position = position
+            self._send_chunk(sender, progress)
+
+    # Between this class and pysyncobj
+
+    def _feed(self, sender: int, message: dict[str, Any]) -> None:
+        self._SyncObj__onMessageReceived(self._peers[sender], message)
+
+    def _translate(self, voter_id: int, message: dict[str, Any]) -> None:
+        """Queue what pysyncobj sends."""
+        packed: list[Any]
+        match message["type"]:
+            case "request_vote":
+                index, term = message["last_log_index"] - 1, message["last_log_term"]
+                packed = [Kind.VOTE, message["term"], index, term]
+            case "response_vote":
+                packed = [Kind.VOTED, message["term"]]
+            case "next_node_idx":
+                assert message["success"]
+                next_index = message["next_node_idx"] - 1
+                packed = [Kind.APPENDED, self.term, self._answering, next_index, Outcome.MATCHED]
+            case "timeout_now":
+                packed = [Kind.TIMEOUT_NOW, message["term"]]
+            case kind:
+                raise RuntimeError(f"pysyncobj sent {kind!r}")
+        self._outbox.append((voter_id, packed))
+
+    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+        """Apply what is committed."""
+        applied, committed = self._replica.applied_index, self.committed_index
+        if committed > applied:
+            entries = self._log.read(applied + 1, committed, APPLY_BYTES)
+            self._applied = self._replica.apply(entries)
+            self._SyncObj__raftLastApplied += len(entries)
+        return False
+
+    def _checkCommandsToApply(self) -> None:  # noqa: N802
+        """Nothing: see `append`."""
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        """Nothing: the replica does it."""
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803
+        raise RuntimeError("pysyncobj's dumps are not used")

@@ -1,0 +1,220 @@
+"""Connections with the other voters, over the controllers' listeners.
+
+Rules:
+
+* Of two voters the one with the higher id dials, so there is one connection for each pair.  A new
+  one takes the place of the old one, which may be dead without either end having noticed.
+* Both ends compare their lists of voters: with two different lists there could be two majorities.
+* Each end says something every `PING_INTERVAL_S` and closes the connection if it hears nothing for
+  `SILENCE_TIMEOUT_S`.
+* One log line when a voter is reached, and one when it's lost or can't be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from kraftpy.quorum.port import Peer, PeerConnection
+from kraftpy.quorum.raft.messages import Kind
+from kraftpy.quorum.transport import FrameConnection
+
+__all__ = ["PeerOwner", "Peers"]
+
+logger = logging.getLogger(__name__)
+
+PING_INTERVAL_S = 0.5
+SILENCE_TIMEOUT_S = 2.0
+CONNECT_TIMEOUT_S = 1.0
+BACKOFF_MIN_S = 0.02
+BACKOFF_MAX_S = 0.2
+STABLE_S = 1.0
+"""A connection that lasted so long was sound: the next attempt follows at once."""
+
+
+class PeerOwner(Protocol):
+    """Who hears of the connections."""
+
+    def peer_connected(self, voter_id: int) -> None: ...
+    def peer_disconnected(self, voter_id: int) -> None: ...
+    def peer_received(self, voter_id: int, message: Any) -> None: ...
+
+
+class Peers:
+    """The connections of voter `voter_id`; needs its event loop.
+
+    `voters` maps all ids, this one's included, to host and port.
+    """
+
+    def __init__(
+        self,
+        voter_id: int,
+        voters: Mapping[int, tuple[str, int]],
+        secret: bytes,
+        owner: PeerOwner,
+        ssl_context: ssl.SSLContext | None,
+    ) -> None:
+        self.voter_id = voter_id
+        self.voters = dict(voters)
+        self.secret = secret
+        self.owner = owner
+        self._ssl_context = ssl_context
+        self._links: dict[int, _Link] = {}
+        self._loop = asyncio.get_running_loop()
+        self._dialers = [
+            self._loop.create_task(self._keep_dialing(other))
+            for other in self.voters
+            if other < voter_id
+        ]
+        self._closed = False
+        self._check()
+
+    @property
+    def introduction(self) -> list[Any]:
+        """What this voter says of itself to another."""
+        return ["voter", self.voter_id, sorted(self.voters)]
+
+    def accept(self, introduction: Sequence[Any], connection: PeerConnection) -> Peer:
+        """See `port.Quorum.accept_peer`."""
+        match introduction:
+            case ["voter", int(other), list(others)]:
+                pass
+            case _:
+                raise ValueError("its introduction has the wrong shape")
+        if others != sorted(self.voters) or other <= self.voter_id or other not in self.voters:
+            raise ValueError(
+                f"it is voter {other} of {others}, this is voter {self.voter_id} of "
+                f"{sorted(self.voters)}: give all nodes the same controller.quorum.voters, and "
+                "each its own node.id"
+            )
+        return self.up(other, connection)
+
+    def send(self, voter_id: int, message: Any) -> None:
+        """Send if there is a connection."""
+        link = self._links.get(voter_id)
+        if link is not None:
+            link.connection.send(message)
+
+    def close(self) -> None:
+        """Stop dialing and close all connections."""
+        self._closed = True
+        self._timer.cancel()
+        for dialer in self._dialers:
+            dialer.cancel()
+        for link in list(self._links.values()):
+            link.connection.close()
+        self._links.clear()
+
+    def up(self, voter_id: int, connection: PeerConnection) -> _Link:
+        """`connection` with a voter is authenticated."""
+        old = self._links.get(voter_id)
+        if old is not None:
+            old.connection.close("it connected anew")
+            self.down(old)
+        link = self._links[voter_id] = _Link(self, voter_id, connection)
+        logger.info("voter %d is connected", voter_id)
+        self.owner.peer_connected(voter_id)
+        return link
+
+    def down(self, link: _Link) -> None:
+        """`link` has ended."""
+        if self._links.get(link.voter_id) is link:
+            del self._links[link.voter_id]
+            logger.warning("voter %d is disconnected", link.voter_id)
+            self.owner.peer_disconnected(link.voter_id)
+
+    def received(self, link: _Link, message: Any) -> None:
+        """A message came over `link`."""
+        if self._links.get(link.voter_id) is link and message != [Kind.PING]:
+            self.owner.peer_received(link.voter_id, message)
+
+    def _check(self) -> None:
+        for link in list(self._links.values()):
+            if self._loop.time() - link.heard_at > SILENCE_TIMEOUT_S:
+                link.connection.close(f"nothing was heard from it for {SILENCE_TIMEOUT_S:g} s")
+                self.down(link)
+            else:
+                link.connection.send([Kind.PING])
+        self._timer = self._loop.call_later(PING_INTERVAL_S, self._check)
+
+    async def _keep_dialing(self, voter_id: int) -> None:
+        host, port = self.voters[voter_id]
+        backoff_s = BACKOFF_MIN_S
+        problem = ""
+        while True:
+            started = self._loop.time()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    _, dialed = await self._loop.create_connection(
+                        lambda: _Dialed(self, voter_id), host, port, ssl=self._ssl_context
+                    )
+                problem = ""
+                await dialed.ended.wait()
+            except (OSError, TimeoutError) as error:
+                if not problem:
+                    problem = str(error) or "no answer"
+                    logger.info(
+                        "voter %d can't be reached at %s:%d yet: %s", voter_id, host, port, problem
+                    )
+            if self._loop.time() - started > STABLE_S:
+                backoff_s = BACKOFF_MIN_S
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+
+class _Link:
+    """A connection with another voter; a `port.Peer`."""
+
+    def __init__(self, peers: Peers, voter_id: int, connection: PeerConnection) -> None:
+        self._peers = peers
+        self.voter_id = voter_id
+        self.connection = connection
+        self._loop = asyncio.get_running_loop()
+        self.heard_at = self._loop.time()
+
+    def received(self, message: Any) -> None:
+        """See `port.Peer`."""
+        self.heard_at = self._loop.time()
+        self._peers.received(self, message)
+
+    def disconnected(self) -> None:
+        """See `port.Peer`."""
+        self._peers.down(self)
+
+
+class _Dialed(FrameConnection):
+    """The dialing end."""
+
+    def __init__(self, peers: Peers, voter_id: int) -> None:
+        super().__init__(peers.secret, dialer=True)
+        self._peers = peers
+        self._voter_id = voter_id
+        self._link: _Link | None = None
+        self.ended = asyncio.Event()
+
+    def introduction(self) -> Any:
+        return self._peers.introduction
+
+    def authenticated(self, introduction: Any) -> None:
+        match introduction:
+            case [self._voter_id, *_]:
+                self._link = self._peers.up(self._voter_id, self)
+            case _:
+                raise ValueError(
+                    f"who answers there is not voter {self._voter_id}; check "
+                    "controller.quorum.voters"
+                )
+
+    def received(self, message: Any) -> None:
+        assert self._link is not None
+        self._link.received(message)
+
+    def disconnected(self, reason: str | None) -> None:
+        self.ended.set()
+        if reason is not None:
+            logger.warning("connection with voter %d: %s", self._voter_id, reason)
+        if self._link is not None:
+            self._link.disconnected()

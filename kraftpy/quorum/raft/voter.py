@@ -1,0 +1,350 @@
+"""The consensus back-end of a quorum with several voters.
+
+`node.RaftNode` decides; this drives it on the event loop and answers proposals.  Rules:
+
+* Everything that arrives in one iteration of the loop is handled in one turn: one write, one
+  fdatasync.  A leader's own fdatasync runs while the followers do theirs: its entries leave first.
+* Only a leader takes proposals.  When it loses the lead, proposals in its log are cancelled (they
+  may still be committed by the next leader), the others are refused.
+* A barrier is an entry: its commitment proves that nobody else led when it was asked for.
+* A full disk stops this voter as any other failure of the disk does: the others go on without it.
+* Late timers don't count as silence of the leader: what it sent may just not have been read yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.port import (
+    Applied,
+    LeaderListener,
+    MachineType,
+    Peer,
+    PeerConnection,
+    ProposalRefusedError,
+    Role,
+    VoterState,
+)
+from kraftpy.quorum.raft import library
+from kraftpy.quorum.raft.messages import MessageError
+from kraftpy.quorum.raft.node import ELECTION_MAX_S, HEARTBEAT_S, RaftNode
+from kraftpy.quorum.raft.peers import Peers
+from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
+from kraftpy.quorum.voter import Voter
+
+__all__ = ["RaftVoter"]
+
+_INTERVAL_S = HEARTBEAT_S / 2
+
+
+class RaftVoter(Voter):
+    """A `port.Quorum`; construct it on its event loop.
+
+    `voters` maps the ids of all voters to the host and port of their controller listeners;
+    `ssl_context` is for dialing them.  Raises what `snapshot.recover` raises, and
+    `LibraryUnsuitable`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        voter_id: int,
+        voters: Mapping[int, tuple[str, int]],
+        secret: bytes,
+        machine_type: MachineType,
+        on_fatal: Callable[[Exception], None],
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        files: FileLayer | None = None,
+        snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES,
+    ) -> None:
+        assert voter_id in voters
+        super().__init__(
+            folder,
+            voter_id,
+            machine_type,
+            on_fatal,
+            files=files,
+            snapshot_interval_bytes=snapshot_interval_bytes,
+            replay=False,
+        )
+        self._voters = dict(voters)
+        self._leader_listeners: list[LeaderListener] = []
+        self._proposed: dict[int, asyncio.Future[Applied]] = {}
+        self._barriers_proposed: dict[int, list[asyncio.Future[int]]] = {}
+        self._transfer: _Transfer | None = None
+        self._led_term = -1
+        self._told: tuple[int | None, int] = (None, 0)
+        self._sync_scheduled = False
+        try:
+            self._node = RaftNode(
+                voter_id, voters, self._replica, self._send, random.SystemRandom()
+            )
+        except BaseException:
+            self._replica.close()
+            raise
+        self._peers = Peers(voter_id, voters, secret, self, ssl_context)
+        self._due = self._loop.time()
+        self._timer = self._loop.call_soon(self._timed)
+
+    # What holds
+
+    @property
+    def voters(self) -> Mapping[int, tuple[str, int]]:
+        return self._voters
+
+    @property
+    def role(self) -> Role:
+        if self._node.is_open:
+            return Role.LEADER
+        return Role.CANDIDATE if self._node.stands or self._node.leads else Role.FOLLOWER
+
+    @property
+    def leader_id(self) -> int | None:
+        if self._node.leads and not self._node.is_open:
+            return None
+        return self._node.leader
+
+    @property
+    def term(self) -> int:
+        return self._node.term
+
+    @property
+    def committed_index(self) -> int:
+        return self._node.committed_index
+
+    def on_leader(self, listener: LeaderListener) -> None:
+        """See `port.Quorum.on_leader`."""
+        self._leader_listeners.append(listener)
+        self._loop.call_soon(lambda: listener(self.leader_id, self.term))
+
+    def voter_states(self) -> list[VoterState]:
+        """See `port.Quorum.voter_states`."""
+        if not self._node.is_open:
+            return []
+        now, now_ms = library.now(), int(time.time() * 1000)
+        states = []
+        for voter_id in self._voters:
+            if voter_id == self.voter_id:
+                states.append(VoterState(voter_id, self._node.last_index + 1, now_ms, now_ms))
+                continue
+            progress = self._node.progress(voter_id)
+            answered_ms, caught_up_ms = (
+                -1 if at is None else now_ms - int((now - at) * 1000)
+                for at in (progress.answered_at, progress.caught_up_at)
+            )
+            end = -1 if progress.probing else progress.match_index + 1
+            states.append(VoterState(voter_id, end, answered_ms, caught_up_ms))
+        return states
+
+    # Calls
+
+    def barrier(self) -> asyncio.Future[int]:
+        """See `port.Quorum.barrier`."""
+        future: asyncio.Future[int] = self._loop.create_future()
+        if self._stopped:
+            future.cancel()
+        elif (refusal := self._refusal()) is not None:
+            future.set_exception(refusal)
+        else:
+            self._barriers.append(future)
+            self._schedule_turn()
+        return future
+
+    def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
+        """See `port.Quorum.transfer_leadership`."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if self._stopped or not self._node.leads or self._transfer is not None:
+            future.set_result(False)
+            return future
+        if to is None:
+            others = [voter_id for voter_id in self._voters if voter_id != self.voter_id]
+            to = max(others, key=lambda voter_id: self._node.progress(voter_id).match_index)
+        if to == self.voter_id or to not in self._voters:
+            future.set_result(False)
+            return future
+        self._transfer = _Transfer(to, future, self._loop.time() + ELECTION_MAX_S)
+        self._schedule_turn()
+        return future
+
+    def accept_peer(self, introduction: Sequence[Any], connection: PeerConnection) -> Peer:
+        """See `port.Quorum.accept_peer`."""
+        if self._stopped:
+            raise ValueError("this controller is stopping")
+        return self._peers.accept(introduction, connection)
+
+    def stop(self) -> None:
+        """See `Voter.stop`."""
+        if self._stopped:
+            return
+        self._timer.cancel()
+        self._peers.close()
+        self._lose_lead()
+        super().stop()
+
+    # What the connections tell (`peers.PeerOwner`)
+
+    def peer_connected(self, voter_id: int) -> None:
+        """A connection with another voter is up."""
+        self._node.connected(voter_id)
+        self._schedule_turn()
+
+    def peer_disconnected(self, voter_id: int) -> None:
+        """It has ended."""
+        if not self._stopped:
+            self._node.disconnected(voter_id)
+            self._schedule_turn()
+
+    def peer_received(self, voter_id: int, message: Any) -> None:
+        """A message came; raises `ValueError` if no voter sends such a one."""
+        if self._stopped:
+            return
+        try:
+            self._node.receive(voter_id, message)
+        except MessageError:
+            raise
+        except Exception as error:  # fail-stop: see node.py
+            self._fail(error)
+            return
+        self._schedule_turn()
+
+    def _send(self, voter_id: int, message: list[Any]) -> None:
+        self._peers.send(voter_id, message)
+
+    # Turns
+
+    def _timed(self) -> None:
+        late_s = self._loop.time() - self._due
+        if late_s > _INTERVAL_S:
+            self._node.stalled(late_s)
+        self._due = self._loop.time() + _INTERVAL_S
+        self._timer = self._loop.call_at(self._due, self._timed)
+        self._take_turn()
+
+    def _turn(self) -> None:
+        try:
+            self._follow_lead()  # before others' entries are taken for this voter's
+            self._answer(self._node.tick())
+            self._follow_lead()
+            if self._node.leads:
+                if self._transfer is None:
+                    self._append()
+                else:
+                    self._advance_transfer(self._transfer)
+            self._node.replicate()
+            if self._node.must_flush:
+                self._node.flush()
+            elif self._node.unsynced and not self._sync_scheduled:
+                self._sync_scheduled = True
+                self._loop.call_soon(self._sync)
+            if self._replica.applied_index < self._node.committed_index:
+                self._schedule_turn()
+        except Exception as error:  # fail-stop: see node.py
+            self._fail(error)
+
+    def _sync(self) -> None:
+        """After the loop has written what the turn sent."""
+        self._sync_scheduled = False
+        if not self._stopped:
+            try:
+                self._node.flush()
+            except Exception as error:  # fail-stop: see node.py
+                self._fail(error)
+
+    def _append(self) -> None:
+        batch = self._take_batch()
+        barriers, self._barriers = self._barriers, []
+        commands = [command for command, _ in batch]
+        if barriers and not commands:
+            commands.append(b"")
+        if not commands:
+            return
+        last = self._node.append(commands)
+        for index, (_, future) in enumerate(batch, last - len(commands) + 1):
+            self._proposed[index] = future
+        if barriers:
+            self._barriers_proposed[last] = barriers
+        if self._pending:
+            self._schedule_turn()
+
+    def _answer(self, applied: Sequence[Applied]) -> None:
+        if not self._proposed and not self._barriers_proposed:
+            return
+        for one in applied:
+            future = self._proposed.pop(one.entry.index, None)
+            if future is not None and not future.done():
+                future.set_result(one)
+            for barrier in self._barriers_proposed.pop(one.entry.index, ()):
+                if not barrier.done():
+                    barrier.set_result(self.applied_index)
+
+    # The lead
+
+    def _refusal(self) -> ProposalRefusedError | None:
+        if self._node.leads:
+            return None
+        return ProposalRefusedError(
+            ErrorCode.NOT_CONTROLLER,
+            f"controller {self.voter_id} does not lead the quorum"
+            + ("" if self._node.leader is None else f"; controller {self._node.leader} does"),
+        )
+
+    def _follow_lead(self) -> None:
+        """Notice who leads now."""
+        term = self._node.term if self._node.leads else -1
+        if self._led_term not in (-1, term):
+            self._lose_lead()
+        self._led_term = term
+        told = self.leader_id, self._node.term
+        if told != self._told:
+            self._told = told
+            for listener in self._leader_listeners:
+                listener(*told)
+
+    def _lose_lead(self) -> None:
+        for future in self._proposed.values():
+            future.cancel()
+        for barriers in self._barriers_proposed.values():
+            for barrier in barriers:
+                barrier.cancel()
+        self._proposed.clear()
+        self._barriers_proposed.clear()
+        refusal = self._refusal()
+        if refusal is not None:
+            for waiting in (*(future for _, future in self._pending), *self._barriers):
+                if not waiting.done():
+                    waiting.set_exception(refusal)
+            self._pending.clear()
+            self._barriers.clear()
+        if self._transfer is not None:
+            self._end_transfer(self._transfer, refusal is not None)
+
+    def _advance_transfer(self, transfer: _Transfer) -> None:
+        if self._loop.time() > transfer.deadline:
+            self._end_transfer(transfer, False)
+        elif not transfer.told:
+            transfer.told = self._node.transfer(transfer.to)
+
+    def _end_transfer(self, transfer: _Transfer, happened: bool) -> None:
+        self._transfer = None
+        if not transfer.future.done():
+            transfer.future.set_result(happened)
+        self._schedule_turn()
+
+
+class _Transfer:
+    """A transfer of the lead that is under way."""
+
+    def __init__(self, to: int, future: asyncio.Future[bool], deadline: float) -> None:
+        self.to = to
+        self.future = future
+        self.deadline = deadline
+        self.told = False
