@@ -15,7 +15,7 @@ from kraftpy.quorum.client import ControllerClient
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.listener import Listener
-from kraftpy.quorum.port import Quorum
+from kraftpy.quorum.port import MachineType, Quorum
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.single import SingleVoter
 
@@ -89,6 +89,8 @@ async def controller(
     files: FileLayer | None = None,
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES,
     on_fatal: Callable[[Exception], None] | None = None,
+    machine_type: MachineType = Values,
+    settings: ControllerSettings = SETTINGS,
 ) -> AsyncIterator[Controller]:
     def fail(error: Exception) -> None:
         raise AssertionError("the controller failed") from error
@@ -96,13 +98,13 @@ async def controller(
     quorum = SingleVoter(
         folder,
         VOTER,
-        Values,
+        machine_type,
         on_fatal or fail,
         files=files,
         snapshot_interval_bytes=snapshot_interval_bytes,
     )
     try:
-        async with Controller(quorum, port) as serving:
+        async with Controller(quorum, port, settings) as serving:
             yield serving
     finally:
         quorum.stop()
@@ -111,14 +113,23 @@ async def controller(
 class Broker:
     """A client and the copy of the state that it keeps."""
 
-    def __init__(self, voters: dict[int, int], *, secret: bytes = SECRET, **options: Any) -> None:
-        self.copy = Values()
+    def __init__(
+        self,
+        voters: dict[int, int],
+        *,
+        node_id: int = 42,
+        secret: bytes = SECRET,
+        machine_type: Any = Values,
+        **options: Any,
+    ) -> None:
+        self.machine_type = machine_type
+        self.copy = machine_type()
         self.seen: list[int] = []
         self.snapshots: list[int] = []
         self.client = ControllerClient(
             {voter: ("127.0.0.1", port) for voter, port in voters.items()},
             secret,
-            42,
+            node_id,
             on_commit=self.on_commit,
             on_snapshot=self.on_snapshot,
             **options,
@@ -130,12 +141,18 @@ class Broker:
 
     def on_snapshot(self, state: dict[str, Any], index: int) -> None:
         self.snapshots.append(index)
-        self.copy = Values.from_snapshot(state)
+        self.copy = self.machine_type.from_snapshot(state)
 
     async def add(self, value: Any, timeout_ms: int = TIMEOUT_MS) -> int:
         index, result = await self.client.propose({"add": value}, timeout_ms)
         assert not result.error
         return index
+
+    async def do(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Have a command carried out that must succeed; returns its value."""
+        _, result = await self.client.propose(command, TIMEOUT_MS)
+        assert not result.error, result
+        return result.value
 
     async def __aenter__(self) -> Broker:
         await self.client.start(TIMEOUT_MS)
