@@ -48,7 +48,7 @@ from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.port import MachineType
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.single import SingleVoter
-from kraftpy.quorum.snapshot import SnapshotDamagedError, SnapshotVersionError
+from kraftpy.quorum.snapshot import SnapshotDamagedError, SnapshotFullError, SnapshotVersionError
 from kraftpy.quorum.transport import load_secret
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class ControllerOptions:
     """What a controller needs to know.
 
     `metadata_dir` belongs to it alone.  `host` and `port` (0: any free one) are its listener's.
+    `ssl_context` is for who connects here, `ssl_client_context` for dialing the other voters.
     `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
     """
@@ -102,6 +103,7 @@ class ControllerOptions:
     settings: ControllerSettings = field(default_factory=ControllerSettings)
     secret_file: Path | None = None
     ssl_context: ssl.SSLContext | None = None
+    ssl_client_context: ssl.SSLContext | None = None
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
     files: FileLayer = field(default_factory=FileLayer)
 
@@ -315,6 +317,7 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
         port,
     )
     await stopped.wait()
+    await quorum.transfer_leadership()
     listener.close()
     quorum.stop()
     return ExitCode.STOPPED
@@ -342,6 +345,7 @@ def _back_end(
         secret,
         options.machine_type,
         _fatal,
+        ssl_context=options.ssl_client_context,
         files=options.files,
         snapshot_interval_bytes=options.snapshot_interval_bytes,
     )
@@ -352,6 +356,13 @@ def _fatal(error: Exception) -> None:
     if isinstance(error, JournalFailedError | OSError):
         logger.critical("stopping the controller: %s; check the disk", error)
         code = ExitCode.DISK_FAILED
+    elif isinstance(error, JournalFullError | SnapshotFullError):
+        logger.critical(
+            "stopping the controller, the other voters go on: %s. Make space and start this node "
+            "again",
+            error,
+        )
+        code = ExitCode.DISK_FULL
     else:
         logger.critical("stopping the controller after an unforeseen error", exc_info=error)
         code = ExitCode.BUG

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kraftpy.quorum.port import Peer, PeerConnection
@@ -76,6 +76,11 @@ class Peers:
     def introduction(self) -> list[Any]:
         """What this voter says of itself to another."""
         return ["voter", self.voter_id, sorted(self.voters)]
+
+    @property
+    def connected(self) -> Collection[int]:
+        """The voters that there is a connection with."""
+        return self._links.keys()
 
     def accept(self, introduction: Sequence[Any], connection: PeerConnection) -> Peer:
         """See `port.Quorum.accept_peer`."""

@@ -165,10 +165,10 @@ class RaftVoter(Voter):
         if self._stopped or not self._node.leads or self._transfer is not None:
             future.set_result(False)
             return future
-        if to is None:
-            others = [voter_id for voter_id in self._voters if voter_id != self.voter_id]
-            to = max(others, key=lambda voter_id: self._node.progress(voter_id).match_index)
-        if to == self.voter_id or to not in self._voters:
+        reached = self._peers.connected
+        if to is None and reached:
+            to = max(reached, key=lambda voter_id: self._node.progress(voter_id).match_index)
+        if to is None or to not in reached:
             future.set_result(False)
             return future
         self._transfer = _Transfer(to, future, self._loop.time() + ELECTION_MAX_S)
@@ -201,6 +201,8 @@ class RaftVoter(Voter):
         """It has ended."""
         if not self._stopped:
             self._node.disconnected(voter_id)
+            if self._transfer is not None and self._transfer.to == voter_id:
+                self._end_transfer(self._transfer, False)
             self._schedule_turn()
 
     def peer_received(self, voter_id: int, message: Any) -> None:
@@ -319,9 +321,11 @@ class RaftVoter(Voter):
         self._barriers_proposed.clear()
         refusal = self._refusal()
         if refusal is not None:
-            for waiting in (*(future for _, future in self._pending), *self._barriers):
-                if not waiting.done():
-                    waiting.set_exception(refusal)
+            waiting: list[asyncio.Future[Any]] = [future for _, future in self._pending]
+            waiting += self._barriers
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(refusal)
             self._pending.clear()
             self._barriers.clear()
         if self._transfer is not None:
