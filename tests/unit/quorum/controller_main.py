@@ -6,6 +6,8 @@ One JSON object a line on stdin, one answer a line on stdout:
     {"stop": true}                                  {"exit_code": ...}
     {"watch": true}                                 {"exit_code": ...} once it has ended
     {"run": {...}}                                  becomes the controller; exits with its code
+
+Beside `ControllerOptions`' own there is the option `metadata`: the machine is the real one.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from standin import Values  # type: ignore[import-not-found]
 
+from kraftpy.core.metadata import MetadataState
 from kraftpy.quorum.process import (
     ControllerHandle,
     ControllerOptions,
@@ -29,7 +32,10 @@ from kraftpy.quorum.process import (
 
 def options(given: dict[str, Any]) -> ControllerOptions:
     given = {k: Path(v) if k in ("metadata_dir", "secret_file") else v for k, v in given.items()}
-    return ControllerOptions(voter_id=1, machine_type=Values, **given)
+    voters = {int(id_): tuple(address) for id_, address in given.pop("voters", {}).items()}
+    machine_type = MetadataState if given.pop("metadata", False) else Values
+    given.setdefault("voter_id", 1)
+    return ControllerOptions(machine_type=machine_type, voters=voters, **given)
 
 
 async def watched(handle: ControllerHandle) -> int:

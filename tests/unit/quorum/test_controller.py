@@ -27,9 +27,10 @@ SESSION = {"heartbeat_interval_ms": 50}
 class Member(Broker):
     """A broker that registers, and is unfenced."""
 
-    def __init__(self, port: int, node_id: int, **options: Any) -> None:
+    def __init__(self, ports: int | dict[int, int], node_id: int, **options: Any) -> None:
+        voters = {VOTER: ports} if isinstance(ports, int) else ports
         super().__init__(
-            {VOTER: port}, node_id=node_id, machine_type=MetadataState, **{**SESSION, **options}
+            voters, node_id=node_id, machine_type=MetadataState, **{**SESSION, **options}
         )
         self.node_id = node_id
         self.epoch = -1
