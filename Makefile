@@ -3,20 +3,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= auto
 ROUNDS ?=
+MINUTES ?=
 INPUT ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency torture clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 install: $(BIN)/.group-dev  ## make .venv with kraftpy and all its development tools
 
-demo: $(BIN)/.group-test  ## a year of flights through a broker that is killed on the way (INPUT=file for your own)
+demo: $(BIN)/.group-test  ## a year of flights through three nodes that are killed on the way (INPUT=file for your own)
 	$(BIN)/python -m tests.demo $(INPUT)
 
-quorum: $(BIN)/.group-test  ## a node in the foreground (one for now: the three-node quorum isn't there yet)
-	$(BIN)/kraftpy dev
+quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
+	$(BIN)/kraftpy dev --brokers 3
 
 test: $(BIN)/.group-test  ## everything that needs only Python
 	$(BIN)/pytest -n $(WORKERS) -m "not conformance"
@@ -45,6 +46,9 @@ reference: $(BIN)/.group-test  ## the client and conformance tests against Apach
 
 consistency: $(BIN)/.group-test  ## kill -9 under load (ROUNDS=50), then look for what was lost
 	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20), then look for what was lost
+	$(BIN)/python -m tests.torture $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 clean:  ## remove everything that make made
 	rm -rf .venv .cache build dist *.egg-info .*_cache .hypothesis

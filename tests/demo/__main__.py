@@ -1,9 +1,11 @@
-"""`make demo`: a real activity stream through a kraftpy broker that is killed twice on the way.
+"""`make demo`: a real activity stream through three kraftpy nodes, of which three are killed.
 
-confluent-kafka writes a year of flights, keyed by aircraft, and the broker is killed with -9 in the
-middle of it; kafka-python reads everything back in a consumer group; aiokafka reads one half in a
-group of its own, the broker is killed again, and a new member of the group reads the other half.
-Every reader has to see the same events per aircraft, in the same order, byte for byte.
+confluent-kafka writes a year of flights, keyed by aircraft, to a topic with three replicas and
+acks=all. On the way the node that leads its first partition is killed with -9, comes back, and once
+it is in sync the node that leads the metadata quorum is killed. kafka-python reads everything in
+a consumer group; aiokafka reads one half in a group of its own, the node that coordinates that
+group is killed and stays dead, and a new member reads the other half. Every reader has to see the
+same events per aircraft, in the same order, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,72 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
-from tests.apache_kafka import ApacheKafka
+from kraftpy.testing import BrokerError, Cluster
 from tests.demo.events import Event, EventsError, load
 from tests.demo.ledger import Ledger
 from tests.demo.progress import Progress, say
-from tests.processes import Broker, BrokerError, Kraftpy
+from tests.demo.writing import PARTITIONS, SILENCE_S, TOPIC, DemoError, Outage, Writing
 
-TOPIC = "flights"
-PARTITIONS = 4
-SILENCE_S = 30.0  # a stock client retries for much longer; a demo shouldn't
-
-
-class DemoError(Exception):
-    """Something isn't as it has to be; the message says what."""
-
-
-def write(broker: Broker, events: list[Event], kill_at: int) -> Ledger:
-    """Write all events with an idempotent producer; the broker dies before event `kill_at`."""
-    ledger, refused, answered = Ledger(), [], [0]
-
-    def on_delivery(error: Any, _: Any) -> None:
-        if error:
-            refused.append(error)
-        answered[0] += 1
-
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "log_level": 0,  # it would complain about the outage that is part of the show
-        }
-    )
-    progress = Progress("confluent-kafka writes", len(events))
-    for position, event in enumerate(events):
-        if position == kill_at:
-            progress.clear()
-            kill_and_restart(broker, f"{answered[0]:,} of {position:,} events acknowledged")
-        while True:
-            try:
-                producer.produce(
-                    TOPIC,
-                    event.value,
-                    event.key,
-                    on_delivery=on_delivery,
-                    timestamp=event.timestamp_ms,
-                )
-                break
-            except BufferError:  # the client's own queue is full
-                producer.poll(0.1)
-        ledger.add(event.key, event.value)
-        if position % 500 == 0:
-            producer.poll(0)
-            progress.at(answered[0])
-    deadline = time.monotonic() + SILENCE_S
-    while producer.flush(0.5):
-        progress.at(answered[0])
-        if time.monotonic() > deadline:
-            raise DemoError(f"{len(producer):,} events unanswered after {SILENCE_S:.0f} s")
-    if refused:
-        raise DemoError(f"{len(refused):,} events refused, the first with: {refused[0]}")
-    progress.done(ledger.count, ledger.size_bytes)
-    return ledger
+NODES = 3
 
 
 class Reading:
@@ -156,27 +103,34 @@ async def read_with_aiokafka(bootstrap: str, ledger: Ledger, until: int) -> None
     progress.done(ledger.count - before, ledger.size_bytes - size_before)
 
 
-def kill_and_restart(broker: Broker, when: str) -> None:
-    broker.kill()
-    killed = time.monotonic()
-    broker.start()
-    say(f"  kill -9 with {when}; answering again after {time.monotonic() - killed:.2f} s")
-
-
-def run(broker: Broker, events: list[Event]) -> bool:
-    seconds = broker.start()
-    say(f"{broker.name} answers on {broker.bootstrap} after {seconds:.2f} s")
+def run(cluster: Cluster, events: list[Event]) -> bool:
+    started = time.monotonic()
+    cluster.start()
+    cluster.wait_healthy(SILENCE_S)
+    seconds = time.monotonic() - started
+    say(f"a quorum of {NODES} nodes is up on {cluster.bootstrap} after {seconds:.2f} s")
     # These events are of 2013, and Kafka's default is to drop what is older than a week.
-    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, config={"retention.ms": "-1"})
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    topic = NewTopic(TOPIC, PARTITIONS, replication_factor=3, config={"retention.ms": "-1"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([topic])[TOPIC].result(SILENCE_S)
 
-    sent = write(broker, events, kill_at=len(events) // 2)
-    readers = {"kafka-python": read_with_kafka_python(broker.bootstrap, sent.count)}
+    def kill_leader() -> Outage:
+        victim = known(cluster.leader_of(TOPIC))
+        return Outage(cluster, "which leads partition 0", victim, restart=True)
+
+    def kill_controller() -> Outage:
+        victim = known(cluster.controller())
+        return Outage(cluster, "which leads the metadata quorum", victim, restart=True)
+
+    deaths = [(len(events) // 3, kill_leader), (len(events) * 2 // 3, kill_controller)]
+    sent = Writing(cluster.bootstrap, events, deaths).run()
+    readers = {"kafka-python": read_with_kafka_python(cluster.bootstrap, sent.count)}
     second = readers["aiokafka"] = Ledger()
-    asyncio.run(read_with_aiokafka(broker.bootstrap, second, sent.count // 2))
-    kill_and_restart(broker, "the group halfway through")
-    asyncio.run(read_with_aiokafka(broker.bootstrap, second, sent.count))
+    asyncio.run(read_with_aiokafka(cluster.bootstrap, second, sent.count // 2))
+    described = admin.describe_consumer_groups(["aiokafka"])["aiokafka"].result(SILENCE_S)
+    cluster.kill(described.coordinator.id)
+    say(f"  kill -9 of node {described.coordinator.id}, which coordinates the group; it stays dead")
+    asyncio.run(read_with_aiokafka(cluster.bootstrap, second, sent.count))
 
     same = True
     for name, ledger in readers.items():
@@ -189,29 +143,36 @@ def run(broker: Broker, events: list[Event]) -> bool:
     return same
 
 
+def known(node: int | None) -> int:
+    """A leader that has to be there."""
+    if node is None:
+        raise DemoError("nobody leads")
+    return node
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("input", nargs="?", type=Path, help="a file of events, one a line")
-    parser.add_argument("--apache", action="store_true", help="Apache Kafka instead of kraftpy")
     options = parser.parse_args()
     logging.getLogger().addHandler(logging.NullHandler())  # the clients' complaints, as above
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that `finally` runs
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kraftpy-demo-") as folder:
-        broker: Broker = (ApacheKafka if options.apache else Kraftpy)(Path(folder))
+        # Everything as `kraftpy dev --brokers 3` has it: on disk, with the default timeouts.
+        cluster = Cluster(NODES, dir=folder, links=False, ephemeral=False)
         try:
             say(f"loading {options.input or 'the 336,776 flights of 2013 from New York City'}")
-            same = run(broker, load(options.input))
+            same = run(cluster, load(options.input))
         except EventsError as error:
             say(str(error))
             return 2
         except (DemoError, BrokerError, KafkaException, OSError) as error:
-            say(f"the demo failed: {error}\nthe broker's last words:\n{broker.log_tail()}")
+            say(f"the demo failed: {error}\nthe nodes' last words:\n{cluster.log_tail()}")
             return 1
         except KeyboardInterrupt:
             return 130
         finally:
-            broker.stop()
+            cluster.close()
     verdict = "all as it was sent" if same else "NOT as it was sent"
     say(f"{verdict}; the whole demo took {time.monotonic() - started:.0f} s")
     return 0 if same else 1
