@@ -45,6 +45,7 @@ STRAY_SUFFIX: Final = "-stray"
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_NAME_BYTES: Final = 255
+_MAX_FLUSH_MS: Final = 2**63 - 1
 # Kafka's own controller keeps its log beside the partitions.
 _NOT_OURS: Final = frozenset({"__cluster_metadata-0"})
 
@@ -98,6 +99,7 @@ class LogDir:
         self._removal = removal
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._lock: OpenFile | None = None
+        self.shortest_flush_ms = _MAX_FLUSH_MS
         # Logs that were opened for appends: the others have nothing to flush.
         self.written_logs: set[AppendableLog] = set()
         self._recovery_points = self._checkpoint(checkpoints.RECOVERY_POINT_FILE)
@@ -269,6 +271,10 @@ class LogDir:
         due_ms = self.clock_ms() + delay_ms
         for path in paths:
             self._removal.add(path, due_ms)
+
+    def note_config(self, config: TopicConfig) -> None:
+        """A log has this configuration from now on."""
+        self.shortest_flush_ms = min(self.shortest_flush_ms, config.flush_ms)
 
     def note_written(self, log: AppendableLog) -> None:
         """The log may have something to flush from now on."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +34,19 @@ logger = logging.getLogger(__name__)
 
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS: Final = 5_000
 
+# More open files than this bring nothing, whatever the process is allowed.
+_MAX_OPEN_FILES: Final = 1 << 15
+
+# How long upkeep may hold up the event loop at a time.
+_RETENTION_SLICE_S: Final = 0.005
+
 HighWatermarks = Callable[[], Mapping[TopicPartition, int]]
+
+
+def _max_written_files() -> int:
+    """Half of the files that this process may have open; the rest is for connections and reads."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, min(limit, _MAX_OPEN_FILES) // 2)
 
 
 class LogDirDescription(NamedTuple):
@@ -85,13 +99,15 @@ class LogManager:
         self._flusher: Flusher
         self._removal = DelayedRemoval(self._files)
         self._checkpointer = Checkpointer()
-        self._cache = SegmentCache()
+        self._cache = SegmentCache(max_written=_max_written_files())
         now_ms = clock_ms()
         self._retention = _Every(config.log_retention_check_interval_ms, now_ms)
         self._recovery_points = _Every(config.log_flush_offset_checkpoint_interval_ms, now_ms)
         self._log_starts = _Every(config.log_flush_start_offset_checkpoint_interval_ms, now_ms)
         self._high_watermarks = _Every(HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS, now_ms)
         self._logs: dict[TopicPartition, Log] = {}
+        # Logs that this round of retention hasn't come to, each with its high watermark.
+        self._retention_round: list[tuple[Log, int]] = []
         self.directories: list[LogDir] = []
         try:
             for path in log_dirs:
@@ -238,14 +254,24 @@ class LogManager:
 
     # -- by the clock
 
+    @property
+    def shortest_flush_ms(self) -> int:
+        """The smallest flush.ms that a log has had since the start: how often to tick."""
+        return min(directory.shortest_flush_ms for directory in self.directories)
+
     def tick(self, now_ms: int, high_watermarks: HighWatermarks) -> None:
         """Flush by time, retention, rolling, checkpoints and removals, as far as they are due.
 
         `high_watermarks()` gives those of the logs that are in use; no other is shortened.
         """
         self._request_flushes(now_ms)
-        if self._retention.due(now_ms):
-            self._apply_retention(now_ms, high_watermarks())
+        if not self._retention_round and self._retention.due(now_ms):
+            offsets = high_watermarks()
+            self._retention_round = [
+                (log, offsets[key]) for key, log in self._logs.items() if key in offsets
+            ]
+        if self._retention_round:
+            self._continue_retention(now_ms)
         if not self._checkpointer.busy:
             self._begin_checkpoints(now_ms, high_watermarks)
         self._removal.tick(now_ms)
@@ -274,10 +300,12 @@ class LogManager:
                     elif now_ms - since_ms >= log.config.flush_ms:
                         self._flusher.request(log, log.log_end_offset)
 
-    def _apply_retention(self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for key, log in self._logs.items():
-            upper_offset = high_watermarks.get(key)
-            if upper_offset is None or log.offline:
+    def _continue_retention(self, now_ms: int) -> None:
+        """Some of the logs that are left in this round; whoever waits for the loop waits little."""
+        until = time.monotonic() + _RETENTION_SLICE_S
+        while self._retention_round:
+            log, upper_offset = self._retention_round.pop()
+            if log.offline:
                 continue
             try:
                 log.roll_if_old(now_ms)
@@ -285,6 +313,8 @@ class LogManager:
             except KafkaError as error:
                 logger.error("retention of %s failed: %s", log, error.message)
             log.producers.expire(now_ms)
+            if time.monotonic() >= until:
+                return
 
     # -- ending
 
@@ -313,3 +343,5 @@ class LogManager:
             directory.release()
         self.directories.clear()
         self._logs.clear()
+        self._retention_round.clear()
+        self._cache.clear()

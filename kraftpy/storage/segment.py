@@ -7,8 +7,8 @@ Rules that it keeps:
 * A batch gets an index entry when more than `index.interval.bytes` lie between it and the last one
   that did; the entry names its last offset (Kafka's LogSegment).
 * Indexes of the segment being written live in memory; their files are written when it is sealed.
-* What is open is bounded: `SegmentCache` closes the segments that were not read for longest.
-  Whoever still sends from one keeps its `OpenFile`.
+* What is open is bounded by `SegmentCache`, also among the segments being written: their files are
+  opened again when an append comes. Whoever still sends from a file keeps its `OpenFile`.
 """
 
 from __future__ import annotations
@@ -86,32 +86,62 @@ class FileSlice:
 
 
 class SegmentCache:
-    """Closes the sealed segments that were not read for longest: too many files, or indexes."""
+    """Bounds what is open: files, and the indexes of sealed segments in memory.
 
-    def __init__(self, max_open: int = 256, max_index_bytes: int = 64 << 20) -> None:
-        self._max_open = max_open
+    Sealed segments that were not read for longest are closed. Of those that take appends the file
+    is closed when there are more than `max_written` and nothing was appended lately (a clock with
+    one hand: exact order would cost every append).
+    """
+
+    def __init__(
+        self, max_written: int, max_sealed: int = 256, max_index_bytes: int = 64 << 20
+    ) -> None:
+        self._max_written = max_written
+        self._max_sealed = max_sealed
         self._max_index_bytes = max_index_bytes
         self._index_bytes = 0
-        self._open: OrderedDict[Segment, int] = OrderedDict()
+        self._sealed: OrderedDict[Segment, int] = OrderedDict()
+        self._written: OrderedDict[Segment, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._sealed) + len(self._written)
 
     def touch(self, segment: Segment) -> None:
-        """`segment` was read just now."""
+        """The sealed `segment` was read just now."""
         index_bytes = segment.loaded_index_bytes
-        self._index_bytes += index_bytes - self._open.get(segment, 0)
-        self._open[segment] = index_bytes
-        self._open.move_to_end(segment)
-        while len(self._open) > 1 and (
-            len(self._open) > self._max_open or self._index_bytes > self._max_index_bytes
+        self._index_bytes += index_bytes - self._sealed.get(segment, 0)
+        self._sealed[segment] = index_bytes
+        self._sealed.move_to_end(segment)
+        while len(self._sealed) > 1 and (
+            len(self._sealed) > self._max_sealed or self._index_bytes > self._max_index_bytes
         ):
-            oldest, freed = self._open.popitem(last=False)
+            oldest, freed = self._sealed.popitem(last=False)
             self._index_bytes -= freed
             oldest.close()
 
+    def opened(self, segment: Segment) -> None:
+        """The file of `segment`, which takes appends, was opened just now."""
+        self._written[segment] = None
+        segment.used = True
+        while len(self._written) > self._max_written:
+            oldest, _ = self._written.popitem(last=False)
+            if oldest.used:
+                oldest.used = False
+                self._written[oldest] = None
+            else:
+                oldest.close()
+
+    def clear(self) -> None:
+        """Closes all that is open."""
+        for segment in (*self._sealed, *self._written):
+            segment.close()
+        self._sealed.clear()
+        self._written.clear()
+        self._index_bytes = 0
+
     def forget(self, segment: Segment) -> None:
-        self._index_bytes -= self._open.pop(segment, 0)
+        self._index_bytes -= self._sealed.pop(segment, 0)
+        self._written.pop(segment, None)
 
 
 class Segment:
@@ -140,6 +170,7 @@ class Segment:
         "max_timestamp_offset",
         "sealed",
         "size",
+        "used",
     )
 
     def __init__(
@@ -157,6 +188,7 @@ class Segment:
         self.size = size
         self.created_ms = created_ms
         self.sealed = True
+        self.used = False
         self._files = files
         self._cache = cache
         self._file: OpenFile | None = None
@@ -181,6 +213,7 @@ class Segment:
         segment._index, segment._time_index = OffsetIndex(), TimeIndex()
         segment._index_changed = segment._timestamps_known = True
         segment.sealed = False
+        cache.opened(segment)
         return segment
 
     def path(self, suffix: str) -> Path:
@@ -198,6 +231,8 @@ class Segment:
                 file = self._file = self._files.open(path, create=not self.size)
             except OSError as error:
                 raise storage_failure(f"can't open {self.path(LOG_SUFFIX)}", error) from error
+            if not self.sealed:
+                self._cache.opened(self)
         if self.sealed:
             self._cache.touch(self)
         return file
@@ -210,10 +245,9 @@ class Segment:
         )
 
     def close(self) -> None:
-        """Lets go of the file and of the indexes in memory; both come back when needed."""
-        assert self.sealed
+        """Lets go of the file, and when sealed of the indexes; they come back when needed."""
         self._file = None
-        if not self._index_changed:
+        if self.sealed and not self._index_changed:
             self._index = self._time_index = None
 
     def forget(self) -> None:
@@ -261,16 +295,18 @@ class Segment:
             self.sealed = True
             raise
         self._cache.forget(self)
+        self._cache.opened(self)
 
     def append(
         self, data: bytes | bytearray | memoryview, batches: Batches, index_interval_bytes: int
     ) -> None:
         """One write. Raises OSError and changes nothing in memory if it isn't complete."""
         size = len(data)
-        assert self._file is not None
+        file = self._file or self.file
+        self.used = True
         if self.size + size > self._reserved_size:
             self._reserve(self.size + size)
-        written = self._files.write(self._file.fd, data)
+        written = self._files.write(file.fd, data)
         if written != size:
             raise OSError(errno.ENOSPC, f"only {written} of {size} bytes could be written")
         self.extend(batches, index_interval_bytes)
@@ -329,6 +365,7 @@ class Segment:
         files = [self.path(LOG_SUFFIX), *self.write_indexes()]
         self.free_reserve()
         self.sealed = True
+        self._cache.forget(self)
         self._cache.touch(self)
         return files
 
@@ -376,13 +413,13 @@ class Segment:
         size = self.size if end is None else end
         if position >= size:
             return
-        fd = self.file.fd
+        file = self.file  # held: the cache may close the segment before the caller goes on
         chunk, chunk_start = b"", position
         expected_offset = self.base_offset
         while position < size:
             if position + RECORD_BATCH_OVERHEAD > chunk_start + len(chunk):
                 try:
-                    chunk = os.pread(fd, min(_WALK_CHUNK_BYTES, size - position), position)
+                    chunk = os.pread(file.fd, min(_WALK_CHUNK_BYTES, size - position), position)
                 except OSError as error:
                     raise storage_failure(f"can't read {self} at {position}", error) from error
                 chunk_start = position

@@ -64,6 +64,10 @@ class LogMachine(RuleBasedStateMachine):
         self.log.roll()
 
     @rule()
+    def files_run_short(self) -> None:
+        self.log.segments[-1].close()
+
+    @rule()
     def flush(self) -> None:
         self.log.flush()
         assert self.log.recovery_point == self.end
