@@ -22,6 +22,7 @@ _COMMANDS = {
     "topic": "kraftpy.cli.topic",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
+    "cluster": "kraftpy.cli.cluster",
 }
 
 EXIT_CODES_HELP = """\b
@@ -31,6 +32,7 @@ Exit codes:
   2    wrong usage, configuration or input; output that cannot be written
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...
+  5    the cluster is not healthy (cluster health)
   130  interrupted with Ctrl-C (dev and server: 0, that is how they end)
 """
 

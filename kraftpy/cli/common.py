@@ -16,6 +16,7 @@ EXIT_BROKER_ERROR = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_NOT_STARTED = 4
+EXIT_UNHEALTHY = 5
 EXIT_INTERRUPTED = 130
 
 # What the fields of the protocol hold: 16 and 32 bits with a sign.
@@ -172,3 +173,18 @@ def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 def _is_number(cell: str) -> bool:
     return cell.removeprefix("-").isdigit()
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 broker`, `2 brokers`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def size_text(size_bytes: int) -> str:
+    """A number of bytes as a person reads it."""
+    size = float(size_bytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.client.admin import TOPIC_RESOURCE, Admin
 from kraftpy.client.cluster import Retry, check, error_code
@@ -20,7 +20,15 @@ METADATA_TOPIC = "__cluster_metadata"
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 
-PartitionName = tuple[str, int]
+
+class PartitionName(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +167,29 @@ class ClusterAdmin(Admin):
                         error_code(topic.error_code), f"there is no topic {topic.name!r}"
                     )
                 for each in topic.partitions:
-                    found[topic.name, each.partition_index] = _partition(topic.name, each)
+                    found[PartitionName(topic.name, each.partition_index)] = _partition(
+                        topic.name, each
+                    )
             if response.next_cursor is None:
                 return found
             cursor = response.next_cursor
             request.cursor = kinds.Cursor(cursor.topic_name, cursor.partition_index)
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> dict[str, int]:
-        """min.insync.replicas of each topic; topics that went meanwhile are left out."""
+    async def topic_configs(
+        self, topics: Iterable[str], keys: Sequence[str]
+    ) -> dict[str, dict[str, str]]:
+        """Some settings of many topics; topics that went meanwhile are left out."""
         kinds = messages.DescribeConfigsRequest
         resources = [
-            kinds.DescribeConfigsResource(TOPIC_RESOURCE, name, ["min.insync.replicas"])
-            for name in topics
+            kinds.DescribeConfigsResource(TOPIC_RESOURCE, name, list(keys)) for name in topics
         ]
         if not resources:
             return {}
         response = await self._request_any(kinds(resources))
         return {
-            result.resource_name: int(config.value)
+            result.resource_name: {config.name: config.value or "" for config in result.configs}
             for result in response.results
-            for config in result.configs
+            if not result.error_code
         }
 
     async def log_sizes(self, broker_id: int) -> dict[PartitionName, int]:
@@ -188,7 +199,7 @@ class ClusterAdmin(Admin):
             await self._cluster.refresh()
         response = await self._cluster.request(request, node_id=broker_id)
         return {
-            (topic.name, each.partition_index): each.partition_size
+            PartitionName(topic.name, each.partition_index): each.partition_size
             for folder in response.results
             for topic in folder.topics
             for each in topic.partitions
@@ -212,7 +223,7 @@ class ClusterAdmin(Admin):
             ]
         response = await self._ask(kinds(election_type, named, self._timeout_ms))
         return {
-            (topic.topic, each.partition_id): _error(each)
+            PartitionName(topic.topic, each.partition_id): _error(each)
             for topic in response.replica_election_results
             for each in topic.partition_result
         }
@@ -232,14 +243,14 @@ class ClusterAdmin(Admin):
                 [
                     kinds.ReassignablePartition(index, None if target is None else list(target))
                     for index in indexes
-                    for target in (targets[topic, index],)
+                    for target in (targets[PartitionName(topic, index)],)
                 ],
             )
             for topic, indexes in _by_topic(targets).items()
         ]
         response = await self._ask(kinds(timeout_ms=self._timeout_ms, topics=topics))
         return {
-            (topic.name, each.partition_index): _error(each)
+            PartitionName(topic.name, each.partition_index): _error(each)
             for topic in response.responses
             for each in topic.partitions
         }
@@ -249,7 +260,7 @@ class ClusterAdmin(Admin):
         request = messages.ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms)
         response = await self._ask(request)
         found = {
-            (topic.name, each.partition_index): Reassignment(
+            PartitionName(topic.name, each.partition_index): Reassignment(
                 tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
             )
             for topic in response.topics

@@ -44,8 +44,8 @@ def drain(
             continue
         if len(old) > len(layout.brokers):
             raise PlanError(
-                f"{partition} has {len(old)} replicas and there are {_brokers(layout)} to take "
-                "them: start a broker, or reduce the topic's replicas first"
+                f"{partition} needs {len(old)} broker{'' if len(old) == 1 else 's'} and "
+                f"{_there_are(layout)} to take it: start one, or reduce the topic's replicas first"
             )
         layout.count(old, -1)
         new = [broker for broker in old if broker not in leaving]
@@ -77,8 +77,8 @@ def spread(
         size = replication_factor or len(partitions[partition])
         if size > len(layout.brokers):
             raise PlanError(
-                f"{size} replicas need {size} brokers and there are {_brokers(layout)}: name more "
-                "of them, or ask for fewer replicas"
+                f"{size} replicas need {size} brokers and {_there_are(layout)} to choose from: "
+                "name or start more, or ask for fewer replicas"
             )
         layout.count(replicas, -1)
         layout.resize(replicas, size)
@@ -93,8 +93,9 @@ def spread(
     }
 
 
-def _brokers(layout: _Layout) -> str:
-    return f"{len(layout.brokers)} broker{'' if len(layout.brokers) == 1 else 's'}"
+def _there_are(layout: _Layout) -> str:
+    count = len(layout.brokers)
+    return "there is 1 broker" if count == 1 else f"there are {count} brokers"
 
 
 class _Layout:

@@ -70,7 +70,7 @@ def test_another_replication_factor(cluster: tuple[Partitions, Racks], factor: i
     partitions, racks = cluster
     if factor > len(racks):
         if partitions:
-            with pytest.raises(PlanError, match="name more of them"):
+            with pytest.raises(PlanError, match="name or start more"):
                 spread(partitions, racks, factor)
         return
     after = {**partitions, **spread(partitions, racks, factor)}
@@ -88,7 +88,7 @@ def test_what_is_drained_is_free_and_the_rest_stays(
         name for name, old in partitions.items() if leaving in old and len(old) > len(others)
     ]
     if crowded:
-        with pytest.raises(PlanError, match="start a broker"):
+        with pytest.raises(PlanError, match="start one"):
             drain(partitions, others, {leaving})
         return
     plan = drain(partitions, others, {leaving})
