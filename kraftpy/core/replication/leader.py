@@ -251,8 +251,13 @@ class Leadership:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.fetched_ms = now_ms
         follower.leader_end_offset = log_end_offset
-        if not self.expansion_due and replica_id not in self.maximal_isr:
-            self.expansion_due = self._may_join(follower, log_end_offset, now_ms)
+        if (
+            replica_id not in self.maximal_isr
+            and self._pending is None
+            and now_ms >= self._retry_ms
+            and self._may_join(follower, log_end_offset, now_ms)
+        ):
+            self.expansion_due = True
         self._followers_end = self._limit(now_ms, log_end_offset)
         return self.advance(self._own_end)
 
@@ -347,9 +352,9 @@ class Leadership:
         outcome goes to `answered` or `unanswered`.
         """
         self._forgive_pause(now_ms)
+        self.expansion_due = False
         proposal = None
         if self._pending is None and now_ms >= self._retry_ms:
-            self.expansion_due = False
             isr = self._wanted_isr(now_ms, log_end_offset)
             if isr != self.state.isr:
                 proposal = IsrProposal(
