@@ -1,7 +1,7 @@
 """Commands on brokers: registration, fencing, shutdown, producer ids.
 
     register_broker        broker_id, incarnation_id (16 bytes), previous_broker_epoch?,
-                           cluster_id?, rack?,
+                           cluster_id?, rack?, min_insync_replicas?,
                            endpoints [{listener, host, port, security_protocol}],
                            directories [16 bytes]             -> {broker_epoch}
     unregister_broker      broker_id                          -> {}
@@ -33,8 +33,9 @@ from kraftpy.core.metadata.partition_changes import (
     broker_joined,
     broker_left,
     broker_lost_data,
+    review,
 )
-from kraftpy.core.metadata.records import Broker, BrokerChanged, Change, Endpoint
+from kraftpy.core.metadata.records import Broker, BrokerChanged, Change, Endpoint, lowest_min_isr
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def register_broker(
         rack=command.optional_text("rack", TEXT_LENGTH_MAX),
         directories=_directories(command),
         fenced=True,
+        min_insync_replicas=(
+            command.integer("min_insync_replicas", 1) if command.has("min_insync_replicas") else 1
+        ),
     )
     if cluster_id is not None and state.cluster_id not in (None, cluster_id):
         raise KafkaError(
@@ -79,7 +83,12 @@ def register_broker(
         state.cluster_id = state.cluster_id or cluster_id
         _set_broker(
             state,
-            replace(old, endpoints=broker.endpoints, rack=broker.rack),
+            replace(
+                old,
+                endpoints=broker.endpoints,
+                rack=broker.rack,
+                min_insync_replicas=broker.min_insync_replicas,
+            ),
             changes,
         )
         return {"broker_epoch": old.epoch}
@@ -127,6 +136,7 @@ def unregister_broker(
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "no broker with this id is registered")
     del state.brokers[broker.id]
+    state.min_insync_replicas = lowest_min_isr(state.brokers.values())
     changes.append(BrokerChanged(broker, None))
     broker_lost_data(state, broker, None, changes)
     return {}
@@ -184,6 +194,12 @@ def _set_broker(state: MetadataState, broker: Broker, changes: list[Change]) -> 
         return
     state.brokers[broker.id] = broker
     changes.append(BrokerChanged(old, broker))
+    min_isr = lowest_min_isr(state.brokers.values())
+    if min_isr != state.min_insync_replicas:
+        lower = min_isr < state.min_insync_replicas
+        state.min_insync_replicas = min_isr
+        if lower:
+            review(state, state.sorted_topics(), changes)
 
 
 def living_broker(state: MetadataState, command: Fields) -> Broker:

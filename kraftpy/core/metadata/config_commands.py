@@ -8,7 +8,7 @@ Rules: `ops` change single keys (IncrementalAlterConfigs, KIP-339): 0 sets, 1 de
 and 3 subtracts from a list; `configs` replaces all that is set (the older AlterConfigs). A list
 that is not set starts from its default. Each resource changes as a whole or not at all. Topics take
 topic settings, brokers the dynamic broker settings; the name of a broker is its id, and "" is the
-default for all brokers.
+default for all brokers. Only that, and topics, can have min.insync.replicas (KIP-966).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kraftpy.core.config import (
 from kraftpy.core.config.kinds import split_list
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, review
+from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, MIN_ISR_KEY, review
 from kraftpy.core.metadata.records import Change, ConfigChanged, ResourceType
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
@@ -77,6 +77,7 @@ def alter_configs(
             old = state.config(resource_type, name)
             new = _replaced(replacement) if ops is None else _altered(resource_type, old, ops)
             _check_configs(resource_type, new)
+            _check_min_isr(resource_type, name, new)
             if not validate_only and new != old:
                 _set_configs(state, resource_type, name, new, changes)
                 if any(old.get(key) != new.get(key) for key in ELECTION_KEYS):
@@ -188,6 +189,16 @@ def _check_configs(resource_type: ResourceType, configs: dict[str, str]) -> None
             validate_dynamic_broker_configs(configs)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_min_isr(resource_type: ResourceType, name: str, configs: Mapping[str, str]) -> None:
+    """Who is eligible is decided by one value for all brokers, so no broker may have its own."""
+    if resource_type is ResourceType.BROKER and name and MIN_ISR_KEY in configs:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_ISR_KEY} can't differ between brokers: set it for a topic, or for all brokers "
+            "(the broker whose name is empty)",
+        )
 
 
 def _set_configs(

@@ -101,34 +101,12 @@ def settled(
         if all(each in isr for each in target):
             replicas, adding, removing = target, (), ()
     if replicas != old.replicas or isr != old.isr:
-        isr = tuple(each for each in replicas if each in isr)
-    # Who has all committed records but is not in sync, if the ISR turns out to be too small.
-    eligible = (
-        tuple(
-            each
-            for each in replicas
-            if (each in old.isr or each in old.elr) and each not in isr and each != wish.lost
-        )
-        if old.elr or isr != old.isr
-        else ()
-    )
-    leader = _elected(old, electorate, rules, wish, replicas, isr, eligible)
-    last_known: tuple[int, ...] = ()
-    if leader == NO_LEADER:
-        eligible = tuple(each for each in replicas if each in isr or each in eligible)
-        isr = ()
-        last_known = old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
-    elif leader in eligible:
-        eligible = tuple(
-            each for each in replicas if each != leader and (each in isr or each in eligible)
-        )
-        isr = (leader,)
-    elif leader not in isr:
-        isr, eligible = (leader,), ()
-    if len(isr) >= min(rules.min_isr, len(replicas)):
-        eligible = ()
+        isr = tuple([each for each in replicas if each in isr])
+        if len(isr) == len(replicas):
+            isr = replicas  # One tuple less to keep, for most partitions.
+    leader, isr, elr, last_known = _seats(old, electorate, rules, wish, replicas, isr)
     directories = _directories(old, electorate, wish, replicas, isr)
-    shape = (leader, replicas, isr, eligible, last_known, adding, removing, directories)
+    shape = (leader, replicas, isr, elr, last_known, adding, removing, directories)
     if shape == (
         old.leader,
         old.replicas,
@@ -148,10 +126,60 @@ def settled(
         replicas=replicas,
         isr=isr,
         directories=directories,
-        elr=eligible,
+        elr=elr,
         last_known_elr=last_known,
         adding=adding,
         removing=removing,
+    )
+
+
+def _seats(
+    old: PartitionState,
+    electorate: Electorate,
+    rules: TopicRules,
+    wish: Wish,
+    replicas: tuple[int, ...],
+    in_sync: tuple[int, ...],
+) -> tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Leader, ISR, ELR and last known leader, if `in_sync` are those replicas that are."""
+    needed = min(rules.min_isr, len(replicas))
+    elr = _eligible(old, wish, replicas, in_sync, in_sync, needed)
+    leader = _elected(old, electorate, rules, wish, replicas, in_sync, elr)
+    if leader == NO_LEADER:
+        last_known = old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
+        return leader, (), _eligible(old, wish, replicas, in_sync, (), needed), last_known
+    if leader in in_sync:
+        isr = in_sync
+        if leader != old.leader and old.leader in electorate.closing:
+            isr = tuple(each for each in isr if each != old.leader)
+    else:
+        isr = (leader,)
+        if leader not in elr:
+            return leader, isr, (), ()
+    if isr is not in_sync:
+        elr = _eligible(old, wish, replicas, in_sync, isr, needed)
+    return leader, isr, elr, ()
+
+
+def _eligible(
+    old: PartitionState,
+    wish: Wish,
+    replicas: tuple[int, ...],
+    in_sync: tuple[int, ...],
+    isr: tuple[int, ...],
+    needed: int,
+) -> tuple[int, ...]:
+    """The ELR beside `isr`, of those who were in it before the event or `in_sync` without it."""
+    if len(isr) >= needed:
+        return ()
+    return tuple(
+        [
+            each
+            for each in replicas
+            if (each in old.isr or each in old.elr or each in in_sync)
+            and each not in isr
+            and each != wish.lost
+        ]
     )
 
 

@@ -45,14 +45,12 @@ def electorate_of(state: MetadataState) -> Electorate:
 
 
 def rules_of(state: MetadataState, topic: str) -> TopicRules:
-    """The topic's own settings, else the cluster-wide ones: never those of one node."""
+    """The topic's own settings, else the cluster-wide ones: nothing that differs between nodes."""
     own = state.config(ResourceType.TOPIC, topic)
     common = state.config(ResourceType.BROKER, "")
-    return TopicRules(
-        min_isr=int(own.get(MIN_ISR_KEY) or common.get(MIN_ISR_KEY, "1")),
-        unclean=(own.get(UNCLEAN_KEY) or common.get(UNCLEAN_KEY, "false")).strip().lower()
-        == "true",
-    )
+    min_isr = own.get(MIN_ISR_KEY) or common.get(MIN_ISR_KEY) or state.min_insync_replicas
+    unclean = own.get(UNCLEAN_KEY) or common.get(UNCLEAN_KEY) or "false"
+    return TopicRules(int(min_isr), unclean.strip().lower() == "true")
 
 
 def put(
@@ -69,7 +67,7 @@ def put(
     topic.partitions[index] = new
     if new.replicas != old.replicas:
         state.replica_index.remove(topic.name, index, set(old.replicas) - set(new.replicas))
-        state.replica_index.add(topic.name, index, set(new.replicas) - set(old.replicas))
+        state.replica_index.add(topic.name, [(index, set(new.replicas) - set(old.replicas))])
     changes.append(PartitionChanged(topic, index, old, new))
 
 

@@ -7,6 +7,7 @@ preferred leader).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -46,6 +47,7 @@ class Broker:
     """A registered broker. `epoch` numbers the life of its process that `incarnation_id` names.
 
     A fenced one serves nothing. One in controlled shutdown is given no leaderships any more.
+    `min_insync_replicas` is what its own configuration file says.
     """
 
     id: int
@@ -56,11 +58,21 @@ class Broker:
     directories: tuple[bytes, ...]
     fenced: bool
     in_controlled_shutdown: bool = False
+    min_insync_replicas: int = 1
 
     @property
     def active(self) -> bool:
         """Whether it can lead and be in sync."""
         return not (self.fenced or self.in_controlled_shutdown)
+
+
+def lowest_min_isr(brokers: Iterable[Broker]) -> int:
+    """The min.insync.replicas of a topic for which nothing is set in the replicated configuration.
+
+    Brokers should agree on it. If they don't, the lowest is the safe one: who leads a partition
+    asks for no less, so nothing is committed while an ISR is smaller.
+    """
+    return min((broker.min_insync_replicas for broker in brokers), default=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ command are in the same order on both.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 
@@ -28,18 +28,20 @@ class ReplicaIndex:
         """The number of replicas that the broker has."""
         return sum(map(len, self._brokers.get(broker_id, {}).values()))
 
-    def add(self, topic: str, index: int, brokers: Iterable[int]) -> None:
-        for broker_id in brokers:
-            indexes = self._brokers.setdefault(broker_id, {}).setdefault(topic, [])
-            if not indexes or indexes[-1] < index:
-                indexes.append(index)
-            else:
-                insort(indexes, index)
+    def add(self, topic: str, placed: Iterable[tuple[int, Iterable[int]]]) -> None:
+        """Notes replicas of the topic: indexes of partitions, each with brokers."""
+        found: dict[int, list[int]] = {}
+        for index, brokers in placed:
+            for broker_id in brokers:
+                found.setdefault(broker_id, []).append(index)
+        for broker_id, indexes in found.items():
+            known = self._brokers.setdefault(broker_id, {}).setdefault(topic, [])
+            known += indexes
+            known.sort()
 
     def remove(self, topic: str, index: int, brokers: Iterable[int]) -> None:
         for broker_id in brokers:
-            topics = self._brokers[broker_id]
-            indexes = topics[topic]
+            indexes = self._brokers[broker_id][topic]
             del indexes[bisect_left(indexes, index)]
             if not indexes:
                 self._forget(broker_id, topic)

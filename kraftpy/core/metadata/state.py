@@ -52,6 +52,7 @@ class MetadataState:
         self.topics_by_id: dict[bytes, Topic] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.next_producer_id = 0
+        self.min_insync_replicas = 1
         self.partition_count = 0
         self.names_in_metrics: dict[str, str] = {}
         self.replica_index = ReplicaIndex()

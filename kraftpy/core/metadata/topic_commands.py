@@ -302,14 +302,21 @@ def _placed(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"a replication factor is 1 or more, not {replication_factor}",
         )
-    brokers = state.active_brokers()
+    brokers = list(state.brokers.values())
+    active = state.active_brokers()
     if replication_factor > len(brokers):
-        up = f"{len(brokers)} {'is' if len(brokers) == 1 else 'are'} up"
+        known = f"{len(brokers)} {'is' if len(brokers) == 1 else 'are'}"
+        known += " up" if len(active) == len(brokers) else " registered"
         advice = f"use replication factor {len(brokers)}" if brokers else "start a broker"
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replication_factor} needs {replication_factor} "
-            f"broker{'s' if replication_factor > 1 else ''}; {up}: {advice}",
+            f"broker{'s' if replication_factor > 1 else ''}; {known}: {advice}",
+        )
+    if not active:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "all brokers are down or shutting down: start one",
         )
     return place(brokers, partitions, replication_factor, seed)
 
@@ -331,7 +338,9 @@ def _more_replicas(
             f"a topic has 1 to {PARTITIONS_MAX} partitions, not {count}",
         )
     _check_total(state, count - have)
-    replication_factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    # What a reassignment under way makes of it.
+    replication_factor = len(first.replicas) - len(first.removing)
     if assignments is None:
         return _placed(state, count - have, replication_factor, seed)
     if len(assignments) != count - have:
@@ -386,14 +395,12 @@ def _add_topic(
     configs: dict[str, str],
     changes: list[Change],
 ) -> None:
-    partitions = {index: _new_partition(state, each) for index, each in enumerate(replicas)}
-    topic = Topic(item.name, item.topic_id, partitions)
+    topic = Topic(item.name, item.topic_id, dict(enumerate(_new_partitions(state, replicas))))
     state.topics[topic.name] = topic
     state.topics_by_id[topic.id] = topic
     state.names_in_metrics[name_in_metrics(topic.name)] = topic.name
-    state.partition_count += len(partitions)
-    for index, each in enumerate(replicas):
-        state.replica_index.add(topic.name, index, each)
+    state.partition_count += len(replicas)
+    state.replica_index.add(topic.name, enumerate(replicas))
     if configs:
         state.configs[ResourceType.TOPIC, topic.name] = configs
     changes.append(TopicCreated(topic))
@@ -413,11 +420,21 @@ def _remove_topic(state: MetadataState, topic: Topic, changes: list[Change]) -> 
 def _add_partitions(
     state: MetadataState, topic: Topic, replicas: Assignment, changes: list[Change]
 ) -> None:
-    for index, each in enumerate(replicas, start=len(topic.partitions)):
-        partition = topic.partitions[index] = _new_partition(state, each)
-        state.replica_index.add(topic.name, index, each)
+    first = len(topic.partitions)
+    for index, partition in enumerate(_new_partitions(state, replicas), first):
+        topic.partitions[index] = partition
         changes.append(PartitionChanged(topic, index, None, partition))
     state.partition_count += len(replicas)
+    state.replica_index.add(topic.name, enumerate(replicas, first))
+
+
+def _new_partitions(state: MetadataState, replicas: Assignment) -> list[PartitionState]:
+    """One state for each; where the same brokers have the replicas it is the same object."""
+    made: dict[tuple[int, ...], PartitionState] = {}
+    for each in replicas:
+        if each not in made:
+            made[each] = _new_partition(state, each)
+    return [made[each] for each in replicas]
 
 
 def _new_partition(state: MetadataState, replicas: tuple[int, ...]) -> PartitionState:

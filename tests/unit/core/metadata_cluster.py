@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 
-from kraftpy.core.metadata import MetadataState, Result
+from kraftpy.core.metadata import MetadataState, PartitionState, Result
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -75,7 +75,8 @@ class Cluster:
         result = self.apply(command)
         assert result.error is ErrorCode.NONE, result
         for item in [*result.value.get("topics", []), *result.value.get("resources", [])]:
-            assert item["error"] == ErrorCode.NONE, item
+            for each in item.get("partitions", []) if "error" not in item else [item]:
+                assert each["error"] == ErrorCode.NONE, each
         return result
 
     def error(self, command: Any) -> tuple[ErrorCode, str]:
@@ -93,6 +94,16 @@ class Cluster:
         items = result.value.get("topics", result.value.get("resources", []))
         return [(ErrorCode(item["error"]), item["message"] or "") for item in items]
 
+    def partition_errors(self, command: Any) -> list[tuple[ErrorCode, str]]:
+        """Error and message of each partition."""
+        result = self.apply(command)
+        assert result.error is ErrorCode.NONE, result
+        return [
+            (ErrorCode(each["error"]), each["message"] or "")
+            for topic in result.value["topics"]
+            for each in topic["partitions"]
+        ]
+
     def create(self, *topics: dict[str, Any], seed: int = 0, **fields: Any) -> Result:
         return self.ok({"type": "create_topics", "topics": list(topics), "seed": seed, **fields})
 
@@ -108,6 +119,57 @@ class Cluster:
 
     def unfence(self, broker_id: int) -> Result:
         return self.ok(self._on_broker("unfence_broker", broker_id))
+
+    def begin_shutdown(self, broker_id: int) -> Result:
+        return self.ok(self._on_broker("begin_shutdown", broker_id))
+
+    def kill(self, *broker_ids: int) -> None:
+        """kill -9, noticed: the brokers are fenced, and the next life finds no clean shutdown."""
+        for broker_id in broker_ids:
+            self.fence(broker_id)
+
+    def start(self, broker_id: int, *, clean: bool = False, **fields: Any) -> None:
+        """A new life, after a clean shutdown or not, that serves at once."""
+        self.register(broker_id, clean=clean, **fields)
+        self.unfence(broker_id)
+
+    def register(self, broker_id: int, *, clean: bool = False, **fields: Any) -> Result:
+        """A new life, after a clean shutdown or not, that is still fenced."""
+        known = self.state.brokers.get(broker_id)
+        if clean and known is not None:
+            fields["previous_broker_epoch"] = known.epoch
+        life = self.state.applied_index + 1
+        return self.ok(registration(broker_id, life=life, **fields))
+
+    def partition(self, topic: str = "t", index: int = 0) -> PartitionState:
+        return self.state.topics[topic].partitions[index]
+
+    def proposal(
+        self, *isr: int, topic: str = "t", index: int = 0, leader: int | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        """alter_partition by the leader, on the state as it is; `fields` replace some of it."""
+        state = self.partition(topic, index)
+        leader = state.leader if leader is None else leader
+        item = {
+            "index": index,
+            "leader_epoch": state.leader_epoch,
+            "partition_epoch": state.partition_epoch,
+            "isr": [
+                {"broker_id": each, "broker_epoch": self.state.brokers[each].epoch} for each in isr
+            ],
+            **fields,
+        }
+        return self._on_broker("alter_partition", leader) | {
+            "topics": [{"topic_id": self.state.topics[topic].id, "partitions": [item]}]
+        }
+
+    def set_isr(self, *isr: int, **fields: Any) -> Result:
+        return self.ok(self.proposal(*isr, **fields))
+
+    def set_config(self, name: str, key: str, value: str, type_: int = 2) -> Result:
+        """Sets one key of a topic's or (type 4) of the brokers' configuration."""
+        resource = {"type": type_, "name": name, "ops": [[key, 0, value]]}
+        return self.ok({"type": "alter_configs", "resources": [resource]})
 
     def _on_broker(self, type_: str, broker_id: int) -> dict[str, Any]:
         epoch = self.state.brokers[broker_id].epoch

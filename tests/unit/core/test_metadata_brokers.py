@@ -19,7 +19,7 @@ from kraftpy.protocol.errors import ErrorCode
 
 
 def partition(cluster: Cluster, topic: str = "t", index: int = 0) -> PartitionState:
-    return cluster.state.topics[topic].partitions[index]
+    return cluster.partition(topic, index)
 
 
 def test_the_index_of_the_registration_is_the_broker_epoch() -> None:

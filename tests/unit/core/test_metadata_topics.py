@@ -111,7 +111,7 @@ def test_validate_only_answers_and_creates_nothing() -> None:
         (
             new_topic("t", 1, 3),
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "replication factor 3 needs 3 brokers; 1 is up: use replication factor 1",
+            "replication factor 3 needs 3 brokers; 2 are registered: use replication factor 2",
         ),
         (
             new_topic("t", configs={"retention.mss": "1"}),
