@@ -6,7 +6,9 @@ Rules that it keeps:
   commands (architecture.md, decision 6). Until it has caught up with the quorum and its own
   registration is committed, no client is let in and no log is created or deleted.
 * Parts are stopped in the order clients, coordinators, partitions, logs, controller, so that all
-  that was promised to a client is on disk before the clean-shutdown marker is.
+  that was promised to a client is on disk before the clean-shutdown marker is. What others can lead
+  they lead before that.
+* A broker whose session with the quorum has lapsed leads nothing (consistency.md §3.5 rule 21).
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import (
+    BrokerChanged,
     Change,
     ConfigChanged,
     MetadataState,
@@ -33,12 +37,15 @@ from kraftpy.core.metadata import (
 from kraftpy.protocol.api import advertised
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ApiVersionsResponse
-from kraftpy.quorum.client import ControllerClient
+from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
 from kraftpy.server import handlers
+from kraftpy.server.addresses import Node, endpoint_of, endpoints_to_register, node_for
 from kraftpy.server.dispatch import Dispatcher, RequestContext, implemented
 from kraftpy.server.fetch_sessions import FetchSessionCache
+from kraftpy.server.follower_sessions import FollowerSessions
 from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from kraftpy.server.listener import Listener
+from kraftpy.server.membership import Membership
 from kraftpy.server.partition import Partition
 from kraftpy.server.producer_ids import ProducerIds
 from kraftpy.server.proposals import Proposals
@@ -53,19 +60,9 @@ handlers.load()
 
 TICK_MIN_MS = 10
 TICK_MAX_MS = 1000
-METADATA_TIMEOUT_MS = 15_000
+SESSION_CHECK_MIN_S = 0.05
 QUORUM_TIMEOUT_MS = 30_000
 DRAIN_TIMEOUT_S = 5.0
-
-
-class Node(NamedTuple):
-    """A broker's address as one client is told it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-    fenced: bool
 
 
 class Broker:
@@ -83,8 +80,6 @@ class Broker:
     ) -> None:
         self.config = config
         self.node_id = config.node_id
-        self.broker_epoch = -1
-        self.cluster_id = logs.cluster_id
         self.loop = loop
         self.metadata = MetadataState()
         self._on_fatal = on_fatal
@@ -98,6 +93,9 @@ class Broker:
             session_timeout_ms=config.broker_session_timeout_ms,
         )
         self.controller = Proposals(self._quorum)
+        self._membership = Membership(
+            self.node_id, self._quorum, self.controller, config.broker_session_timeout_ms
+        )
         self.flusher = Flusher(loop.call_soon_threadsafe)
         self.logs = logs
         self.replicas: ReplicaManager
@@ -106,11 +104,15 @@ class Broker:
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, _random_int31()
         )
+        self.follower_sessions = FollowerSessions(
+            _random_int31(), eager=config.replica_selector_class is not None
+        )
         self.listener = Listener(loop, config, Dispatcher(self))
-        self._listener_names: dict[int, str] = {}
         self.stopping = False
         self._live = False
         self._ticker: asyncio.TimerHandle | None = None
+        self._session_timer: asyncio.TimerHandle | None = None
+        self._resuming: asyncio.Task[None] | None = None
         self._advertised = [
             ApiVersionsResponse.ApiVersion(key, low, high)
             for key, (low, high) in advertised(implemented()).items()
@@ -119,6 +121,22 @@ class Broker:
     def now_ms(self) -> int:
         """The wall clock, in milliseconds since 1970."""
         return int(time.time() * 1000)
+
+    def monotonic_ms(self) -> int:
+        """A clock that nobody sets, in milliseconds; that of the event loop."""
+        return int(self.loop.time() * 1000)
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that this broker is in; known once it has registered."""
+        cluster_id = self.logs.cluster_id
+        assert cluster_id is not None
+        return cluster_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """The number of this life of the broker, -1 before it has registered."""
+        return self._membership.epoch
 
     # -- life
 
@@ -133,95 +151,45 @@ class Broker:
                 f"{', '.join(self.config.data_dirs)}: restore the metadata folder "
                 "(metadata.log.dir), or set log.dirs to an empty folder to begin a new cluster"
             )
-        self.replicas = ReplicaManager(
-            self.node_id, self.logs, self.flusher, self.loop, self.now_ms
-        )
+        self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
-        await self._register(sockets)
+        cluster_id = await self._membership.register(
+            lambda: self.metadata,
+            cluster_id=self.logs.cluster_id,
+            clean_shutdown_epoch=self.logs.clean_shutdown_epoch,
+            endpoints=endpoints_to_register(self.config, sockets),
+            rack=self.config.broker_rack,
+            directories=[directory.directory_id for directory in self.logs.directories],
+        )
+        if self.logs.cluster_id is None:
+            self.logs.join_cluster(cluster_id)
         self.replicas.load(self.metadata, self.topic_config)
         self._live = True
         self.groups.start()
-        for sock in sockets:
-            self.listener.start(sock)
-        await self._propose(
-            {
-                "type": "unfence_broker",
-                "broker_id": self.node_id,
-                "broker_epoch": self.broker_epoch,
-            }
-        )
+        for listener, sock in zip(self.config.broker_listeners, sockets, strict=True):
+            self.listener.start(sock, listener.name)
+        await self._membership.unfence()
         self._tick()
-
-    async def _register(self, sockets: list[socket.socket]) -> None:
-        """Begins this life of the broker (KIP-631), fenced; its epoch guards what it proposes."""
-        endpoints = []
-        for endpoint, sock in zip(self.config.broker_listeners, sockets, strict=True):
-            host, port = sock.getsockname()[:2]
-            self._listener_names[port] = endpoint.name
-            endpoints.append(
-                {
-                    "listener": endpoint.name,
-                    "host": host,
-                    "port": port,
-                    "security_protocol": "PLAINTEXT",
-                }
-            )
-        directories = [directory.directory_id for directory in self.logs.directories]
-        clean_epoch = self.logs.clean_shutdown_epoch
-        await self._fence_previous_life(directories)
-        value = await self._propose(
-            {
-                "type": "register_broker",
-                "broker_id": self.node_id,
-                "incarnation_id": uuid.uuid4().bytes,
-                "previous_broker_epoch": -1 if clean_epoch is None else clean_epoch,
-                "cluster_id": self.cluster_id,
-                "endpoints": endpoints,
-                "rack": self.config.broker_rack,
-                "directories": directories,
-            }
-        )
-        self.broker_epoch = value["broker_epoch"]
-        self._quorum.registered(self.broker_epoch)
-
-    async def _fence_previous_life(self, directories: list[bytes]) -> None:
-        """Ends the registration of a life that was killed before it could.
-
-        We hold the locks of the folders that it registered, so its process is gone. One that had
-        other folders may be alive: the registration then is refused, as it must be.
-        """
-        previous = self.metadata.brokers.get(self.node_id)
-        if previous is None or previous.fenced:
-            return
-        if set(previous.directories) <= set(directories):
-            await self._propose(
-                {
-                    "type": "fence_broker",
-                    "broker_id": self.node_id,
-                    "broker_epoch": previous.epoch,
-                }
-            )
-
-    async def _propose(self, command: dict[str, Any]) -> Mapping[str, Any]:
-        """The value of an accepted command; raises KafkaError for a refused one."""
-        _, result = await self.controller.propose(command, METADATA_TIMEOUT_MS)
-        if result.error is not ErrorCode.NONE:
-            raise KafkaError(result.error, result.message)
-        return result.value
+        self._check_session()
 
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable, writes the clean-shutdown marker."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        await self._membership.hand_over(self.replicas.may_hand_over)
+        for timer in (self._ticker, self._session_timer, self._resuming):
+            if timer is not None:
+                timer.cancel()
         self.listener.drain()
         await self.groups.stop()
         self.stopping = True
         for partition in self.replicas:
             partition.wake_fetches()
         await self.listener.stop(DRAIN_TIMEOUT_S)
+        high_watermarks = self.replicas.high_watermarks()
+        self._live = False  # what the metadata says from here on is for the next life
         self.replicas.close()
         self.flusher.close()
-        self.logs.close(self.broker_epoch)
+        self.logs.close(self.broker_epoch, high_watermarks)
+        await self._membership.leave()
         await self._quorum.close()
 
     def _tick(self) -> None:
@@ -229,14 +197,36 @@ class Broker:
         self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
         self.logs.tick(self.now_ms(), self.replicas.high_watermarks)
         self.replicas.open_missing(self.metadata, self.topic_config)
+        self.replicas.tick()
+        self._membership.changed(self.metadata.brokers.get(self.node_id))
 
     def _tick_interval_s(self) -> float:
         """As often as the most impatient flush.ms asks for, at least every second."""
-        flush_ms = min(
-            self.config.log_flush_scheduler_interval_ms,
-            min((partition.config.flush_ms for partition in self.replicas), default=TICK_MAX_MS),
-        )
+        flush_ms = min(self.config.log_flush_scheduler_interval_ms, self.logs.shortest_flush_ms)
         return max(TICK_MIN_MS, min(flush_ms, TICK_MAX_MS)) / 1000
+
+    def _check_session(self) -> None:
+        """Steps down when the quorum may have given the leaderships to others, and up again."""
+        left_s = max(self._membership.session_left_s, SESSION_CHECK_MIN_S)
+        self._session_timer = self.loop.call_later(left_s, self._check_session)
+        if self._membership.session_lapsed:
+            if not self.replicas.resigned:
+                log.warning("the quorum hasn't been heard of for the session time; stepping down")
+                self.replicas.resign()
+                self.groups.refresh()
+        elif self.replicas.resigned and self._resuming is None:
+            self._resuming = self.loop.create_task(self._resume())
+
+    async def _resume(self) -> None:
+        try:
+            await self._quorum.barrier(QUORUM_TIMEOUT_MS)
+        except ControllerUnavailable as error:
+            log.warning("can't catch up with the quorum: %s", error)
+        else:
+            self.replicas.resume(self.metadata, self.topic_config)
+            self.groups.refresh()
+        finally:
+            self._resuming = None
 
     # -- following the metadata
 
@@ -271,10 +261,16 @@ class Broker:
 
     def _carry_out(self, change: Change) -> None:
         match change:
-            case TopicCreated(topic=topic) | PartitionChanged(topic=topic):
-                self.replicas.apply_topic(topic, self.topic_config(topic.name))
+            case TopicCreated(topic=topic):
+                self.replicas.apply_topic(topic, self.topic_config)
                 if topic.name == OFFSETS_TOPIC:
                     self.groups.refresh()
+            case PartitionChanged(topic=topic, index=index, new=new):
+                self.replicas.apply_partition(topic, index, new, self.topic_config)
+                if topic.name == OFFSETS_TOPIC:
+                    self.groups.refresh()
+            case BrokerChanged(old=old, new=new):
+                self._broker_changed(old, new)
             case TopicDeleted(topic=topic):
                 self.replicas.delete_topic(topic.name)
                 self.groups.topic_deleted(topic.name)
@@ -283,6 +279,17 @@ class Broker:
             case ConfigChanged():
                 self._set_config()
                 self.replicas.update_configs(self.topic_config)
+
+    def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
+        changed = new or old
+        assert changed is not None
+        self.replicas.broker_changed(changed.id, new)
+        if new is None or (old is not None and new.epoch != old.epoch):
+            self.follower_sessions.close(changed.id)
+        if changed.id == self.node_id:
+            if changed.epoch > self.broker_epoch:
+                raise RuntimeError(f"another process has registered as broker {self.node_id}")
+            self._membership.changed(new)
 
     def _set_config(self) -> None:
         self.config = self.config.with_dynamic(
@@ -314,6 +321,23 @@ class Broker:
             raise KafkaError(error)
         return partition
 
+    def readable_partition(
+        self, topic: str, index: int, leader_epoch: int, *, from_follower: bool
+    ) -> Partition:
+        """The partition that a consumer means, also if it is only followed here (KIP-392).
+
+        Raises KafkaError as `led_partition` does.
+        """
+        partition = self.replicas.replica(topic, index)
+        if partition is None or (
+            partition.leadership is None and (partition.following is None or not from_follower)
+        ):
+            raise KafkaError(self.missing_partition_error(topic, index))
+        error = partition.check_leader_epoch(leader_epoch)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        return partition
+
     def missing_partition_error(self, topic: str, index: int) -> ErrorCode:
         """Why `replicas.get` has no such partition."""
         known = self.metadata.topics.get(topic)
@@ -335,27 +359,20 @@ class Broker:
         return leader_id if leader_id is not None and self.is_alive(leader_id) else self.node_id
 
     def reachable_nodes(self, ctx: RequestContext, *, fenced: bool = False) -> list[Node]:
-        """The live brokers, with `fenced` also those that are not.
+        """The live brokers, with `fenced` also those that are not, as this client finds them."""
+        return [
+            node_for(broker, ctx, self.config)
+            for broker in self.metadata.brokers.values()
+            if fenced or not broker.fenced
+        ]
 
-        This one is under the address that the client used, unless configured.
-        """
-        nodes = []
-        for broker in self.metadata.brokers.values():
-            if broker.fenced and not fenced:
-                continue
-            host, port = broker.endpoints[0].host, broker.endpoints[0].port
-            if broker.id == self.node_id:
-                host, port = self._own_address(ctx)
-            nodes.append(Node(broker.id, host, port, broker.rack, broker.fenced))
-        return nodes
-
-    def _own_address(self, ctx: RequestContext) -> tuple[str, int]:
-        """Where this client finds this broker: as advertised, else as it found it now."""
-        name = self._listener_names.get(ctx.local_port)
-        for advertised_listener in self.config.advertised_listeners or ():
-            if advertised_listener.name == name:
-                return advertised_listener.host, advertised_listener.port
-        return ctx.local_host, ctx.local_port
+    def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
+        """Where another broker takes this one's requests, None if it isn't up."""
+        broker = self.metadata.brokers.get(node_id)
+        if broker is None:
+            return None
+        endpoint = endpoint_of(broker, self.config.inter_broker_listener.name)
+        return endpoint.host, endpoint.port
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
         """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
@@ -370,7 +387,7 @@ class Broker:
             for name in names
         ]
         try:
-            value = await self._propose(
+            value = await self._membership.propose(
                 {"type": "create_topics", "topics": topics, "seed": random.getrandbits(31)}
             )
         except KafkaError as error:
@@ -384,7 +401,7 @@ class Broker:
         return errors
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
-        value = await self._propose(
+        value = await self._membership.propose(
             {
                 "type": "allocate_producer_ids",
                 "broker_id": self.node_id,

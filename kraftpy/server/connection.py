@@ -104,6 +104,7 @@ class Connection:
         "draining",
         "fd",
         "last_active",
+        "listener",
         "local_host",
         "local_port",
         "peer",
@@ -115,6 +116,7 @@ class Connection:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         *,
+        listener: str,
         scratch: Scratch,
         memory: RequestMemory,
         max_frame_bytes: int,
@@ -123,6 +125,7 @@ class Connection:
     ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
+        self.listener = listener
         self.peer = _address(sock.getpeername())
         self.local_host, self.local_port = _host_port(sock.getsockname())
         self.closed = False

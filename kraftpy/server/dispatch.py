@@ -41,21 +41,28 @@ _SIZE = Struct(">i").pack
 
 
 class RequestContext:
-    """What a handler may know of a request besides its body."""
+    """What a handler may know of a request besides its body.
+
+    `may_overlap` is for the handler to set: later requests of the connection needn't wait for the
+    answer that it promised.
+    """
 
     __slots__ = (
         "api_key",
         "api_version",
         "client_id",
         "correlation_id",
+        "listener",
         "local_host",
         "local_port",
+        "may_overlap",
         "peer",
     )
 
     def __init__(
         self,
         header: codec.RequestHeader,
+        listener: str,
         local_host: str,
         local_port: int,
         peer: str,
@@ -64,9 +71,11 @@ class RequestContext:
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id
+        self.listener = listener
         self.local_host = local_host
         self.local_port = local_port
         self.peer = peer
+        self.may_overlap = False
 
 
 class HandlerSpec:
@@ -140,14 +149,18 @@ class Dispatcher:
             connection.close(f"a request that can't be decoded: {error}")
             return
         context = RequestContext(
-            header, connection.local_host, connection.local_port, connection.peer
+            header,
+            connection.listener,
+            connection.local_host,
+            connection.local_port,
+            connection.peer,
         )
         try:
             result = route.function(self._broker, context, request)
             if type(result) is route.response_class:
                 connection.respond(_encode(route, header.correlation_id, result))
             elif result is not None:
-                self._defer(connection, route, header.correlation_id, result)
+                self._defer(connection, route, context, result)
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
 
@@ -182,11 +195,12 @@ class Dispatcher:
         self,
         connection: Connection,
         route: _Route,
-        correlation_id: int,
+        context: RequestContext,
         awaitable: Awaitable[Any],
     ) -> None:
+        correlation_id = context.correlation_id
         future = asyncio.ensure_future(awaitable)
-        slot = connection.defer(route.concurrent)
+        slot = connection.defer(route.concurrent or context.may_overlap)
         slot.on_abandon = future.cancel
         self._tasks.add(future)
 

@@ -22,8 +22,8 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups import (
@@ -71,8 +71,14 @@ T = TypeVar("T")
 class PartitionLog(Protocol):
     """The logs of the offsets topic, as the coordinator needs them."""
 
-    def partitions(self, topic: str) -> Any:
-        """The indexes of the topic's partitions that this broker leads, as keys."""
+    def led_epochs(self, topic: str) -> dict[int, int]:
+        """The leader epochs of the topic's partitions that this broker leads, by index."""
+
+    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
+        """Calls `settled(True)` once all that earlier leaders committed can be read here.
+
+        `settled(False)` if this broker doesn't lead the partition any more by then.
+        """
 
     def append_records(self, topic: str, partition: int, batch: bytes) -> Awaitable[int]:
         """Appends a batch; gives its base offset once it is committed, flushed if the policy says.
@@ -120,8 +126,9 @@ class _Partition:
     `deleted_topics` vanished during the load, so their offsets are still to be forgotten.
     """
 
-    def __init__(self, index: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, index: int, leader_epoch: int, loop: asyncio.AbstractEventLoop) -> None:
         self.index = index
+        self.leader_epoch = leader_epoch
         self.machine: GroupMachine | None = None
         self.loaded: asyncio.Future[None] = loop.create_future()
         self.failed = False
@@ -167,11 +174,13 @@ class GroupCoordinator:
 
     def refresh(self) -> None:
         """Loads and drops partitions so as to coordinate exactly those that this broker leads."""
-        led = self._host.replicas.partitions(OFFSETS_TOPIC)
-        for index in self._partitions.keys() - led.keys():
-            self._unload(self._partitions[index])
+        led = self._host.replicas.led_epochs(OFFSETS_TOPIC)
+        for index, partition in list(self._partitions.items()):
+            # Another leader may have been there between two epochs of this one.
+            if led.get(index) != partition.leader_epoch:
+                self._unload(partition)
         for index in led.keys() - self._partitions.keys():
-            self._load(index)
+            self._load(index, led[index])
 
     def topic_deleted(self, name: str) -> None:
         """Forgets what was committed for a topic that is gone (a new one may take its name)."""
@@ -406,7 +415,7 @@ class GroupCoordinator:
                 partition.last_offset,
             )
             self._unload(partition)
-            self._load(partition.index)
+            self._load(partition.index, partition.leader_epoch)
             return None
         partition.last_offset = offset
         return machine.committed(append.write, now_ms)
@@ -474,10 +483,16 @@ class GroupCoordinator:
 
     # -- loading and unloading
 
-    def _load(self, index: int) -> None:
-        partition = self._partitions[index] = _Partition(index, self._loop)
+    def _load(self, index: int, leader_epoch: int) -> None:
+        partition = self._partitions[index] = _Partition(index, leader_epoch, self._loop)
         group_config = GroupConfig.from_broker(self._host.config)
-        self._load_some(partition, GroupMachine(group_config))
+
+        def settled(is_leader: bool) -> None:
+            if is_leader:
+                self._load_some(partition, GroupMachine(group_config))
+
+        # A new leader's high watermark may be behind what was committed (rule 9).
+        self._host.replicas.when_settled(OFFSETS_TOPIC, index, settled)
 
     def _load_some(self, partition: _Partition, machine: GroupMachine) -> None:
         """Replays the next piece of the log; comes back for more after others had their turn."""

@@ -63,7 +63,7 @@ class Listener:
         self._dispatcher = dispatcher
         self._scratch = Scratch()
         self._memory = RequestMemory(config.queued_max_request_bytes)
-        self._sockets: list[socket.socket] = []
+        self._sockets: dict[socket.socket, str] = {}
         self._connections: set[Connection] = set()
         self._per_peer: Counter[str] = Counter()
         self._refused = 0
@@ -78,9 +78,9 @@ class Listener:
         """Applies changed dynamic limits; they hold for connections from now on."""
         self._config = config
 
-    def start(self, sock: socket.socket) -> None:
-        """Accepts connections of a bound and listening socket."""
-        self._sockets.append(sock)
+    def start(self, sock: socket.socket, name: str) -> None:
+        """Accepts connections of a bound and listening socket; `name` is the listener's."""
+        self._sockets[sock] = name
         self._loop.add_reader(sock.fileno(), self._accept, sock)
         if self._sweeper is None:
             self._sweep()
@@ -98,13 +98,13 @@ class Listener:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
                 return
-            self._admit(sock, str(address[0]))
+            self._admit(sock, self._sockets[listening], str(address[0]))
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
-    def _admit(self, sock: socket.socket, peer_host: str) -> None:
+    def _admit(self, sock: socket.socket, listener: str, peer_host: str) -> None:
         config = self._config
         if len(self._connections) >= config.max_connections:
             self._refuse(sock, peer_host, f"max.connections={config.max_connections}")
@@ -125,6 +125,7 @@ class Listener:
             connection = Connection(
                 self._loop,
                 sock,
+                listener=listener,
                 scratch=self._scratch,
                 memory=self._memory,
                 max_frame_bytes=config.socket_request_max_bytes,

@@ -22,7 +22,6 @@ import resource
 import signal
 import socket
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +43,7 @@ from kraftpy.quorum.process import (
 from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
 from kraftpy.server.listener import bind
-from kraftpy.storage.checkpoints import read_meta_properties, uuid_to_text
+from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.manager import LogManager
 
@@ -117,13 +116,13 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _cluster_id(config: BrokerConfig) -> str:
-    """The cluster that the data folders belong to, a new one for new folders."""
+def _cluster_id(config: BrokerConfig) -> str | None:
+    """The cluster that the data folders belong to; None for new folders."""
     for folder in config.data_dirs:
         meta = read_meta_properties(Path(folder))
         if meta is not None:
             return meta.cluster_id
-    return uuid_to_text(uuid.uuid4().bytes)
+    return None
 
 
 class Quorum(NamedTuple):

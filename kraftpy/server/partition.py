@@ -1,36 +1,76 @@
-"""One partition at this broker: the leader's append path, its watermarks, and who waits for them.
+"""One replica at this broker: its role, the append paths, its watermarks, and who waits for them.
 
-Rules that it keeps:
+`core.replication` decides (who is in sync, what is committed, where to cut); here it is carried
+out. Rules that it keeps:
 
 * Batches are opaque (architecture.md decision 2): checked (CRC-32C, magic, sizes, sequence),
   stamped in place with base offset and leader epoch, appended with one write. They are opened only
   where a topic's configuration demands it (`compression.type`, LogAppendTime, keys on compacted
   topics).
-* An offset is below the high watermark once it is committed. With `flush.messages=1` that includes
-  the fsync: nobody reads what a power cut could take back.
+* A replica leads or follows as the committed metadata says, in one leader epoch at a time. An epoch
+  that begins here starts at the log end offset, before its first append (consistency.md §3.5 rule
+  5); several changes may be seen as one (rule 20).
+* An offset is below the high watermark once it is committed. With `flush.messages=1` this replica's
+  own part in that is the fsync: nobody reads what a power cut could take back.
 * A wait ends exactly once: with the watermark, or with the error of the event that made it
-  pointless (deleted topic, lost leadership, shutdown); consistency.md §3.5 rules 13 and 38.
+  pointless (deleted topic, lost leadership, shutdown); rules 13 and 38.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.core.config import TopicConfig
+from kraftpy.core.metadata import PartitionState
 from kraftpy.core.producers import Duplicate
+from kraftpy.core.replication import (
+    Following,
+    IsrProposal,
+    Leadership,
+    Truncation,
+    check_leader_epoch,
+    divergence,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import BatchHeader, split_batches, stamp_batch
+from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
 from kraftpy.server.record_policy import check_limits, conform, needs_conform
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
 
+if TYPE_CHECKING:
+    from kraftpy.server.follower_sessions import FollowedPartition
+
+log = logging.getLogger(__name__)
+
 Waiter = Callable[[ErrorCode], None]
 FetchWaiter = Callable[["Partition"], None]
 
 NO_TIMESTAMP = -1
+
+
+class PartitionHost(Protocol):
+    """What a replica needs of its broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def flusher(self) -> Flusher: ...
+    @property
+    def active_brokers(self) -> Mapping[int, int]:
+        """Epochs of the brokers that may be in an ISR, by id."""
+
+    @property
+    def lag_max_ms(self) -> int: ...
+    def monotonic_ms(self) -> int: ...
+    def isr_may_grow(self, partition: Partition) -> None:
+        """A follower has caught up: propose it soon."""
 
 
 class Appended:
@@ -70,10 +110,11 @@ class _Waiters:
 
 
 class Partition:
-    """A partition that this broker leads.
+    """A replica of a partition.
 
     `log` holds its data; `config` is the topic's resolved configuration; offsets below
-    `high_watermark` are committed.
+    `high_watermark` are committed. `leadership` is there while it leads, `following` while it
+    follows; neither is while nobody leads.
     """
 
     __slots__ = (
@@ -81,14 +122,16 @@ class Partition:
         "_fetch_waiters",
         "_flush_to",
         "_flush_waiters",
-        "_flusher",
-        "_loop",
+        "_followers",
+        "_host",
         "_wake_scheduled",
         "closed",
         "config",
+        "following",
         "high_watermark",
         "index",
         "leader_epoch",
+        "leadership",
         "log",
         "topic",
         "topic_id",
@@ -100,10 +143,10 @@ class Partition:
         topic_id: bytes,
         index: int,
         *,
+        host: PartitionHost,
         log: Log,
         config: TopicConfig,
-        flusher: Flusher,
-        loop: asyncio.AbstractEventLoop,
+        high_watermark: int,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -114,15 +157,83 @@ class Partition:
         if config.flush_messages == 1 and log.unflushed_messages:
             # What recovery found in the page cache becomes readable, so it has to be on disk.
             log.flush()
-        self.high_watermark = log.log_end_offset
+        self.high_watermark = high_watermark
+        self.leadership: Leadership | None = None
+        self.following: Following | None = None
         self.closed = False
+        self._host = host
         self._flush_to = 0  # everything below has been flushed or is about to be
-        self._flusher = flusher
-        self._loop = loop
         self._commit_waiters = _Waiters()
         self._flush_waiters = _Waiters()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
+        self._followers: list[FollowedPartition] = []
         self._wake_scheduled = False
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    # -- roles
+
+    @property
+    def _min_isr(self) -> int:
+        return self.config.min_insync_replicas
+
+    def lead(self, state: PartitionState) -> None:
+        """Leads in the state's epoch, or takes note of what changed in it. Raises KafkaError."""
+        now_ms = self._host.monotonic_ms()
+        min_isr = min(self._min_isr, len(state.replicas))
+        leadership = self.leadership
+        if leadership is not None and leadership.leader_epoch == state.leader_epoch:
+            if leadership.update(state, min_isr, self.log.log_end_offset, now_ms):
+                self._advanced(leadership.high_watermark)
+            return
+        self._end_role()
+        # Before the epoch's first append (consistency.md §3.5 rule 5).
+        self.log.assign_leader_epoch(state.leader_epoch)
+        self.leader_epoch = state.leader_epoch
+        self.leadership = Leadership(
+            self._host.node_id,
+            state,
+            epoch_start_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_isr=min_isr,
+            lag_max_ms=self._host.lag_max_ms,
+            active=self._host.active_brokers,
+            now_ms=now_ms,
+        )
+        self._own_records_count()
+
+    def follow(self, state: PartitionState) -> bool:
+        """Follows in the state's epoch, or nobody if it has no leader; whether that is new."""
+        following = self.following
+        if following is not None and (following.leader, following.leader_epoch) == (
+            state.leader,
+            state.leader_epoch,
+        ):
+            return False
+        self._end_role()
+        self.leader_epoch = state.leader_epoch
+        if state.leader >= 0:
+            self.following = Following(state, self.log, self.high_watermark)
+            self._set_high_watermark(self.following.high_watermark)
+        return True
+
+    def resign(self) -> None:
+        """Neither leads nor follows, until it is told again."""
+        self._end_role()
+
+    def _end_role(self) -> None:
+        """Nothing that waited for the old role is left waiting (rule 13)."""
+        self.leadership = self.following = None
+        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _fail_waiters(self, error: ErrorCode) -> None:
+        self._commit_waiters.fail(error)
+        self._flush_waiters.fail(error)
+        for follower in self._followers:
+            follower.failed(error)
+        self._followers.clear()
+        self.wake_fetches()
 
     # -- writing
 
@@ -161,6 +272,8 @@ class Partition:
             duplicate = log.producers.check(header, now_ms)
             if duplicate is not None:
                 return self._already_appended(duplicate)
+        if self.leadership is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         base_offset = log.log_end_offset
         stamp_batch(records, 0, base_offset, self.leader_epoch)
         header.base_offset = base_offset
@@ -169,14 +282,17 @@ class Partition:
         return self._appended(header, base_offset)
 
     def _appended(self, header: BatchHeader, base_offset: int) -> Appended:
-        log, config = self.log, self.config
+        log, config, leadership = self.log, self.config, self.leadership
+        assert leadership is not None
         end_offset = log.log_end_offset
         flush_pending = log.unflushed_messages >= config.flush_messages
         if flush_pending:
             self._flush_to = end_offset
-            self._flusher.request(log, end_offset, self._flushed)
-        if config.flush_messages > 1:
-            self._advance(end_offset)
+            self._host.flusher.request(log, end_offset, self._flushed)
+        if config.flush_messages > 1 and leadership.advance(end_offset):
+            self._advanced(leadership.high_watermark)
+        for follower in self._followers:
+            follower.appended()
         log_append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
         return Appended(base_offset, end_offset, log_append_time_ms, flush_pending)
 
@@ -192,22 +308,38 @@ class Partition:
         """The flusher's callback, on the event loop: everything below the offset is on disk."""
         if self.closed:
             return
-        if flushed_offset > self.high_watermark:
-            self._advance(flushed_offset)
+        if self.leadership is not None:
+            self._own_records_count()
         self._flush_waiters.advance(flushed_offset)
 
-    def _advance(self, watermark: int) -> None:
+    def _own_records_count(self) -> None:
+        """Takes this replica's part in committing to where its log is, or is on disk."""
+        leadership, log = self.leadership, self.log
+        assert leadership is not None
+        end_offset = log.log_end_offset
+        if self.config.flush_messages == 1 and log.recovery_point < end_offset:
+            self._host.flusher.request(log, end_offset, self._flushed)
+            end_offset = log.recovery_point
+        if leadership.advance(end_offset):
+            self._advanced(leadership.high_watermark)
+
+    def _advanced(self, watermark: int) -> None:
+        self._set_high_watermark(watermark)
+        self._commit_waiters.advance(watermark)
+        for follower in self._followers:
+            follower.moved()
+
+    def _set_high_watermark(self, watermark: int) -> None:
         self.high_watermark = watermark
         self.log.producers.advance_high_watermark(watermark)
-        self._commit_waiters.advance(watermark)
         if self._fetch_waiters and not self._wake_scheduled:
             # After the producer's answer left: waking consumers is not on its account.
             self._wake_scheduled = True
-            self._loop.call_soon(self.wake_fetches)
+            self._host.loop.call_soon(self.wake_fetches)
 
     def when_flushed(self, offset: int, waiter: Waiter) -> None:
         """Calls `waiter` once everything below `offset` is on disk, or with an error."""
-        if self.closed:
+        if self.leadership is None:
             waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.log.recovery_point >= offset:
             waiter(ErrorCode.NONE)
@@ -216,12 +348,24 @@ class Partition:
 
     def when_committed(self, offset: int, waiter: Waiter) -> None:
         """Calls `waiter` once the high watermark reaches `offset`, or with an error."""
-        if self.closed:
+        if self.leadership is None:
             waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.high_watermark >= offset:
             waiter(ErrorCode.NONE)
         else:
             self._commit_waiters.add(offset, waiter)
+
+    @property
+    def acks_all_error(self) -> ErrorCode:
+        """Why an append with acks=all can't be taken now; NONE if it can."""
+        leadership = self.leadership
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if leadership is None else leadership.acks_all_error
+
+    @property
+    def timeout_error(self) -> ErrorCode:
+        """What an append is told that waited too long for the watermark."""
+        leadership = self.leadership
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if leadership is None else leadership.timeout_error
 
     # -- reading
 
@@ -249,29 +393,179 @@ class Partition:
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """KIP-320: a client with older metadata is fenced, one with newer must wait."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
-            return ErrorCode.NONE
-        if current_leader_epoch < self.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return check_leader_epoch(current_leader_epoch, self.leader_epoch)
+
+    def divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Where the log of who fetched up to `offset` parts from this one: (epoch, end offset).
+
+        None if it doesn't. Raises OFFSET_OUT_OF_RANGE when that isn't known any more.
+        """
+        return divergence(self.log, offset, last_fetched_epoch)
+
+    def check_settled(self) -> None:
+        """Raises OFFSET_NOT_AVAILABLE while a new leader doesn't know what is committed."""
+        if self.leadership is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not self.leadership.settled:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+
+    # -- as leader: the followers
+
+    def add_follower(self, follower: FollowedPartition) -> None:
+        """`follower` is told of appends, watermarks, and the end of the leadership."""
+        self._followers.append(follower)
+
+    def remove_follower(self, follower: FollowedPartition) -> None:
+        if follower in self._followers:
+            self._followers.remove(follower)
+
+    def check_fetch(self, replica_id: int, broker_epoch: int, leader_epoch: int) -> None:
+        """Raises KafkaError if this is no fetch of a follower in this epoch."""
+        leadership = self.leadership
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if leadership is not None:
+            error = leadership.check_fetch(replica_id, broker_epoch, leader_epoch)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+
+    def fetched(
+        self,
+        replica_id: int,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """A follower has everything below `fetch_offset`; `check_fetch` and `divergence` passed."""
+        leadership = self.leadership
+        assert leadership is not None
+        if leadership.fetched(
+            replica_id,
+            broker_epoch,
+            fetch_offset,
+            log_start_offset,
+            self.log.log_end_offset,
+            now_ms,
+        ):
+            self._advanced(leadership.high_watermark)
+        if leadership.expansion_due:
+            self._host.isr_may_grow(self)
+
+    def propose_isr(self, now_ms: int) -> IsrProposal | None:
+        """The change of the ISR that is due; see `Leadership.propose`."""
+        leadership = self.leadership
+        if leadership is None:
+            return None
+        for follower in self._followers:
+            leadership.caught_up(follower.session.replica_id, follower.caught_up_ms)
+        moved, proposal = leadership.propose(now_ms, self.log.log_end_offset)
+        if moved:
+            self._advanced(leadership.high_watermark)
+        return proposal
+
+    def isr_answered(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
+        """The quorum's verdict on what `propose_isr` gave."""
+        if self.leadership is not None:
+            self.leadership.answered(proposal, error, now_ms)
+
+    def isr_unanswered(self, proposal: IsrProposal, now_ms: int) -> None:
+        """Nobody knows what became of what `propose_isr` gave."""
+        if self.leadership is not None:
+            self.leadership.unanswered(proposal, now_ms)
+
+    # -- as follower: the leader's records
+
+    def fetch_position(self) -> tuple[int, int]:
+        """(fetch offset, last fetched epoch) of the next fetch from the leader."""
+        assert self.following is not None
+        return self.following.fetch_position(self.log)
+
+    def accepts(self, leader_epoch: int, offset: int) -> bool:
+        """Whether the answer to a fetch in this epoch and from this offset may be used."""
+        return self.following is not None and self.following.accepts(self.log, leader_epoch, offset)
+
+    def append_as_follower(
+        self, records: memoryview | None, high_watermark: int, log_start_offset: int
+    ) -> int:
+        """Takes over what the leader sent, byte for byte; returns how many bytes of records.
+
+        Raises DecodeError for what are no sound batches, KafkaError.
+        """
+        log, following = self.log, self.following
+        assert following is not None
+        size_bytes = 0
+        if records:
+            if log.log_end_offset == log.log_start_offset:
+                # The leader's log may start inside a batch (DeleteRecords); it sends all of it.
+                base_offset = read_batch_header(records, 0).base_offset
+                if base_offset < log.log_end_offset:
+                    log.truncate_fully_and_start_at(base_offset)
+            size_bytes = log.append_as_follower(records, self.leader_epoch)
+        if following.appended(log, high_watermark):
+            self._set_high_watermark(following.high_watermark)
+        log.advance_log_start(following.log_start(log, log_start_offset))
+        return size_bytes
+
+    def flush_after(self, flushed: Callable[[int], None]) -> bool:
+        """Flushes what the policy wants on disk; whether `flushed` is called when that is done.
+
+        If not, what was appended may be acknowledged at once.
+        """
+        log = self.log
+        if not log.unflushed_messages or log.unflushed_messages < self.config.flush_messages:
+            return False
+        wait = self.config.flush_messages == 1
+        self._host.flusher.request(log, log.log_end_offset, flushed if wait else None)
+        return wait
+
+    def cut_divergence(self, epoch: int, end_offset: int) -> None:
+        """The leader's log parts from this one at (epoch, end offset). Raises KafkaError."""
+        assert self.following is not None
+        truncation = self.following.truncation(self.log, epoch, end_offset)
+        if truncation is not None:
+            self._cut(truncation)
+
+    def restart(self, leader_start_offset: int, leader_end_offset: int) -> bool:
+        """What was asked for lies outside of the leader's log; whether anything had to be cut.
+
+        Raises KafkaError.
+        """
+        assert self.following is not None
+        truncation = self.following.restart(self.log, leader_start_offset, leader_end_offset)
+        if truncation is not None:
+            self._cut(truncation)
+        return truncation is not None
+
+    def _cut(self, truncation: Truncation) -> None:
+        following = self.following
+        assert following is not None
+        if truncation.offset < self.high_watermark:
+            log.warning(
+                "%s is cut to offset %d, below its high watermark %d, as its leader %d has it",
+                self,
+                truncation.offset,
+                self.high_watermark,
+                following.leader,
+            )
+        if truncation.fully:
+            self.log.truncate_fully_and_start_at(truncation.offset)
+        else:
+            self.log.truncate_to(truncation.offset)
+        following.truncated(self.log)
+        self._set_high_watermark(following.high_watermark)
 
     # -- changes
 
-    def lead(self, leader_epoch: int) -> None:
-        """Leads from this epoch on; it starts at the log end offset (KIP-101)."""
-        if leader_epoch != self.leader_epoch:
-            self.leader_epoch = leader_epoch
-            self.log.assign_leader_epoch(leader_epoch)
-
     def update_config(self, config: TopicConfig) -> None:
+        """Takes a changed configuration of the topic."""
         self.config = config
         self.log.update_config(config)
-        if config.flush_messages > 1:
-            self._advance(self.log.log_end_offset)
+        if self.leadership is not None:
+            self.lead(self.leadership.state)
+            self._own_records_count()
 
     def close(self, error: ErrorCode) -> None:
         """Ends every wait with `error`; the partition takes no further request."""
         self.closed = True
-        self._commit_waiters.fail(error)
-        self._flush_waiters.fail(error)
-        self.wake_fetches()
+        self.leadership = self.following = None
+        self._fail_waiters(error)

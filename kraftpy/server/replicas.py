@@ -1,8 +1,14 @@
-"""The partitions of this broker: follows the metadata, owns their roles, serves the coordinators.
+"""The replicas at this broker: gives them the roles that the metadata says, serves coordinators.
 
-Rule: what exists here is exactly what the committed metadata says. Changes arrive as the `changes`
-of applied commands and are carried out in that order; nothing is created or deleted on a request's
-say-so.
+Rules that it keeps:
+
+* What exists here is exactly what the committed metadata says. Changes arrive as the `changes` of
+  applied commands and are carried out in that order; nothing is created or deleted on a request's
+  say-so. Several changes may be seen as one (consistency.md §3.5 rule 20).
+* A replica that the metadata took from this broker is deleted; what lies in the folders and is not
+  in the metadata at all is set aside at the start.
+* A broker that may have been fenced without hearing of it leads nothing (rule 21).
+* There is one fetcher per leader broker that this broker follows.
 """
 
 from __future__ import annotations
@@ -10,11 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kraftpy.core.config import TopicConfig
+from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.core.metadata import Broker as BrokerRecord
+from kraftpy.core.metadata import PartitionState
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.isr_proposals import IsrProposals, Proposer
 from kraftpy.server.partition import Partition
+from kraftpy.server.replica_fetcher import FetcherHost, ReplicaFetcher
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState, Topic
@@ -26,34 +36,69 @@ log = logging.getLogger(__name__)
 TopicConfigResolver = Callable[[str], TopicConfig]
 
 
-class ReplicaManager:
-    """Partitions led by this broker, by name and by topic id."""
+class ReplicaHost(FetcherHost, Protocol):
+    """What the replicas need of their broker."""
 
-    def __init__(
-        self,
-        node_id: int,
-        logs: LogManager,
-        flusher: Flusher,
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._node_id = node_id
-        self._logs = logs
-        self._flusher = flusher
-        self._loop = loop
-        self._clock_ms = clock_ms
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def flusher(self) -> Flusher: ...
+    @property
+    def controller(self) -> Proposer: ...
+    def now_ms(self) -> int: ...
+
+
+class ReplicaManager:
+    """Replicas by topic and index; `active_brokers` has the epochs of the brokers that serve."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self._host = host
+        self.loop = host.loop
+        self.node_id = host.node_id
+        self.flusher = host.flusher
+        self.active_brokers: dict[int, int] = {}
+        self.lag_max_ms = host.config.replica_lag_time_max_ms
+        self._logs = host.logs
         self._topics: dict[str, dict[int, Partition]] = {}
+        self._topics_by_id: dict[bytes, dict[int, Partition]] = {}
         self._missing: set[str] = set()
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._resigned = False
+        self._isr = IsrProposals(host)
+
+    def monotonic_ms(self) -> int:
+        """The clock by which followers lag."""
+        return int(self.loop.time() * 1000)
 
     # -- look-up
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition if this broker leads it."""
         partitions = self._topics.get(topic)
+        partition = None if partitions is None else partitions.get(index)
+        return None if partition is None or partition.leadership is None else partition
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """The partition if this broker leads or follows it."""
+        partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(index)
 
-    def partitions(self, topic: str) -> dict[int, Partition]:
-        return self._topics.get(topic, {})
+    def led_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """The partition that is led here; raises UNKNOWN_TOPIC_ID or NOT_LEADER_OR_FOLLOWER."""
+        partitions = self._topics_by_id.get(topic_id)
+        if partitions is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = partitions.get(index)
+        if partition is None or partition.leadership is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def led_epochs(self, topic: str) -> dict[int, int]:
+        """The leader epochs of the topic's partitions that are led here, by index."""
+        replicas = self._topics.get(topic, {})
+        return {index: p.leader_epoch for index, p in replicas.items() if p.leadership is not None}
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -63,48 +108,107 @@ class ReplicaManager:
 
     def load(self, metadata: MetadataState, resolve: TopicConfigResolver) -> None:
         """Takes over a whole metadata state (start, a snapshot): creates and drops to match it."""
+        self.active_brokers.clear()
+        for broker in metadata.brokers.values():
+            self.broker_changed(broker.id, broker)
         for name, partitions in list(self._topics.items()):
             topic = metadata.topics.get(name)
             if topic is None or any(p.topic_id != topic.id for p in partitions.values()):
                 self.delete_topic(name)
         for topic in metadata.topics.values():
-            self.apply_topic(topic, resolve(topic.name))
+            self.apply_topic(topic, resolve)
         known = {
             (topic.name, index): topic.id
             for topic in metadata.topics.values()
             for index, state in topic.partitions.items()
-            if self._node_id in state.replicas
+            if self.node_id in state.replicas
         }
         self._logs.set_aside_strays(known)
 
-    def apply_topic(self, topic: Topic, config: TopicConfig) -> None:
-        """Creates the topic's partitions that this broker has by metadata and not yet here."""
-        mine = self._topics.setdefault(topic.name, {})
+    def broker_changed(self, node_id: int, broker: BrokerRecord | None) -> None:
+        """A broker registered, left, was fenced or unfenced, or began to shut down."""
+        if broker is not None and broker.active:
+            self.active_brokers[node_id] = broker.epoch
+        else:
+            self.active_brokers.pop(node_id, None)
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is not None:
+            fetcher.retry_now()
+
+    def apply_topic(self, topic: Topic, resolve: TopicConfigResolver) -> None:
+        """Brings all replicas of the topic at this broker to where the metadata is."""
         for index, state in topic.partitions.items():
-            if self._node_id not in state.replicas:
-                continue
-            partition = mine.get(index)
+            self.apply_partition(topic, index, state, resolve)
+
+    def apply_partition(
+        self, topic: Topic, index: int, state: PartitionState, resolve: TopicConfigResolver
+    ) -> None:
+        """Gives the replica here the role that the metadata says; creates or deletes it."""
+        partition = self.replica(topic.name, index)
+        if self.node_id not in state.replicas:
+            if partition is not None:
+                self._drop(partition)
+            return
+        try:
             if partition is None:
-                try:
-                    partition = mine[index] = self._open(topic, index, config)
-                except KafkaError as error:
-                    log.error("%s; trying again soon", error.message)
-                    self._missing.add(topic.name)
-                    continue
-            partition.lead(state.leader_epoch)
-        if not mine:
-            del self._topics[topic.name]
+                partition = self._open(topic, index, resolve(topic.name))
+            self._set_role(partition, state)
+        except KafkaError as error:
+            log.error("%s; trying again soon", error.message)
+            self._missing.add(topic.name)
 
     def _open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
-        return Partition(
+        stored = self._logs.get_or_create(topic.name, index, topic.id, config)
+        partition = Partition(
             topic.name,
             topic.id,
             index,
-            log=self._logs.get_or_create(topic.name, index, topic.id, config),
+            host=self,
+            log=stored,
             config=config,
-            flusher=self._flusher,
-            loop=self._loop,
+            high_watermark=self._logs.checkpointed_high_watermark(stored),
         )
+        replicas = self._topics.get(topic.name)
+        if replicas is None:
+            replicas = self._topics[topic.name] = self._topics_by_id[topic.id] = {}
+        replicas[index] = partition
+        return partition
+
+    def _set_role(self, partition: Partition, state: PartitionState) -> None:
+        if state.leader == self.node_id:
+            if not self._resigned:
+                self._stop_fetching(partition)
+                partition.lead(state)
+        elif partition.follow(state):
+            self._stop_fetching(partition)
+            if partition.following is not None:
+                self._fetcher(state.leader).add(partition)
+
+    def _fetcher(self, leader_id: int) -> ReplicaFetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = ReplicaFetcher(self._host, leader_id)
+        return fetcher
+
+    def _stop_fetching(self, partition: Partition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        """The metadata took the replica from this broker."""
+        self._stop_fetching(partition)
+        partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        replicas = self._topics[partition.topic]
+        del replicas[partition.index]
+        if not replicas:
+            del self._topics[partition.topic], self._topics_by_id[partition.topic_id]
+        self._delete_log(partition)
+
+    def _delete_log(self, partition: Partition) -> None:
+        try:
+            self._logs.delete(partition.topic, partition.index)
+        except KafkaError as error:
+            log.error("%s; its files go at the next start", error.message)
 
     def open_missing(self, metadata: MetadataState, resolve: TopicConfigResolver) -> None:
         """Tries again what the disk refused (it may have room now)."""
@@ -112,16 +216,15 @@ class ReplicaManager:
         for name in missing:
             topic = metadata.topics.get(name)
             if topic is not None:
-                self.apply_topic(topic, resolve(name))
+                self.apply_topic(topic, resolve)
 
     def delete_topic(self, name: str) -> None:
         """Ends every wait on the topic's partitions and hands their logs to delayed deletion."""
         for partition in self._topics.pop(name, {}).values():
+            self._topics_by_id.pop(partition.topic_id, None)
+            self._stop_fetching(partition)
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            try:
-                self._logs.delete(name, partition.index)
-            except KafkaError as error:
-                log.error("%s; its files go at the next start", error.message)
+            self._delete_log(partition)
 
     def update_configs(
         self, resolve: TopicConfigResolver, names: Iterable[str] | None = None
@@ -136,11 +239,62 @@ class ReplicaManager:
         """For `replication-offset-checkpoint`."""
         return {(p.topic, p.index): p.high_watermark for p in self}
 
+    # -- in-sync replicas
+
+    def isr_may_grow(self, partition: Partition) -> None:
+        """See `partition.PartitionHost`."""
+        self._isr.look_at(partition)
+
+    def tick(self) -> None:
+        """What goes by the clock: followers that lag, leaders that don't answer."""
+        self._isr.tick(partition for partition in self if partition.leadership is not None)
+        for leader_id, fetcher in list(self._fetchers.items()):
+            if len(fetcher):
+                fetcher.check()
+            else:
+                fetcher.close()
+                del self._fetchers[leader_id]
+
+    # -- the broker's own life
+
+    @property
+    def resigned(self) -> bool:
+        """Whether `resign` was called, and not `resume` since."""
+        return self._resigned
+
+    def may_hand_over(self) -> bool:
+        """Whether another broker that is up has, or will soon have, what is led here."""
+        others = self.active_brokers.keys() - {self.node_id}
+        return any(
+            not others.isdisjoint(partition.leadership.state.replicas)
+            for partition in self
+            if partition.leadership is not None
+        )
+
+    def resign(self) -> None:
+        """Leads nothing until `resume`: others may lead by now (rule 21)."""
+        if not self._resigned:
+            self._resigned = True
+            for partition in self:
+                if partition.leadership is not None:
+                    partition.resign()
+
+    def resume(self, metadata: MetadataState, resolve: TopicConfigResolver) -> None:
+        """The metadata is up to date again: leads what it says."""
+        if self._resigned:
+            self._resigned = False
+            for topic in metadata.topics.values():
+                self.apply_topic(topic, resolve)
+
     def close(self) -> None:
         """Ends every wait; the logs stay for the log manager to close."""
+        self._isr.close()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
         for partition in self:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._topics.clear()
+        self._topics_by_id.clear()
 
     # -- the coordinators' port (architecture.md, decision 8)
 
@@ -150,16 +304,19 @@ class ReplicaManager:
         Committed includes on disk where the flush policy says so. The future fails with KafkaError
         NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
         """
-        done: asyncio.Future[int] = self._loop.create_future()
+        done: asyncio.Future[int] = self.loop.create_future()
         target = self.get(topic, partition)
         if target is None or target.closed:
             done.set_exception(
                 KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't led here")
             )
             return done
+        if target.acks_all_error:
+            done.set_exception(KafkaError(target.acks_all_error))
+            return done
         try:
             appended = target.append(
-                memoryview(bytearray(batch)), self._clock_ms(), from_client=False
+                memoryview(bytearray(batch)), self._host.now_ms(), from_client=False
             )
         except KafkaError as error:
             done.set_exception(error)
@@ -173,9 +330,20 @@ class ReplicaManager:
             else:
                 done.set_exception(KafkaError(error))
 
-        wait = target.when_flushed if appended.flush_pending else target.when_committed
-        wait(appended.end_offset, finish)
+        target.when_committed(appended.end_offset, finish)
         return done
+
+    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
+        """Calls `settled(True)` once all that earlier leaders committed can be read here.
+
+        `settled(False)` if this broker doesn't lead the partition any more by then.
+        """
+        target = self.get(topic, partition)
+        if target is None or target.leadership is None:
+            settled(False)
+            return
+        start = target.leadership.epoch_start_offset
+        target.when_committed(start, lambda error: settled(error is ErrorCode.NONE))
 
     def read_batches(
         self, topic: str, partition: int, start_offset: int, max_bytes: int

@@ -112,8 +112,11 @@ class LogDir:
 
     # -- opening
 
-    def open(self, cluster_id: str, node_id: int) -> None:
-        """Locks the directory and checks or writes `meta.properties`. Raises StorageError."""
+    def open(self, cluster_id: str | None, node_id: int) -> None:
+        """Locks the directory and checks or writes `meta.properties`. Raises StorageError.
+
+        A new directory whose cluster isn't known yet gets the file from `join_cluster`.
+        """
         with self._released_on_failure():
             self.files.make_folder(self.path)
             self._lock = lock_directory(self.path, self.files)
@@ -144,16 +147,24 @@ class LogDir:
         self.logs.clear()
         self.written_logs.clear()
 
-    def _check_owner(self, cluster_id: str, node_id: int) -> None:
+    def join_cluster(self, cluster_id: str, node_id: int) -> None:
+        """Says durably whose directory this new one is. Raises StorageError."""
+        with self._released_on_failure():
+            meta = MetaProperties(cluster_id, node_id, self.directory_id)
+            checkpoints.write_meta_properties(self.files, self.path, meta)
+
+    def _check_owner(self, cluster_id: str | None, node_id: int) -> None:
         meta = checkpoints.read_meta_properties(self.path)
         if meta is None:
             if any(partition_of(path.name) for path in self.path.iterdir()):
                 raise checkpoints.missing_meta_properties(
                     self.path / checkpoints.META_PROPERTIES_FILE
                 )
-            meta = MetaProperties(cluster_id, node_id, uuid.uuid4().bytes)
-            checkpoints.write_meta_properties(self.files, self.path, meta)
-        elif (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+            self.directory_id = uuid.uuid4().bytes
+            if cluster_id is not None:
+                self.join_cluster(cluster_id, node_id)
+            return
+        if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
             raise StorageError(
                 f"the log directory {self.path} belongs to node {meta.node_id} of cluster "
                 f"{meta.cluster_id}; this is node {node_id} of cluster {cluster_id}. Set log.dirs "

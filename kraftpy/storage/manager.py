@@ -79,6 +79,8 @@ class _Every:
 class LogManager:
     """Locks the log directories when it is made; raises StorageError in plain words if it can't.
 
+    `cluster_id` is None for new directories whose cluster is still to be found out.
+
     That needs neither threads nor the metadata, so it can come before a node forks; `load` opens
     the logs once their topics' configuration is known.
     """
@@ -88,12 +90,13 @@ class LogManager:
         log_dirs: Sequence[Path],
         *,
         config: BrokerConfig,
-        cluster_id: str,
+        cluster_id: str | None,
         node_id: int,
         clock_ms: Callable[[], int],
         files: Files | None = None,
     ) -> None:
         self.cluster_id = cluster_id
+        self._node_id = node_id
         self._files = files or Files()
         self._clock_ms = clock_ms
         self._flusher: Flusher
@@ -124,6 +127,12 @@ class LogManager:
         except StorageError:
             self.release()
             raise
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """Makes new directories, opened without a cluster id, this cluster's. StorageError."""
+        for directory in self.directories:
+            directory.join_cluster(cluster_id, self._node_id)
+        self.cluster_id = cluster_id
 
     def load(self, config_for: Callable[[str], TopicConfig], flusher: Flusher) -> None:
         """Opens the logs; nothing else may be called before. Raises StorageError.

@@ -6,7 +6,9 @@ name topics by id. A request whose data is less than `min_bytes` waits, woken by
 asks for, for at most `max_wait_ms`; an error or a moved leader ends the wait at once.
 
 Consumers see records below the high watermark, below the last stable offset with read_committed,
-then with the list of aborted transactions of the range.
+then with the list of aborted transactions of the range. From version 11 on they may read from a
+follower too, and the leader names the one in their rack if `replica.selector.class` says so
+(KIP-392). Followers' own fetches are `server.follower_fetch`'s.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kraftpy.core.replication import Leadership, preferred_read_replica
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
@@ -25,11 +28,13 @@ from kraftpy.server.fetch_sessions import (
     FetchPartition,
     FetchSession,
 )
+from kraftpy.server.follower_fetch import fetch_for_follower
 from kraftpy.server.partition import Partition
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
+FIRST_VERSION_WITH_RACK = 11
 TOPIC_ID_VERSION = 13
 READ_COMMITTED = 1
 
@@ -45,6 +50,9 @@ def fetch(
     broker: Broker, ctx: RequestContext, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse]:
     """Reads what is there; waits if that is too little."""
+    state = request.replica_state
+    if (request.replica_id if state is None else state.replica_id) >= 0:
+        return fetch_for_follower(broker, ctx, request)
     by_id = ctx.api_version >= TOPIC_ID_VERSION
     wanted = [
         FetchPartition(
@@ -62,7 +70,7 @@ def fetch(
         session, incremental = _session(broker, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    operation = _Fetch(broker, request, session, wanted, incremental, by_id)
+    operation = _Fetch(broker, ctx, request, session, wanted, incremental, by_id)
     return operation.start()
 
 
@@ -96,13 +104,16 @@ class _Fetch:
     __slots__ = (
         "_broker",
         "_by_id",
+        "_deposed",
         "_errors",
+        "_from_followers",
         "_future",
         "_incremental",
         "_isolation",
         "_max_bytes",
         "_min_bytes",
         "_partitions",
+        "_rack",
         "_ready_bytes",
         "_session",
         "_size_bytes",
@@ -114,6 +125,7 @@ class _Fetch:
     def __init__(
         self,
         broker: Broker,
+        ctx: RequestContext,
         request: FetchRequest,
         session: FetchSession | None,
         wanted: list[FetchPartition],
@@ -130,11 +142,15 @@ class _Fetch:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._wait_ms = request.max_wait_ms
         self._isolation = request.isolation_level
+        self._from_followers = ctx.api_version >= FIRST_VERSION_WITH_RACK
+        self._rack = request.rack_id if broker.config.replica_selector_class else ""
+        # What was led here when the wait began, and isn't any more.
+        self._deposed: set[Partition] = set()
         self._size_bytes = 0
         self._ready_bytes = 0
         self._errors = False
-        # What is waited for, with the bytes that are ready there.
-        self._watched: dict[Partition, tuple[FetchPartition, int]] = {}
+        # What is waited for, with the bytes that are ready there, and in which role it was.
+        self._watched: dict[Partition, tuple[FetchPartition, int, Leadership | None]] = {}
         self._future: asyncio.Future[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -158,9 +174,9 @@ class _Fetch:
     def _watch(self, results: list[Result]) -> None:
         """Only reached when every partition was found: an error ends a fetch at once."""
         for wanted, _, ready_bytes in results:
-            partition = self._broker.led_partition(self._name_of(wanted), wanted.index)
+            partition = self._find(wanted)
             partition.add_fetch_waiter(self._wake)
-            self._watched[partition] = wanted, ready_bytes
+            self._watched[partition] = wanted, ready_bytes, partition.leadership
 
     def _unwatch(self, _: object) -> None:
         if self._timer is not None:
@@ -173,10 +189,12 @@ class _Fetch:
         if self._future is None or self._future.done():
             return
         # An append costs a look at its own partition, however many are waited for.
-        wanted, ready_bytes = self._watched[partition]
+        wanted, ready_bytes, leadership = self._watched[partition]
+        if partition.leadership is not leadership:
+            self._deposed.add(partition)
         self._size_bytes = 0
         self._ready_bytes -= ready_bytes
-        self._watched[partition] = wanted, self._look(wanted)[2]
+        self._watched[partition] = wanted, self._look(wanted)[2], leadership
         if self._is_enough():
             self._future.set_result(self._respond(self._gather()))
 
@@ -195,6 +213,18 @@ class _Fetch:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic.name
 
+    def _find(self, wanted: FetchPartition) -> Partition:
+        """The partition if it can be read here in the client's epoch; raises KafkaError."""
+        partition = self._broker.readable_partition(
+            self._name_of(wanted),
+            wanted.index,
+            wanted.current_leader_epoch,
+            from_follower=self._from_followers,
+        )
+        if partition in self._deposed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
     def _gather(self) -> list[Result]:
         self._size_bytes = self._ready_bytes = 0
         self._errors = False
@@ -210,9 +240,7 @@ class _Fetch:
     def _read(self, wanted: FetchPartition) -> FetchResponse.PartitionData:
         data = PartitionData(wanted.index, records=[])
         try:
-            partition = self._broker.led_partition(
-                self._name_of(wanted), wanted.index, wanted.current_leader_epoch
-            )
+            partition = self._find(wanted)
         except KafkaError as failure:
             data.error_code = failure.code
             data.high_watermark = -1
@@ -222,6 +250,8 @@ class _Fetch:
         data.high_watermark = high_watermark
         data.last_stable_offset = stable_offset
         data.log_start_offset = partition.log.log_start_offset
+        if self._rack and self._prefers_replica(partition, wanted, data):
+            return data
         committed = self._isolation == READ_COMMITTED
         limit = max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0)
         upper_offset = stable_offset if committed else high_watermark
@@ -254,21 +284,34 @@ class _Fetch:
             ]
         return data
 
+    def _prefers_replica(
+        self, partition: Partition, wanted: FetchPartition, data: FetchResponse.PartitionData
+    ) -> bool:
+        """Whether the client is sent to a follower in its rack (KIP-392)."""
+        if partition.leadership is None:
+            return False
+        brokers = self._broker.metadata.brokers
+        racks = {id_: broker.rack for id_, broker in brokers.items() if not broker.fenced}
+        own_rack = racks.get(self._broker.node_id)
+        replica = preferred_read_replica(
+            partition.leadership, racks, own_rack, self._rack, wanted.fetch_offset
+        )
+        if replica is None:
+            return False
+        data.preferred_read_replica = replica
+        self._errors = True  # ends the wait: the client has to know
+        return True
+
     def _diverges(
         self, partition: Partition, wanted: FetchPartition, data: FetchResponse.PartitionData
     ) -> bool:
         """KIP-595's check in Fetch: the client's last fetched epoch ends elsewhere in our log."""
         if wanted.last_fetched_epoch < 0:
             return False
-        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
-        if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        diverging = partition.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
+        if diverging is None:
             return False
-        if end_offset < 0:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"epoch {wanted.last_fetched_epoch}, fetched last, is newer than the log's",
-            )
-        data.diverging_epoch = FetchResponse.EpochEndOffset(epoch, end_offset)
+        data.diverging_epoch = FetchResponse.EpochEndOffset(*diverging)
         self._errors = True
         return True
 

@@ -32,6 +32,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 UNKNOWN = -1
 READ_COMMITTED = 1
+FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 
 @handles(ApiKey.LIST_OFFSETS)
@@ -54,6 +55,11 @@ def list_offsets(
                 _find_offset(partition, wanted.timestamp, request.isolation_level, answer)
             except KafkaError as error:
                 answer.error_code = error.code
+                if (
+                    error.code is ErrorCode.OFFSET_NOT_AVAILABLE
+                    and ctx.api_version < FIRST_VERSION_WITH_NOT_AVAILABLE
+                ):
+                    answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
         response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers))
     return response
 
@@ -77,6 +83,9 @@ def _find_offset(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
     else:
         found = _if_readable(log.offset_for_timestamp(timestamp), end_offset)
+    if timestamp != EARLIEST and (found is None or timestamp == LATEST):
+        # A new leader's high watermark may be behind: no answer that goes back later (rule 9).
+        partition.check_settled()
     if found is not None:
         answer.timestamp, answer.offset, answer.leader_epoch = found
 

@@ -3,7 +3,8 @@
 Versions 0-2 are advertised (an old librdkafka otherwise sends uncompressed without a word,
 protocol.md) and answered with UNSUPPORTED_VERSION per partition. acks: 0 gets no answer (an error
 closes the connection, as the client can't learn of it otherwise), 1 answers after the local append,
--1 after the high watermark passed; either waits for the flush that the topic's policy asks for.
+-1 after the high watermark passed, with min.insync.replicas in sync before the append and after
+(consistency.md §3.5 rule 12); either waits for the flush that the topic's policy asks for.
 
 The request's records are views of the receive buffer, so every append happens before this handler
 returns; only acknowledgements wait.
@@ -40,28 +41,34 @@ class _Waiting:
     idempotence writes twice what it is wrongly told to send again.
     """
 
-    __slots__ = ("_due", "_response", "_timer", "future")
+    __slots__ = ("_acks", "_due", "_response", "_timer", "future")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, response: ProduceResponse, timeout_ms: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        response: ProduceResponse,
+        acks: int,
+        timeout_ms: int,
     ) -> None:
         self.future: asyncio.Future[ProduceResponse] = loop.create_future()
         self._response = response
-        self._due: dict[int, ProduceResponse.PartitionProduceResponse] = {}
+        self._acks = acks
+        self._due: dict[int, tuple[Partition, ProduceResponse.PartitionProduceResponse]] = {}
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
 
-    def start(self, pending: list[Pending], acks: int) -> None:
+    def start(self, pending: list[Pending]) -> None:
         """Waits for the flush, where one is pending, and then with acks=-1 for the watermark."""
-        self._due = {number: answer for number, (_, _, answer) in enumerate(pending)}
+        for number, (partition, _, answer) in enumerate(pending):
+            self._due[number] = partition, answer
         for number, (partition, appended, _) in enumerate(pending):
-            self._wait(number, partition, appended, acks)
+            self._wait(number, partition, appended)
 
-    def _wait(self, number: int, partition: Partition, appended: Appended, acks: int) -> None:
+    def _wait(self, number: int, partition: Partition, appended: Appended) -> None:
         def reached(error: ErrorCode) -> None:
             self._reached(number, error)
 
         def flushed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and acks == -1:
+            if error is ErrorCode.NONE and self._acks == -1:
                 partition.when_committed(appended.end_offset, reached)
             else:
                 reached(error)
@@ -72,7 +79,9 @@ class _Waiting:
             partition.when_committed(appended.end_offset, reached)
 
     def _reached(self, number: int, error: ErrorCode) -> None:
-        answer = self._due.pop(number)
+        partition, answer = self._due.pop(number)
+        if error is ErrorCode.NONE and self._acks == -1 and partition.acks_all_error:
+            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if error is not ErrorCode.NONE:
             _fail(answer, error, None)
         if not self._due:
@@ -84,8 +93,9 @@ class _Waiting:
     def _time_out(self) -> None:
         if self.future.done():
             return
-        for answer in self._due.values():
-            _fail(answer, ErrorCode.REQUEST_TIMED_OUT, None)
+        for partition, answer in self._due.values():
+            late = self._acks == -1
+            _fail(answer, partition.timeout_error if late else ErrorCode.REQUEST_TIMED_OUT, None)
         self.future.set_result(self._response)
 
 
@@ -116,7 +126,7 @@ def produce(
             elif partition is None:
                 _fail(answer, broker.missing_partition_error(topic_data.name, data.index), None)
             else:
-                appended = _append(broker, partition, data.records, answer, ctx.api_version)
+                appended = _append(broker, partition, data.records, acks, answer, ctx.api_version)
                 if appended is not None and (
                     appended.flush_pending
                     or (acks == -1 and partition.high_watermark < appended.end_offset)
@@ -128,8 +138,8 @@ def produce(
         return None
     if not pending:
         return response
-    waiting = _Waiting(broker.loop, response, request.timeout_ms)
-    waiting.start(pending, acks)
+    waiting = _Waiting(broker.loop, response, acks, request.timeout_ms)
+    waiting.start(pending)
     return waiting.future
 
 
@@ -149,6 +159,7 @@ def _append(
     broker: Broker,
     partition: Partition,
     records: memoryview | None,
+    acks: int,
     answer: ProduceResponse.PartitionProduceResponse,
     api_version: int,
 ) -> Appended | None:
@@ -157,6 +168,8 @@ def _append(
     try:
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
+        if acks == -1 and partition.acks_all_error:
+            raise KafkaError(partition.acks_all_error)
         appended = partition.append(
             records, broker.now_ms(), allow_zstd=api_version >= FIRST_VERSION_WITH_ZSTD
         )
