@@ -76,6 +76,62 @@ class ApiVersionsResponse(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class AlterReplicaLogDirsRequest(Message):
+    API_KEY: ClassVar[int] = 34
+    class AlterReplicaLogDir(Message):
+        path: str
+        topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]
+        def __init__(
+            self,
+            path: str = ...,
+            topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AlterReplicaLogDirTopic(Message):
+        name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            name: str = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir]
+    def __init__(
+        self,
+        dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class AlterReplicaLogDirsResponse(Message):
+    API_KEY: ClassVar[int] = 34
+    class AlterReplicaLogDirTopicResult(Message):
+        topic_name: str
+        partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]
+        def __init__(
+            self,
+            topic_name: str = ...,
+            partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AlterReplicaLogDirPartitionResult(Message):
+        partition_index: int
+        error_code: int
+        def __init__(
+            self,
+            partition_index: int = ...,
+            error_code: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class DescribeLogDirsRequest(Message):
     API_KEY: ClassVar[int] = 35
     class DescribableLogDirTopic(Message):

@@ -23,6 +23,21 @@ ApiVersionsResponse response 18 v0-4 flex3+
     min_version_level                  int16
   zk_migration_ready                   bool                     3+ tag3
 
+AlterReplicaLogDirsRequest request 34 v1-2 flex2+
+  dirs                                 []AlterReplicaLogDir
+    path                               string
+    topics                             []AlterReplicaLogDirTopic
+      name                             string
+      partitions                       []int32
+
+AlterReplicaLogDirsResponse response 34 v1-2 flex2+
+  throttle_time_ms                     int32
+  results                              []AlterReplicaLogDirTopicResult
+    topic_name                         string
+    partitions                         []AlterReplicaLogDirPartitionResult
+      partition_index                  int32
+      error_code                       int16
+
 DescribeLogDirsRequest request 35 v1-5 flex2+
   topics                               []DescribableLogDirTopic?
     topic                              string

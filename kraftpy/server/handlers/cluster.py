@@ -1,10 +1,12 @@
-"""DescribeCluster 0-2, UnregisterBroker 0 and DescribeLogDirs 1-4.
+"""DescribeCluster 0-2, UnregisterBroker 0, DescribeLogDirs 1-4 and AlterReplicaLogDirs 1-2.
 
 DescribeCluster (KIP-700, KIP-1073) names every live broker, and the fenced ones if they are asked
 for, under the address that this client can use. The controller is the active one where that node
 takes clients; any broker passes on to the quorum what only a controller can do.
 UnregisterBroker (KIP-631) forgets a broker that won't come back.
 DescribeLogDirs (KIP-113, KIP-827) says how much of what lies in this broker's folders.
+AlterReplicaLogDirs (KIP-113) says whether replicas are where they are wanted, as
+kafka-reassign-partitions asks for every plan with folders in it; nothing moves between folders here.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeLogDirsRequest,
@@ -104,4 +108,44 @@ def _log_dir(described: LogDirDescription, wanted: set[tuple[str, int]] | None) 
         topics=list(topics.values()),
         total_bytes=described.total_bytes,
         usable_bytes=described.usable_bytes,
+    )
+
+
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
+def alter_replica_log_dirs(
+    broker: Broker, ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Whether each replica is in the folder that the request wants it in.
+
+    REPLICA_NOT_AVAILABLE, which tools try again on, if it isn't on this broker (yet);
+    LOG_DIR_NOT_FOUND if this broker has no such folder, INVALID_REQUEST if the replica is in
+    another one.
+    """
+    described = broker.logs.describe()
+    folders = {each.path for each in described}
+    places = {(name, index): each.path for each in described for name, index, _ in each.logs}
+    results: dict[str, dict[int, ErrorCode]] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            for index in topic.partitions:
+                place = places.get((topic.name, index))
+                if wanted.path not in folders:
+                    error = ErrorCode.LOG_DIR_NOT_FOUND
+                elif place is None:
+                    error = ErrorCode.REPLICA_NOT_AVAILABLE
+                else:
+                    same = place == wanted.path
+                    error = ErrorCode.NONE if same else ErrorCode.INVALID_REQUEST
+                results.setdefault(topic.name, {})[index] = error
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(
+                name,
+                [
+                    AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(index, error)
+                    for index, error in partitions.items()
+                ],
+            )
+            for name, partitions in results.items()
+        ]
     )

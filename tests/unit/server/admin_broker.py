@@ -25,6 +25,7 @@ HANDLERS = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
     ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: cluster.describe_log_dirs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: cluster.alter_replica_log_dirs,
     ApiKey.UNREGISTER_BROKER: cluster.unregister_broker,
     ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
     ApiKey.ELECT_LEADERS: partitions.elect_leaders,

@@ -172,3 +172,30 @@ def test_the_size_of_the_partitions_asked_for() -> None:
         (topic.name, [p.partition_index for p in topic.partitions]) for topic in first.topics
     ] == [("t", [1])]
     assert second.topics == []
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_REPLICA_LOG_DIRS))
+def test_whether_replicas_are_in_the_folders_they_are_wanted_in(version: int) -> None:
+    kinds = m.AlterReplicaLogDirsRequest
+    topic = kinds.AlterReplicaLogDirTopic
+    response = FakeBroker().ask(
+        kinds(
+            [
+                kinds.AlterReplicaLogDir("/a", [topic("t", [0, 9])]),
+                kinds.AlterReplicaLogDir("/b", [topic("t", [1])]),
+                kinds.AlterReplicaLogDir("/c", [topic("u", [0])]),
+            ]
+        ),
+        version,
+    )
+    answers = {
+        (each.topic_name, partition.partition_index): partition.error_code
+        for each in response.results
+        for partition in each.partitions
+    }
+    assert answers == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 9): ErrorCode.REPLICA_NOT_AVAILABLE,
+        ("t", 1): ErrorCode.INVALID_REQUEST,
+        ("u", 0): ErrorCode.LOG_DIR_NOT_FOUND,
+    }
