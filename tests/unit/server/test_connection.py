@@ -76,6 +76,7 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
     peer.connection = Connection(
         loop,
         accepted,
+        listener="PLAINTEXT",
         scratch=Scratch(),
         memory=peer.memory,
         max_frame_bytes=MAX_FRAME,
@@ -364,7 +365,7 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
         listener = Listener(loop, config, cast(Dispatcher, Counting()))
         listening = bind("127.0.0.1", 0)
         address = listening.getsockname()
-        listener.start(listening)
+        listener.start(listening, "PLAINTEXT")
         body = bytes(1_000_000)
         with socket.create_connection(address) as stalled, socket.create_connection(address) as b:
             stalled.setblocking(False)

@@ -28,12 +28,20 @@ class FakeLog:
     def __init__(self) -> None:
         self.led: dict[int, bytearray] = {}
         self.ends: dict[int, int] = {}
+        self.epochs: dict[int, int] = {}
+        self.unsettled: list[Callable[[bool], None]] | None = None
         self.holds = False
         self.held: list[tuple[asyncio.Future[int], int]] = []
         self.read_error: KafkaError | None = None
 
-    def partitions(self, topic: str) -> dict[int, bytearray]:
-        return self.led if topic == OFFSETS_TOPIC else {}
+    def led_epochs(self, topic: str) -> dict[int, int]:
+        return {index: self.epochs.get(index, 0) for index in self.led}
+
+    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
+        if self.unsettled is None:
+            settled(True)
+        else:
+            self.unsettled.append(settled)
 
     def put(self, index: int, batch: bytes) -> int:
         data = bytearray(batch)

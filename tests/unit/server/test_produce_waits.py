@@ -21,6 +21,8 @@ class Slow:
         self.flush: list[Waiter] = []
         self.commit: list[Waiter] = []
         self.answer = ProduceResponse.PartitionProduceResponse(0, base_offset=7)
+        self.acks_all_error = ErrorCode.NONE
+        self.timeout_error = ErrorCode.REQUEST_TIMED_OUT
 
     def when_flushed(self, offset: int, waiter: Waiter) -> None:
         self.flush.append(waiter)
@@ -38,8 +40,8 @@ class Slow:
 
 
 def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> _Waiting:
-    waiting = _Waiting(asyncio.get_running_loop(), ProduceResponse(), timeout_ms)
-    waiting.start([partition.pending() for partition in partitions], acks)
+    waiting = _Waiting(asyncio.get_running_loop(), ProduceResponse(), acks, timeout_ms)
+    waiting.start([partition.pending() for partition in partitions])
     return waiting
 
 
@@ -70,6 +72,23 @@ def test_acks_all_waits_for_the_flush_and_the_watermark() -> None:
         partition.commit[0](ErrorCode.NOT_LEADER_OR_FOLLOWER)
         await waiting.future
         assert partition.told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    run(test)
+
+
+def test_acks_all_is_told_of_replicas_that_left_after_the_append() -> None:
+    """consistency.md §3.5 rule 12."""
+
+    async def test() -> None:
+        partition, late = Slow(), Slow()
+        waiting = start(partition, late, acks=-1, timeout_ms=1)
+        partition.flush[0](ErrorCode.NONE)
+        partition.acks_all_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        late.timeout_error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        partition.commit[0](ErrorCode.NONE)
+        assert partition.told == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
+        await waiting.future
+        assert late.told == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
 
     run(test)
 
