@@ -5,8 +5,8 @@ for, under the address that this client can use. The controller is the active on
 takes clients; any broker passes on to the quorum what only a controller can do.
 UnregisterBroker (KIP-631) forgets a broker that won't come back.
 DescribeLogDirs (KIP-113, KIP-827) says how much of what lies in this broker's folders.
-AlterReplicaLogDirs (KIP-113) says whether replicas are where they are wanted, as
-kafka-reassign-partitions asks for every plan with folders in it; nothing moves between folders here.
+AlterReplicaLogDirs (KIP-113) says whether replicas are in the folders that they are wanted in, as
+kafka-reassign-partitions asks for every plan with folders; nothing moves between folders here.
 """
 
 from __future__ import annotations
