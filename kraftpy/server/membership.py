@@ -37,6 +37,8 @@ METADATA_TIMEOUT_MS = 15_000
 UNFENCE_TIMEOUT_MS = 5_000
 CONTROLLED_SHUTDOWN_TIMEOUT_S = 10.0
 SHUTDOWN_POLL_S = 0.02
+SHUTDOWN_ANSWER_TIMEOUT_MS = 3_000
+"""An election is over by then. Whoever stops the last nodes of a cluster need not wait for more."""
 FENCE_TIMEOUT_MS = 1_000
 
 
@@ -59,9 +61,11 @@ class Membership:
         self._unfencing: asyncio.Task[None] | None = None
         self._stopping = False
 
-    async def propose(self, command: dict[str, Any]) -> Mapping[str, Any]:
+    async def propose(
+        self, command: dict[str, Any], timeout_ms: int = METADATA_TIMEOUT_MS
+    ) -> Mapping[str, Any]:
         """The value of an accepted command; raises KafkaError for a refused one."""
-        _, result = await self._controller.propose(command, METADATA_TIMEOUT_MS)
+        _, result = await self._controller.propose(command, timeout_ms)
         if result.error is not ErrorCode.NONE:
             raise KafkaError(result.error, result.message)
         return result.value
@@ -181,7 +185,10 @@ class Membership:
         try:
             while loop.time() < deadline_s:
                 before = remaining
-                remaining = (await self.propose(self._command("begin_shutdown")))["remaining"]
+                value = await self.propose(
+                    self._command("begin_shutdown"), SHUTDOWN_ANSWER_TIMEOUT_MS
+                )
+                remaining = value["remaining"]
                 if not remaining or not is_possible():
                     break
                 if remaining != before:
