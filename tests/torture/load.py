@@ -253,7 +253,6 @@ class KafkaPythonReader(Reader):
             session_timeout_ms=6000,
             heartbeat_interval_ms=1000,
             request_timeout_ms=7000,
-            default_api_timeout_ms=7000,
             reconnect_backoff_max_ms=500,
             metadata_max_age_ms=2000,
         )
