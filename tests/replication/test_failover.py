@@ -1,0 +1,58 @@
+"""Leaders die, and nothing that was acknowledged is lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftpy.testing import Cluster
+
+from .conftest import NewTopicMaker
+from .support import Writer, assert_replicas_identical, read_all
+
+
+def test_acks_all_reaches_every_replica(three: Cluster, new_topic: NewTopicMaker) -> None:
+    topic = new_topic(three)
+    writer = Writer(three, topic)
+    writer.send(1000)
+    writer.wait()
+    assert read_all(three.bootstrap, topic) == [b"%08d" % number for number in range(1000)]
+    assert_replicas_identical(three, topic)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_leader_that_ends_under_load_loses_and_doubles_nothing(
+    three: Cluster, new_topic: NewTopicMaker, how: str
+) -> None:
+    topic = new_topic(three)
+    writer = Writer(three, topic)
+    writer.send(500)
+    writer.wait(100)
+    victim = three.leader_of(topic)
+    assert victim is not None
+    writer.send(500)
+    getattr(three, how)(victim)
+    writer.send(500)
+    writer.wait()
+    three.restart(victim)
+    three.wait_healthy()
+    writer.send(100)
+    writer.wait()
+    assert read_all(three.bootstrap, topic) == [b"%08d" % number for number in range(1600)]
+    assert_replicas_identical(three, topic)
+
+
+def test_leaders_that_die_one_after_the_other(three: Cluster, new_topic: NewTopicMaker) -> None:
+    """Fast successive elections: KIP-279's divergences (consistency.md §3.5 rule 2)."""
+    topic = new_topic(three)
+    writer = Writer(three, topic)
+    for _ in range(4):
+        victim = three.leader_of(topic)
+        assert victim is not None
+        writer.send(300)
+        three.kill(victim)
+        writer.send(100)
+        writer.wait()
+        three.restart(victim)
+    three.wait_healthy()
+    assert read_all(three.bootstrap, topic) == [b"%08d" % number for number in range(1600)]
+    assert_replicas_identical(three, topic)
