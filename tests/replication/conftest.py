@@ -25,7 +25,7 @@ NewTopicMaker = Callable[..., str]
 
 @pytest.fixture
 def new_topic() -> NewTopicMaker:
-    """`new_topic(cluster, partitions=1, **configs)` gives a new topic's name; _ stands for a dot."""
+    """`new_topic(cluster, partitions=1, **configs)` gives a topic's name; _ stands for a dot."""
 
     def create(cluster: Cluster, partitions: int = 1, **configs: object) -> str:
         name = f"topic-{next(_numbers)}"

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from kraftpy.protocol.records import build_batch
 from kraftpy.testing import Cluster
+from kraftpy.testing.view import ask_metadata
 from tests.server.wire import Wire
 
 TIMEOUT_S = 30.0
@@ -121,3 +122,22 @@ def assert_replicas_identical(cluster: Cluster, topic: str, partition: int = 0) 
 
     wait_until(same, f"replicas of {topic}-{partition} are byte-identical")
     assert log_bytes(cluster, next(iter(cluster.nodes)), topic, partition)
+
+
+def leader_of(cluster: Cluster, topic: str, partition: int = 0) -> int:
+    """The partition's leader; waits until there is one."""
+    found: list[int] = []
+
+    def is_led() -> bool:
+        leader = cluster.leader_of(topic, partition)
+        found.extend([] if leader is None else [leader])
+        return leader is not None
+
+    wait_until(is_led, f"{topic}-{partition} has a leader")
+    return found[-1]
+
+
+def in_sync(cluster: Cluster, topic: str, node: int, partition: int = 0) -> frozenset[int]:
+    """The partition's ISR as the node knows it."""
+    host, port = cluster.nodes[node].host, cluster.nodes[node].port
+    return ask_metadata(host, port, TIMEOUT_S).partitions[topic, partition].isr
