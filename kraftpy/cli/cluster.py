@@ -174,8 +174,8 @@ def quorum(bootstrap: str, timeout_ms: int, output: str) -> None:
                 (
                     row["node"],
                     row["role"],
-                    row["log_end_offset"],
-                    row["lag"],
+                    "-" if row["lag"] is None else row["log_end_offset"],
+                    "-" if row["lag"] is None else row["lag"],
                     _ago(row["last_seen_ms_ago"]),
                     _ago(row["caught_up_ms_ago"]),
                     row["address"] or "-",
@@ -192,11 +192,12 @@ def _quorum_row(described: QuorumInfo, replica: QuorumReplica) -> dict[str, Any]
     role = "observer"
     if replica in described.voters:
         role = "leader" if replica.id == described.leader_id else "voter"
+    known = replica.log_end_offset >= 0
     return {
         "node": replica.id,
         "role": role,
-        "log_end_offset": replica.log_end_offset,
-        "lag": max(0, leader.log_end_offset - replica.log_end_offset),
+        "log_end_offset": replica.log_end_offset if known else None,
+        "lag": max(0, leader.log_end_offset - replica.log_end_offset) if known else None,
         "last_seen_ms_ago": _ms_before(leader.last_fetch_ms, replica.last_fetch_ms),
         "caught_up_ms_ago": _ms_before(leader.last_fetch_ms, replica.last_caught_up_ms),
         "address": described.addresses.get(replica.id) if role != "observer" else None,

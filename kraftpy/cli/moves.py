@@ -95,7 +95,7 @@ async def _wait_done(admin: ClusterAdmin, targets: Plan) -> None:
             if name in partitions and not _is_at(partitions[name], moving.get(name), target)
         }
         line = await _progress(admin, targets, left, moving)
-        if line != said:
+        if targets and line != said:
             click.echo(line, err=True)
             said = line
         if not left:

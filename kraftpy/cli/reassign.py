@@ -148,8 +148,7 @@ def reassign(
             elif cancel:
                 await _cancel(admin, given, topics, output)
             elif given is None and not making:
-                moving = await admin.list_reassignments()
-                await watch_moves(admin, {name: each.target for name, each in moving.items()})
+                await _watch_all(admin, output)
             else:
                 plan = given or await _make_plan(admin, topics, broker_ids, replicas)
                 await _carry_out(admin, plan, dry_run, throttle_bytes, watch, output)
@@ -330,6 +329,27 @@ async def _cancel(
         click.echo("nothing is being moved", err=True)
     if failed:
         raise Failure(f"{len(failed)} could not be cancelled", EXIT_BROKER_ERROR)
+
+
+async def _watch_all(admin: ClusterAdmin, output: str) -> None:
+    moving = await admin.list_reassignments()
+    await watch_moves(admin, {name: each.target for name, each in moving.items()})
+    if output == "json":
+        echo_json(
+            [
+                {
+                    "topic": name.topic,
+                    "partition": name.partition,
+                    "to": each.target,
+                    "status": "moved",
+                }
+                for name, each in moving.items()
+            ]
+        )
+    elif moving:
+        click.echo(f"moved {counted(len(moving), 'partition')}")
+    else:
+        click.echo("nothing is being moved", err=True)
 
 
 async def _list(admin: ClusterAdmin, output: str) -> None:
