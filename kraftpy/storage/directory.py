@@ -21,6 +21,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ from kraftpy.storage.appendable_log import AppendableLog
 from kraftpy.storage.checkpointing import Job, OffsetCheckpoint
 from kraftpy.storage.checkpoints import MetaProperties, TopicPartition
 from kraftpy.storage.files import Files, OpenFile, StorageError
+from kraftpy.storage.flusher import run_together
 from kraftpy.storage.log import Log
 from kraftpy.storage.recovery import new_log, open_log
 from kraftpy.storage.removal import DelayedRemoval
@@ -45,6 +47,8 @@ STRAY_SUFFIX: Final = "-stray"
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_NAME_BYTES: Final = 255
+# What logs want synced is open at the same time, so they are shut down a few at a time.
+_CLOSE_TOGETHER: Final = 64
 _MAX_FLUSH_MS: Final = 2**63 - 1
 # Kafka's own controller keeps its log beside the partitions.
 _NOT_OURS: Final = frozenset({"__cluster_metadata-0"})
@@ -368,8 +372,9 @@ class LogDir:
 
     def close(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Shuts every log down cleanly and leaves the marker. Raises OSError, KafkaError."""
-        for log in self.logs.values():
-            log.close()
+        logs = iter(self.logs.values())
+        while some := list(islice(logs, _CLOSE_TOGETHER)):
+            run_together([job for log in some if (job := log.begin_close())], self.files)
         self.write_recovery_points()
         self.write_log_starts()
         self.begin_high_watermarks(high_watermarks)()

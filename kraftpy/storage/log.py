@@ -16,7 +16,7 @@ import logging
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.storage import checkpoints
-from kraftpy.storage.appendable_log import AppendableLog
+from kraftpy.storage.appendable_log import AppendableLog, FlushJob
 from kraftpy.storage.files import storage_failure
 from kraftpy.storage.producer_snapshots import (
     remove_snapshots,
@@ -249,11 +249,14 @@ class Log(AppendableLog):
         for segment in self._segments:
             segment.forget()
 
-    def close(self) -> None:
-        """Flushes and writes all that the next start needs to skip recovery. Raises OSError."""
+    def begin_close(self) -> FlushJob | None:
+        """Writes all that the next start needs to skip recovery; returns what has to be synced.
+
+        Raises OSError, KafkaError.
+        """
         self._check_online()
         if not self.stored:
-            return
+            return None
         if not self._active.sealed:
             self._active.free_reserve()
         self._sealed_unflushed += self._active.write_indexes()
@@ -268,5 +271,4 @@ class Log(AppendableLog):
             self._sealed_unflushed.append(self.folder / checkpoints.LEADER_EPOCH_FILE)
         if self._sealed_unflushed:
             self._folder_unsynced = True
-        if self.unflushed_messages or self._sealed_unflushed:
-            self.flush()
+        return self.begin_flush()
