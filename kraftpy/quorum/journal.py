@@ -33,7 +33,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,14 @@ class Journal:
         They continue `last_index`, or replace everything from the first one's index on.  Raises
         `JournalFullError` (nothing changed) or `JournalFailedError` (stop the process).
         """
+        self.appending(entries)()
+        self.appended(entries)
+
+    def appending(self, entries: Sequence[Entry]) -> Callable[[], None]:
+        """The part of `append` that waits for the disk, to be called once, by any thread.
+
+        Nothing else is written until it returned; then `appended` follows.
+        """
         first = entries[0].index
         assert self.base_index < first <= self.last_index + 1, (first, self.last_index)
         term = self.term_at(first - 1)
@@ -152,8 +160,11 @@ class Journal:
             assert entry.term >= term, (entry.term, term)
             assert len(entry.command) <= MAX_COMMAND_SIZE_BYTES
             term = entry.term
-        self._write_record(_ENTRIES, _packable(entries))
-        del self._entries[first - self.base_index - 1 :]
+        return lambda: self._write_record(_ENTRIES, _packable(entries))
+
+    def appended(self, entries: Sequence[Entry]) -> None:
+        """`entries` are durable."""
+        del self._entries[entries[0].index - self.base_index - 1 :]
         self._entries.extend(entries)
 
     def set_vote(self, term: int, voted_for: int | None) -> None:

@@ -97,6 +97,8 @@ class Replica:
             if entry.index <= self.applied_index
         )
         self._apply_listeners: list[ApplyListener] = []
+        self.settle: Callable[[], None] = lambda: None
+        """Waits for a write to the journal that another thread is doing, if there is one."""
 
     @property
     def applied_index(self) -> int:
@@ -192,6 +194,7 @@ class Replica:
 
     def _start_snapshot(self) -> None:
         self._new_bytes = 0
+        self.settle()
         self._helper.start(self._write_snapshot, self._snapshot_done)
 
     def _write_snapshot(self) -> int:
@@ -212,6 +215,7 @@ class Replica:
     def _snapshot_done(self, code: int) -> None:
         try:
             if code == _WRITTEN:
+                self.settle()
                 self._drop_covered()
             elif code == _DISK_FAILED:
                 raise JournalFailedError("the disk failed while a snapshot was written")

@@ -4,7 +4,10 @@ pysyncobj numbers from 1 an entry that nobody proposed; its index n is this quor
 entry before all others stands for the journal's base.  Rules:
 
 * New entries are staged and become durable together (`flush`): one record, one fdatasync.  Whoever
-  sends an acknowledgement or a vote, counts an entry or applies one, flushes before.
+  sends an acknowledgement or a vote flushes before; nothing above `durable_index` is counted as
+  this voter's or applied.
+* One write at a time may run in another thread (`start_sync`); everything else that writes waits
+  for it (`settle`).
 * Entries are removed only where the leader's entry has another term (pysyncobj removes whatever
   follows the entry before a message's, identical or not, committed or not).
 * A committed entry is never removed: a leader that disagrees with it ends this process.
@@ -13,12 +16,14 @@ entry before all others stands for the journal's base.  Rules:
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import overload
 
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.replica import Replica
 
-__all__ = ["LibraryEntry", "RaftLog"]
+__all__ = ["CommittedEntryLost", "RaftLog", "Sync"]
 
 LibraryEntry = tuple[Entry, int, int]
 """What pysyncobj takes for (command, index, term)."""
@@ -28,6 +33,26 @@ class CommittedEntryLost(Exception):
     """The leader disagrees with an entry that is committed; Raft rules that out."""
 
 
+class Sync:
+    """A write to the journal: whoever calls `run` first does it, others wait until it's done."""
+
+    def __init__(self, entries: list[Entry], write: Callable[[], None]) -> None:
+        self.entries = entries
+        self.error: Exception | None = None
+        self._write: Callable[[], None] | None = write
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Write; a failure goes to `error`."""
+        with self._lock:
+            write, self._write = self._write, None
+            if write is not None:
+                try:
+                    write()
+                except Exception as error:
+                    self.error = error
+
+
 class RaftLog:
     """The log on top of `replica.journal` (another journal after each compaction)."""
 
@@ -35,6 +60,12 @@ class RaftLog:
         self._replica = replica
         self._kept = replica.journal.last_index
         self._staged: list[Entry] = []
+        self._sync: Sync | None = None
+        replica.settle = self.settle
+
+    @property
+    def durable_index(self) -> int:
+        return self._kept
 
     @property
     def base_index(self) -> int:
@@ -96,15 +127,40 @@ class RaftLog:
             raise CommittedEntryLost(
                 f"the leader's log differs at index {index}, but {committed_index} is committed"
             )
+        if self._sync is not None and index <= self._kept + len(self._sync.entries):
+            self.settle()
         del self._staged[max(0, index - self._kept - 1) :]
         self._kept = min(self._kept, index - 1)
 
     def flush(self) -> None:
         """Make what is staged durable.  Raises as `Journal.append` does."""
+        self.settle()
         if self._staged:
             self._replica.journal.append(self._staged)
             self._kept = self._staged[-1].index
             self._staged = []
+
+    def start_sync(self) -> Sync | None:
+        """What makes all that is staged durable once another thread runs it.
+
+        None if there is nothing to do, or if such a write is under way.
+        """
+        if not self._staged or self._sync is not None:
+            return None
+        entries = list(self._staged)
+        self._sync = Sync(entries, self._replica.journal.appending(entries))
+        return self._sync
+
+    def settle(self) -> None:
+        """Wait for the write that is under way, if any.  Raises as `Journal.append` does."""
+        if self._sync is not None:
+            sync, self._sync = self._sync, None
+            sync.run()
+            if sync.error is not None:
+                raise sync.error
+            self._replica.journal.appended(sync.entries)
+            self._kept += len(sync.entries)
+            del self._staged[: len(sync.entries)]
 
     def restarted(self) -> None:
         """The replica installed a snapshot."""
@@ -147,6 +203,7 @@ class RaftLog:
         return self._replica.journal.voted_for
 
     def setCurrentTerm(self, term: int, voted_for: int | None) -> None:  # noqa: N802
+        self.settle()
         journal = self._replica.journal
         if (journal.term, journal.voted_for) != (term, voted_for):
             journal.set_vote(term, voted_for)

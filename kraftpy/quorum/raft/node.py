@@ -18,8 +18,8 @@ before pysyncobj sees it.  Rules:
 * A connection to the leader that breaks (a killed process closes its sockets) and isn't back within
   `LOST_MIN_S` to `LOST_MAX_S` counts as a leader not heard of.  A false alarm costs nothing: the
   others refuse the pre-vote.
-* Acknowledgements and votes leave in `flush`, after the log is durable.  `tick` makes it durable
-  before it counts or applies.
+* Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
+  leader's own log as durable throughout, so it is shown no follower further than that is true.
 * An exception in here is final: the process stops (see `voter.py`).
 
 Indexes on the wire and in here are the quorum's; pysyncobj's are one higher (see `log.py`).
@@ -35,7 +35,7 @@ from typing import Any
 
 from kraftpy.quorum.port import Applied, Entry
 from kraftpy.quorum.raft import library
-from kraftpy.quorum.raft.log import RaftLog
+from kraftpy.quorum.raft.log import RaftLog, Sync
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome, entries_of, pack_entries
 from kraftpy.quorum.raft.progress import BATCH_BYTES, CHUNK_BYTES, Progress, SnapshotTransfer
 from kraftpy.quorum.replica import Replica
@@ -94,7 +94,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
     """The voter `voter_id` of `voters`; `send` takes a message for another one.
 
     The owner calls `receive`, `connected`, `disconnected` as things happen, then (once for many)
-    `tick`, `append`, `replicate` and `flush`, and `tick` at least every half `HEARTBEAT_S`.
+    `tick`, `append`, `replicate` and `flush`, and `tick` every `HEARTBEAT_S` if `is_due`.
     """
 
     def __init__(
@@ -191,6 +191,11 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
     def unsynced(self) -> bool:
         return self._log.unsynced
 
+    @property
+    def is_due(self) -> bool:
+        """Whether time alone may give something to do: not to one who just heard its leader."""
+        return self.leads or library.now() - self._heard_at > 2 * HEARTBEAT_S
+
     def progress(self, voter_id: int) -> Progress:
         """What the leader knows of another voter."""
         return self._progress[voter_id]
@@ -225,7 +230,13 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
 
     def tick(self) -> list[Applied]:
         """Do what is due; returns what was applied."""
-        self._log.flush()
+        if self.leads:
+            durable = self._log.durable_index
+            for peer, progress in self._progress.items():
+                match_index = min(progress.match_index, durable)
+                self._SyncObj__raftMatchIndex[self._peers[peer]] = match_index + 1
+        else:
+            self._log.flush()
         self._applied: list[Applied] = []
         term = self.term
         self._onTick(0.0)
@@ -254,6 +265,14 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
         for voter_id, message in outbox:
             if voter_id in self._connected:
                 self._send(voter_id, message)
+
+    def start_sync(self) -> Sync | None:
+        """As the leader, see `RaftLog.start_sync`."""
+        return self._log.start_sync()
+
+    def settle(self) -> None:
+        """See `RaftLog.settle`."""
+        self._log.settle()
 
     def transfer(self, to: int) -> bool:
         """Tell `to` to stand for election if it holds the whole log; returns whether it was."""
@@ -476,7 +495,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
         """Called when a heartbeat is due and at the start of a term."""
-        self._SyncObj__newAppendEntriesTime = library.now() + HEARTBEAT_S
+        self._SyncObj__newAppendEntriesTime = library.now() + HEARTBEAT_S * 0.8
         for voter_id in self._connected:
             self._replicate(voter_id, beat=True)
 

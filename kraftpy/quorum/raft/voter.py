@@ -3,7 +3,10 @@
 `node.RaftNode` decides; this drives it on the event loop and answers proposals.  Rules:
 
 * Everything that arrives in one iteration of the loop is handled in one turn: one write, one
-  fdatasync.  A leader's own fdatasync runs while the followers do theirs: its entries leave first.
+  fdatasync.
+* A leader's entries leave before its own fdatasync, so all voters' run at the same time, and that
+  one runs in a thread of its own: however long a busy disk takes, heartbeats go on, and nobody
+  stands for election.  The thread sits in two system calls and nobody else waits for it.
 * Only a leader takes proposals.  When it loses the lead, proposals in its log are cancelled (they
   may still be committed by the next leader), the others are refused.
 * A barrier is an entry: its commitment proves that nobody else led when it was asked for.
@@ -13,7 +16,9 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextlib
 import random
 import ssl
 import time
@@ -23,6 +28,7 @@ from typing import Any
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.port import (
     Applied,
     LeaderListener,
@@ -34,6 +40,7 @@ from kraftpy.quorum.port import (
     VoterState,
 )
 from kraftpy.quorum.raft import library
+from kraftpy.quorum.raft.log import Sync
 from kraftpy.quorum.raft.messages import MessageError
 from kraftpy.quorum.raft.node import ELECTION_MAX_S, HEARTBEAT_S, RaftNode
 from kraftpy.quorum.raft.peers import Peers
@@ -41,8 +48,6 @@ from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.voter import Voter
 
 __all__ = ["RaftVoter"]
-
-_INTERVAL_S = HEARTBEAT_S / 2
 
 
 class RaftVoter(Voter):
@@ -188,6 +193,8 @@ class RaftVoter(Voter):
         self._timer.cancel()
         self._peers.close()
         self._lose_lead()
+        with contextlib.suppress(JournalFailedError, JournalFullError):  # who waits for it is told
+            self._node.settle()
         super().stop()
 
     # What the connections tell (`peers.PeerOwner`)
@@ -225,11 +232,12 @@ class RaftVoter(Voter):
 
     def _timed(self) -> None:
         late_s = self._loop.time() - self._due
-        if late_s > _INTERVAL_S:
+        if late_s > HEARTBEAT_S:
             self._node.stalled(late_s)
-        self._due = self._loop.time() + _INTERVAL_S
+        self._due = self._loop.time() + HEARTBEAT_S
         self._timer = self._loop.call_at(self._due, self._timed)
-        self._take_turn()
+        if self._node.is_due:
+            self._take_turn()
 
     def _turn(self) -> None:
         try:
@@ -246,20 +254,34 @@ class RaftVoter(Voter):
                 self._node.flush()
             elif self._node.unsynced and not self._sync_scheduled:
                 self._sync_scheduled = True
-                self._loop.call_soon(self._sync)
+                self._loop.call_soon(self._start_sync)
             if self._replica.applied_index < self._node.committed_index:
                 self._schedule_turn()
         except Exception as error:  # fail-stop: see node.py
             self._fail(error)
 
-    def _sync(self) -> None:
+    def _start_sync(self) -> None:
         """After the loop has written what the turn sent."""
         self._sync_scheduled = False
         if not self._stopped:
+            sync = self._node.start_sync()
+            if sync is not None:
+                _thread.start_new_thread(self._sync, (sync,))
+
+    def _sync(self, sync: Sync) -> None:
+        """What the thread does."""
+        sync.run()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._synced)
+
+    def _synced(self) -> None:
+        if not self._stopped:
             try:
-                self._node.flush()
+                self._node.settle()
             except Exception as error:  # fail-stop: see node.py
                 self._fail(error)
+                return
+            self._schedule_turn()
 
     def _append(self) -> None:
         batch = self._take_batch()

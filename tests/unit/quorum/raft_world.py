@@ -126,7 +126,7 @@ class Member:
         self.node.receive(sender, message)
 
     def turn(self, *, sync: bool = True) -> None:
-        """What `RaftVoter._turn` does; without `sync` a leader's own sync comes later."""
+        """What `RaftVoter._turn` does; without `sync` a leader's own write comes later."""
         node = self.node
         before = node.term if node.leads else -1
         for one in node.tick():
@@ -139,6 +139,8 @@ class Member:
         node.replicate()
         if sync or node.must_flush:
             node.flush()
+        elif (write := node.start_sync()) is not None and self.world.random.random() < 0.5:
+            write.run()  # done, though the voter doesn't know yet
 
     def propose(self, value: Any) -> bool:
         """Take a command into the log, if this voter leads."""

@@ -179,7 +179,9 @@ def test_snapshots_are_written_beside_the_traffic_and_bound_the_journal(tmp_path
             first = first or checkpoints()
             if not quorum._replica._helper.busy and first:
                 oldest = int(checkpoints()[0].partition("-")[0])
-                assert quorum._replica.journal.base_index <= oldest, "it can stand in for the newest"
+                assert quorum._replica.journal.base_index <= oldest, (
+                    "it can stand in for the newest"
+                )
             assert n < 20_000
         await until(lambda: not quorum._replica._helper.busy)
         assert len(checkpoints()) == 2
