@@ -194,6 +194,8 @@ class LogDir:
                 self._removal.add(Path(entry.path), 0)
             elif (key := partition_of(entry.name)) is not None:
                 found.append((Path(entry.path), *key))
+        if clean:
+            self._look_for_missing({(topic, partition) for _, topic, partition in found})
         started = time.monotonic()
         if not clean and found:
             logger.info("%s was not shut down cleanly: checking %d logs", path, len(found))
@@ -204,6 +206,25 @@ class LogDir:
         if clean:
             self.files.unlink(path / checkpoints.CLEAN_SHUTDOWN_FILE)
             self.files.sync_folder(path)
+
+    def _look_for_missing(self, found: set[TopicPartition]) -> None:
+        """A replica whose records somebody removed must not count as in sync (rules 16 to 18)."""
+        missing = [
+            f"{topic}-{partition}"
+            for (topic, partition), end_offset in self._recovery_points.offsets.items()
+            if end_offset > 0 and (topic, partition) not in found
+        ]
+        if missing:
+            logger.warning(
+                "%s was shut down cleanly, but %d folders of partitions have disappeared since "
+                "(%s%s). This broker counts as one that was not, and gets their records from other "
+                "replicas if there are any.",
+                self.path,
+                len(missing),
+                ", ".join(missing[:5]),
+                ", ..." if len(missing) > 5 else "",
+            )
+            self.clean_shutdown_epoch = None
 
     def _open_log(
         self, folder: Path, topic: str, partition: int, config: TopicConfig, *, clean: bool

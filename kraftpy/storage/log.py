@@ -140,12 +140,20 @@ class Log(AppendableLog):
         self.size_bytes = sum(segment.size for segment in self._segments)
         self.leader_epochs.truncate_from_end(end_offset)
         self._latest_epoch = self.leader_epochs.latest
-        stale = [offset for offset in snapshot_offsets(self.folder) if offset > end_offset]
+        snapshots = snapshot_offsets(self.folder)
+        stale = [offset for offset in snapshots if offset > end_offset]
         if stale:
             remove_snapshots(self._files, self.folder, stale)
             self._files.sync_folder(self.folder)
         if not self.producers.truncate(end_offset):
-            restore(self.producers, self.folder, self._segments, end_offset, self._clock_ms())
+            restore(
+                self.producers,
+                self.folder,
+                snapshots[: len(snapshots) - len(stale)],
+                self._segments,
+                end_offset,
+                self._clock_ms(),
+            )
 
     # -- cutting off the start
 

@@ -70,12 +70,16 @@ def learn(
 def restore(
     producers: ProducerStateManager,
     folder: Path,
+    snapshots: Sequence[int],
     segments: Sequence[Segment],
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Brings an empty `producers` to the state at `end_offset`. Raises KafkaError, OSError."""
-    start = _load_newest(producers, folder, end_offset, now_ms)
+    """Brings an empty `producers` to the state at `end_offset`; `snapshots` are `folder`'s, rising.
+
+    Raises KafkaError, OSError.
+    """
+    start = _load_newest(producers, folder, snapshots, end_offset, now_ms)
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
             continue
@@ -91,10 +95,14 @@ def restore(
 
 
 def _load_newest(
-    producers: ProducerStateManager, folder: Path, end_offset: int, now_ms: int
+    producers: ProducerStateManager,
+    folder: Path,
+    snapshots: Sequence[int],
+    end_offset: int,
+    now_ms: int,
 ) -> int:
     """Loads the newest good snapshot at or below `end_offset`; returns its offset, or 0."""
-    for offset in reversed(snapshot_offsets(folder)):
+    for offset in reversed(snapshots):
         if offset <= end_offset:
             path = folder / file_name(offset, SNAPSHOT_SUFFIX)
             try:

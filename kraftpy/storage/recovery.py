@@ -33,7 +33,7 @@ from kraftpy.storage import checkpoints
 from kraftpy.storage.epochs import LeaderEpochs
 from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, OpenFile, StorageError
 from kraftpy.storage.log import Log
-from kraftpy.storage.producer_snapshots import remove_snapshots, restore, snapshot_offsets
+from kraftpy.storage.producer_snapshots import SNAPSHOT_SUFFIX, remove_snapshots, restore
 from kraftpy.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -78,7 +78,7 @@ def open_log(
 ) -> Log:
     """The log in `folder`, which exists; `producers` is empty. Raises StorageError, OSError."""
     files = directory.files
-    segments = _find_segments(directory, folder)
+    segments, snapshots = _find_files(directory, folder)
     epochs = LeaderEpochs(checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE))
     unflushed: list[Path] = []
     segments_found = bool(segments)
@@ -105,7 +105,8 @@ def open_log(
         # An epoch that starts at the end has no records yet, and stays.
         epochs.truncate_from_end(end_offset + 1)
         epochs.truncate_from_start(log_start_offset)
-        _restore_producers(producers, files, folder, segments, end_offset, directory.clock_ms())
+        snapshots = _useful_snapshots(snapshots, files, folder, segments, end_offset)
+        restore(producers, folder, snapshots, segments, end_offset, directory.clock_ms())
     except KafkaError as error:
         raise StorageError(f"{error.message}. {choices(folder)}") from error
     log = Log(
@@ -173,10 +174,14 @@ def _empty_segment(offset: int, folder: Path, directory: LogDir) -> Segment:
     )
 
 
-def _find_segments(directory: LogDir, folder: Path) -> list[Segment]:
-    """The segments by their file names; removes what an earlier life left half-done."""
-    segments = []
-    indexes = []
+def _find_files(directory: LogDir, folder: Path) -> tuple[list[Segment], list[int]]:
+    """The segments by their file names, and the producer snapshots' offsets; both rising.
+
+    Removes what an earlier life left half-done.
+    """
+    segments: list[Segment] = []
+    snapshots: list[int] = []
+    indexes: list[Path] = []
     for entry in os.scandir(folder):
         path = Path(entry.path)
         if path.suffix in (TEMPORARY_SUFFIX, DELETED_SUFFIX):
@@ -195,12 +200,14 @@ def _find_segments(directory: LogDir, folder: Path) -> list[Segment]:
             )
         elif path.suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             indexes.append(path)
+        elif path.suffix == SNAPSHOT_SUFFIX and path.stem.isdigit():
+            snapshots.append(int(path.stem))
     segments.sort(key=lambda segment: segment.base_offset)
     names = {file_name(segment.base_offset, "") for segment in segments}
     for path in indexes:
         if path.stem not in names:
             directory.files.unlink(path)
-    return segments
+    return segments, sorted(snapshots)
 
 
 def _check_first(first: Segment, log_start_offset: int) -> None:
@@ -256,21 +263,15 @@ def _remove(segment: Segment, files: Files) -> None:
     segment.forget()
 
 
-def _restore_producers(
-    producers: ProducerStateManager,
-    files: Files,
-    folder: Path,
-    segments: list[Segment],
-    end_offset: int,
-    now_ms: int,
-) -> None:
-    """Producer state at `end_offset`; snapshots that no restart will want are removed."""
-    offsets = snapshot_offsets(folder)
+def _useful_snapshots(
+    offsets: list[int], files: Files, folder: Path, segments: list[Segment], end_offset: int
+) -> list[int]:
+    """Removes the producer snapshots that no restart will want; returns the others."""
     newest = max((offset for offset in offsets if offset <= end_offset), default=-1)
-    bases = {segment.base_offset for segment in segments}
-    stray = [offset for offset in offsets if offset > end_offset or offset not in bases | {newest}]
+    useful = {newest, *(segment.base_offset for segment in segments)}
+    stray = [offset for offset in offsets if offset > end_offset or offset not in useful]
     remove_snapshots(files, folder, stray)
-    restore(producers, folder, segments, end_offset, now_ms)
+    return [offset for offset in offsets if offset not in stray]
 
 
 # -- checking batches

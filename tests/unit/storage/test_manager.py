@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -351,6 +352,25 @@ def test_many_idle_partitions_open_quickly_and_stay_small(tmp_path: Path) -> Non
     store.reopen(clean=True)
     assert len(store.manager) == 200
     assert len(list(Path("/proc/self/fd").iterdir())) <= open_before + 60
+
+
+def test_a_clean_shutdown_doesnt_count_when_a_folder_is_gone(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        append(store.log("t", number), batch())
+    store.log("t", 3)  # never had a record, so it has no folder to lose
+    store.manager.delete("t", 2)
+    store.close()
+    manager = open_as([store.folder])
+    assert manager.clean_shutdown_epoch == -1
+    manager.close()
+    shutil.rmtree(store.folder / "t-1")
+    manager = open_as([store.folder])
+    assert manager.clean_shutdown_epoch is None
+    assert "1 folders of partitions have disappeared since (t-1)" in caplog.text
+    manager.close()
+    assert open_as([store.folder]).clean_shutdown_epoch == -1
 
 
 def test_a_log_directory_that_cant_be_used_is_named(tmp_path: Path) -> None:
