@@ -143,6 +143,11 @@ class ControllerClient:
         return self._links.term
 
     @property
+    def suspects(self) -> frozenset[int]:
+        """Brokers whose connections with a controller have just broken: gone, or back soon."""
+        return self._links.suspects
+
+    @property
     def session_age_ms(self) -> int:
         """How old the leader's session for this broker may be; see the module's rules."""
         return int((asyncio.get_running_loop().time() - self._links.contact_at_s) * 1000)

@@ -6,6 +6,8 @@ Rules:
   all that was committed before its term, decides anything.
 * A decision is a proposal like any other, made on the broker epoch that it was decided on.  What a
   deposed leader still decides is refused by the rules, on all nodes alike.
+* Whom this voter suspects (`liveness.py`) all brokers hear at once, from the leader or not: a
+  client that asks who leads is then told to ask again, instead of being sent to who is gone.
 * Balancing moves few leaders at a time, and waits for each step to be committed: it's never urgent,
   and clients have to look for every partition that moves.
 """
@@ -16,7 +18,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,8 +56,15 @@ class ControllerSettings:
 class ActiveController:
     """The duties of the voter that leads; see the module.  All calls belong to the event loop."""
 
-    def __init__(self, quorum: Quorum, settings: ControllerSettings) -> None:
+    def __init__(
+        self,
+        quorum: Quorum,
+        settings: ControllerSettings,
+        on_suspects: Callable[[frozenset[int]], None],
+    ) -> None:
         self._quorum = quorum
+        self._on_suspects = on_suspects
+        self._suspects: frozenset[int] = frozenset()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._liveness = Liveness(
@@ -82,10 +91,12 @@ class ActiveController:
     def heard(self, connection: int, broker_id: int, broker_epoch: int) -> None:
         """A broker said something."""
         self._liveness.heard(connection, broker_id, broker_epoch, self._now_ms())
+        self._tell_suspects()
 
     def disconnected(self, connection: int) -> None:
         """A broker's connection has ended."""
         self._liveness.disconnected(connection, self._now_ms())
+        self._tell_suspects()
         if self._leads:
             self._tick()
 
@@ -136,9 +147,15 @@ class ActiveController:
         unfenced = {broker.id: broker.epoch for broker in brokers if not broker.fenced}
         for fencing in self._liveness.tick(unfenced, self._now_ms()):
             self._fence(fencing)
+        self._tell_suspects()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._liveness.wake_at_ms / 1000, self._tick)
+
+    def _tell_suspects(self) -> None:
+        if self._liveness.suspects != self._suspects:
+            self._suspects = self._liveness.suspects
+            self._on_suspects(self._suspects)
 
     def _fence(self, fencing: Fencing) -> None:
         logger.warning(

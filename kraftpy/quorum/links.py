@@ -69,6 +69,7 @@ class Links:
         self.owner = owner
         self.secret = secret
         self.leading: Link | None = None
+        self.suspects: frozenset[int] = frozenset()
         self.term = 0
         self.contact_at_s = asyncio.get_running_loop().time()
         self._voters = dict(voters)
@@ -175,6 +176,7 @@ class Links:
             link.timer.cancel()
         if self._links.get(link.voter_id) is link:
             del self._links[link.voter_id]
+            self._collect_suspects()
             self._choose()
 
     def received(self, link: Link, message: Any) -> None:
@@ -186,12 +188,18 @@ class Links:
                 link.answered_at_s = max(link.answered_at_s, number / 1000)
                 if link is self.leading:
                     self.contact_at_s = max(self.contact_at_s, number / 1000)
+            case [FromController.SUSPECTS, list(suspects)]:
+                link.suspects = frozenset(suspects)
+                self._collect_suspects()
             case [FromController.LEADER, int() | None as leader_id, int(term)]:
                 self._heard_of_leader(link, leader_id, term)
             case _ if link is self.leading:
                 self.owner.received(link, message)
             case _:
                 pass  # what it had sent before it heard that it no longer leads
+
+    def _collect_suspects(self) -> None:
+        self.suspects = frozenset[int]().union(*(link.suspects for link in self._links.values()))
 
     # Who leads
 
@@ -252,6 +260,7 @@ class Link(FrameConnection):
         loop = asyncio.get_running_loop()
         self.voter_id = voter_id
         self.is_welcome = False
+        self.suspects: frozenset[int] = frozenset()
         self.leads_term: int | None = None
         self.applied_index = 0
         """The controller's, when the connection was made."""

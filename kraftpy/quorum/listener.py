@@ -69,7 +69,7 @@ class Listener:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.quorum = quorum
-        self.controller = ActiveController(quorum, settings)
+        self.controller = ActiveController(quorum, settings, self._suspects_changed)
         self.connection_numbers = itertools.count()
         self._secret = secret
         self._ssl_context = ssl_context
@@ -164,6 +164,10 @@ class Listener:
             if leader_id != self.quorum.voter_id:
                 broker.stop_following()
             broker.send([FromController.LEADER, leader_id, term])
+
+    def _suspects_changed(self, suspects: frozenset[int]) -> None:
+        for broker in self._connected:
+            broker.send([FromController.SUSPECTS, sorted(suspects)])
 
     def observers(self) -> list[QuorumReplica]:
         """How far each broker is that follows."""

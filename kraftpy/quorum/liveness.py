@@ -14,6 +14,8 @@ Rules:
 * A new leader gives connected brokers a fresh session, and the others `CONNECT_MS` to appear;
   except that the grace of a connection that broke within the last `RECENT_MS` goes on: that broker
   probably died with the old leader.
+* A broker whose last connection broke is suspected, from that moment until it is back or fenced,
+  but for `SUSPICION_MS` at most.  Nothing is decided on that; clients need not be sent there.
 * Time in which this process itself stood still is credited to everybody: the heartbeats that
   arrived meanwhile have not been read yet.
 * A decision is given once, until it is reported as failed.  Fencing is always safe (epochs guard
@@ -35,6 +37,7 @@ RECENT_MS = 2_000
 RETRY_MS = 1_000
 TICK_MS = 100
 STALL_MS = 100
+SUSPICION_MS = 1_000
 
 
 class Fencing(NamedTuple):
@@ -67,8 +70,10 @@ class Liveness:
         self._disconnect_grace_ms = disconnect_grace_ms
         self._sessions: dict[int, _Session] = {}
         self._connections: dict[int, tuple[int, int]] = {}
+        self._unfenced: Mapping[int, int] = {}
         self._leads = False
         self._wake_at_ms: float | None = None
+        self.suspects: frozenset[int] = frozenset()
 
     # What is heard
 
@@ -84,6 +89,8 @@ class Liveness:
             session = self._sessions[broker_id] = _Session(broker_epoch, now_ms)
         session.connections.add(connection)
         session.heard_at_ms = now_ms
+        if broker_id in self.suspects:
+            self.suspects -= {broker_id}
 
     def disconnected(self, connection: int, now_ms: float) -> None:
         """The connection has ended."""
@@ -95,6 +102,8 @@ class Liveness:
         if not session.connections:
             session.gone_at_ms = now_ms
             session.connect_by_ms = now_ms + self._disconnect_grace_ms
+            if self._unfenced.get(broker_id) == epoch:
+                self.suspects |= {broker_id}
 
     # What the leader decides
 
@@ -136,8 +145,21 @@ class Liveness:
         for broker_id, session in list(self._sessions.items()):
             if broker_id not in unfenced and not session.connections:
                 del self._sessions[broker_id]
+        self._unfenced = unfenced
         self._wake_at_ms = wake_at_ms
+        if self.suspects:
+            self.suspects = frozenset(id_ for id_ in self.suspects if self._is_suspect(id_, now_ms))
         return due
+
+    def _is_suspect(self, broker_id: int, now_ms: float) -> bool:
+        session = self._sessions.get(broker_id)
+        return (
+            session is not None
+            and not session.connections
+            and session.gone_at_ms is not None
+            and now_ms - session.gone_at_ms < SUSPICION_MS
+            and self._unfenced.get(broker_id) == session.epoch
+        )
 
     @property
     def wake_at_ms(self) -> float:

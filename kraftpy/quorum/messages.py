@@ -12,13 +12,15 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
                applied index]
                                                   COMMITTED [4, [[index, envelope or nil], ...]]
                                                   LEADER [5, leader id or nil, term]
+                                                  SUSPECTS [8, [broker id, ...]]
     DESCRIBE [6, request id]                      DESCRIPTION [6, request id, description or nil]
     TRANSFER [7, request id, voter id]            TRANSFERRED [7, request id, message or nil]
 
 `next index` 0 means that the broker has no state yet.  A broker epoch of -1 says that the broker
 has not registered.  An index of -1 in REPLY says that the command did not enter the log.  An
 envelope is nil in COMMITTED where nothing is to be applied.  ALIVE returns the number of the
-heartbeat that it answers.  A voter's introduction to another voter is ["voter", voter id]; what
+heartbeat that it answers.  SUSPECTS lists those whose connections with this voter have just broken.
+A voter's introduction to another voter is ["voter", voter id]; what
 follows it belongs to the back-end.
 """
 
@@ -52,6 +54,7 @@ class FromController(IntEnum):
     LEADER = 5
     DESCRIPTION = 6
     TRANSFERRED = 7
+    SUSPECTS = 8
 
 
 class QuorumReplica(NamedTuple):

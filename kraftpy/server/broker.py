@@ -63,6 +63,7 @@ TICK_MAX_MS = 1000
 SESSION_CHECK_MIN_S = 0.05
 QUORUM_TIMEOUT_MS = 30_000
 DRAIN_TIMEOUT_S = 5.0
+GONE_LISTED_S = 5.0
 
 
 class Broker:
@@ -108,6 +109,7 @@ class Broker:
             _random_int31(), eager=config.replica_selector_class is not None
         )
         self.listener = Listener(loop, config, Dispatcher(self))
+        self._gone_at_s: dict[int, float] = {}
         self.stopping = False
         self._live = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -284,6 +286,8 @@ class Broker:
         changed = new or old
         assert changed is not None
         self.replicas.broker_changed(changed.id, new)
+        if old is not None and not old.fenced and (new is None or new.fenced):
+            self._gone_at_s[changed.id] = self.loop.time()
         if new is None or (old is not None and new.epoch != old.epoch):
             self.follower_sessions.close(changed.id)
         if changed.id == self.node_id:
@@ -345,6 +349,11 @@ class Broker:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    @property
+    def suspects(self) -> frozenset[int]:
+        """Brokers that have probably just died (`quorum/liveness.py`)."""
+        return self._quorum.suspects
+
     def is_alive(self, node_id: int) -> bool:
         broker = self.metadata.brokers.get(node_id)
         return broker is not None and not broker.fenced
@@ -364,6 +373,19 @@ class Broker:
             node_for(broker, ctx, self.config)
             for broker in self.metadata.brokers.values()
             if fenced or not broker.fenced
+        ]
+
+    def nodes_for_metadata(self, ctx: RequestContext) -> list[Node]:
+        """The live brokers, and those that were alive a moment ago.
+
+        A client drops what it had to do with a broker that an answer doesn't list, even where the
+        same answer says who leads instead; librdkafka then waits a second before it asks again.
+        """
+        since_s = self.loop.time() - GONE_LISTED_S
+        return [
+            node
+            for node in self.reachable_nodes(ctx, fenced=True)
+            if self.is_alive(node.node_id) or self._gone_at_s.get(node.node_id, since_s) > since_s
         ]
 
     def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:

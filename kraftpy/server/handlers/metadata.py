@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftpy.core.metadata import Topic
+from kraftpy.core.metadata import NO_LEADER, Topic
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
@@ -51,7 +51,7 @@ async def metadata(
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node.node_id, node.host, node.port, node.rack)
-            for node in broker.reachable_nodes(ctx)
+            for node in broker.nodes_for_metadata(ctx)
         ],
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id(),
@@ -99,12 +99,15 @@ def _look_up(
 
 def _describe(broker: Broker, topic: Topic) -> TopicAnswer:
     partitions = []
+    suspects = broker.suspects
     for index, state in topic.partitions.items():
+        # One that has probably just died is about to be replaced: better ask again than go there.
+        leader = NO_LEADER if state.leader in suspects else state.leader
         partitions.append(
             MetadataResponse.MetadataResponsePartition(
-                ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 index,
-                state.leader,
+                leader,
                 state.leader_epoch,
                 list(state.replicas),
                 list(state.isr),

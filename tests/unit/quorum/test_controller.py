@@ -78,8 +78,11 @@ def test_a_broker_that_is_gone_is_fenced_and_one_that_lives_is_not(tmp_path: Pat
                 assert not first.sees_fenced(1)
                 assert not first.sees_fenced(2)
                 started = asyncio.get_running_loop().time()
+                assert first.client.suspects == set()
+            await until(lambda: first.client.suspects == {2})
             await until(lambda: first.sees_fenced(2))
             assert 0.2 < asyncio.get_running_loop().time() - started < 0.8
+            await until(lambda: first.client.suspects == set())
             assert not first.sees_fenced(1)
 
     run(test)

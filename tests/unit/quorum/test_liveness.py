@@ -13,6 +13,7 @@ from kraftpy.quorum.liveness import (
     RECENT_MS,
     RETRY_MS,
     STALL_MS,
+    SUSPICION_MS,
     Fencing,
     Liveness,
 )
@@ -266,6 +267,45 @@ def test_a_tick_that_is_a_little_late_is_no_stall() -> None:
         clock.tick()
         assert clock.now_ms - clock.started_ms < TIMEOUT_MS + 4 * STALL_MS
     assert clock.ids() == [1]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_broken_connection_makes_a_suspect_until_it_is_back_or_fenced(leads: bool) -> None:
+    clock = Clockwork(leads=leads)
+    clock.unfenced = {1: 10, 2: 20}
+    both = {100: (1, 10), 200: (2, 20)}
+    clock.run(1_000, both)
+    assert clock.liveness.suspects == set()
+    clock.liveness.disconnected(100, clock.now_ms)
+    assert clock.liveness.suspects == {1}
+    clock.liveness.heard(101, 1, 10, clock.now_ms)
+    assert clock.liveness.suspects == set()
+    clock.liveness.disconnected(101, clock.now_ms)
+    clock.run(GRACE_MS - 1, {200: (2, 20)})
+    assert clock.liveness.suspects == {1}
+    clock.unfenced.pop(1)
+    clock.tick()
+    assert clock.liveness.suspects == set()
+
+
+def test_a_suspicion_that_leads_to_nothing_ends() -> None:
+    """Only the way between this voter and the broker is broken: the leader doesn't fence it."""
+    clock = Clockwork(leads=False)
+    clock.unfenced = {1: 10}
+    clock.run(1_000, {100: (1, 10)})
+    clock.liveness.disconnected(100, clock.now_ms)
+    clock.run(SUSPICION_MS - 1)
+    assert clock.liveness.suspects == {1}
+    clock.run(1)
+    assert clock.liveness.suspects == set()
+
+
+def test_who_serves_nothing_is_no_suspect() -> None:
+    clock = Clockwork()
+    clock.run(1_000, {100: (1, 10), 200: (2, NO_EPOCH)})
+    clock.liveness.disconnected(100, clock.now_ms)
+    clock.liveness.disconnected(200, clock.now_ms)
+    assert clock.liveness.suspects == set()
 
 
 def test_what_is_gone_and_fenced_is_forgotten() -> None:
