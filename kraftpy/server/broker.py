@@ -50,6 +50,7 @@ from kraftpy.server.partition import Partition
 from kraftpy.server.producer_ids import ProducerIds
 from kraftpy.server.proposals import Proposals
 from kraftpy.server.replicas import ReplicaManager
+from kraftpy.server.throttle import Throttle
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.manager import LogManager
@@ -108,6 +109,8 @@ class Broker:
         self.follower_sessions = FollowerSessions(
             _random_int31(), eager=config.replica_selector_class is not None
         )
+        self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
+        self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.listener = Listener(loop, config, Dispatcher(self))
         self._gone_at_s: dict[int, float] = {}
         self.stopping = False
@@ -301,6 +304,8 @@ class Broker:
             self.metadata.config(ResourceType.BROKER, ""),
         )
         self.listener.update_config(self.config)
+        self.leader_throttle.set_rate(self.config.leader_replication_throttled_rate)
+        self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)
 
     def topic_config(self, name: str) -> TopicConfig:
         """The topic's configuration: its own settings over the broker's."""

@@ -186,13 +186,19 @@ class _FollowerFetch:
         session = self._session
         found = list(self._errors)
         size_bytes = 0
+        throttle, now_s = self._broker.leader_throttle, self._broker.loop.time()
         for entry in list(session.ready):
             if size_bytes >= self._max_bytes:
                 break
+            throttled = entry.partition.is_throttled_for(session.replica_id)
+            if throttled and throttle.is_exceeded(now_s):
+                continue  # looked at again with the next fetch
             data, sent_bytes = self._read(entry, self._max_bytes - size_bytes, not size_bytes)
             if data is not None:
                 found.append((entry.topic_id, data))
                 size_bytes += sent_bytes
+                if throttled:
+                    throttle.spend(sent_bytes)
         if not (found or at_once or (session.eager and session.has_moved)):
             return None
         for entry in [each for each in session.moved if each.due]:

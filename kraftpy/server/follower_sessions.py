@@ -82,12 +82,15 @@ class FollowedPartition:
             self.caught_up_ms = session.heard_ms
             session.set_ready(self)
 
-    def moved(self) -> None:
-        """A watermark has moved; the follower learns of it with its next answer."""
+    def moved(self, *, at_once: bool = False) -> None:
+        """A watermark has moved; the follower learns of it with its next answer, or `at_once`."""
         session = self.session
         session.moved[self] = None
-        if session.eager and session.parked is not None:
-            session.parked.wake()
+        if session.parked is not None:
+            if at_once:
+                session.parked.finish()
+            elif session.eager:
+                session.parked.wake()
 
     def failed(self, error: ErrorCode) -> None:
         """The partition isn't led here any more."""

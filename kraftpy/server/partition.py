@@ -114,7 +114,7 @@ class Partition:
 
     `log` holds its data; `config` is the topic's resolved configuration; offsets below
     `high_watermark` are committed. `leadership` is there while it leads, `following` while it
-    follows; neither is while nobody leads.
+    follows; neither is while nobody leads. `in_sync`: the follower is in the ISR.
     """
 
     __slots__ = (
@@ -129,6 +129,7 @@ class Partition:
         "config",
         "following",
         "high_watermark",
+        "in_sync",
         "index",
         "leader_epoch",
         "leadership",
@@ -160,6 +161,7 @@ class Partition:
         self.high_watermark = high_watermark
         self.leadership: Leadership | None = None
         self.following: Following | None = None
+        self.in_sync = False
         self.closed = False
         self._host = host
         self._flush_to = 0  # everything below has been flushed or is about to be
@@ -205,6 +207,7 @@ class Partition:
 
     def follow(self, state: PartitionState) -> bool:
         """Follows in the state's epoch, or nobody if it has no leader; whether that is new."""
+        self.in_sync = self._host.node_id in state.isr
         following = self.following
         if following is not None and (following.leader, following.leader_epoch) == (
             state.leader,
@@ -463,6 +466,18 @@ class Partition:
             self._advanced(leadership.high_watermark)
         return proposal
 
+    def delete_records_before(self, offset: int) -> None:
+        """Moves the log start to `offset`, durably, and tells the followers. Raises KafkaError."""
+        self.log.delete_records_before(offset)
+        for follower in self._followers:
+            follower.moved(at_once=True)
+
+    @property
+    def low_watermark(self) -> int:
+        """Below which offset no replica that is up has records; -1 while that isn't known."""
+        start = self.log.log_start_offset
+        return start if self.leadership is None else self.leadership.low_watermark(start)
+
     def isr_answered(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
         """The quorum's verdict on what `propose_isr` gave."""
         if self.leadership is not None:
@@ -473,7 +488,20 @@ class Partition:
         if self.leadership is not None:
             self.leadership.unanswered(proposal, now_ms)
 
+    def is_throttled_for(self, replica_id: int) -> bool:
+        """Whether what the follower is sent counts for the leader's throttle (KIP-73)."""
+        throttled = self.config.leader_replication_throttled_replicas
+        return throttled.includes(self.index, self._host.node_id) and (
+            self.leadership is None or replica_id not in self.leadership.isr
+        )
+
     # -- as follower: the leader's records
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether what this follower fetches counts for its throttle (KIP-73)."""
+        throttled = self.config.follower_replication_throttled_replicas
+        return throttled.includes(self.index, self._host.node_id) and not self.in_sync
 
     def fetch_position(self) -> tuple[int, int]:
         """(fetch offset, last fetched epoch) of the next fetch from the leader."""

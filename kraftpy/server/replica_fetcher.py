@@ -30,12 +30,14 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.partition import Partition
+from kraftpy.server.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
 VERSIONS = {ApiKey.API_VERSIONS: (0, 3), ApiKey.FETCH: (15, 16)}
 CONNECT_TIMEOUT_MS = 2_000
 BACKOFF_MIN_MS = 10
+THROTTLE_WAIT_S = 0.1
 MAX_IN_FLIGHT = 2
 FULL_FETCH_EPOCH = 0
 LAST_SESSION_EPOCH = 2**31 - 1
@@ -73,6 +75,8 @@ class FetcherHost(Protocol):
     def broker_epoch(self) -> int: ...
     @property
     def config(self) -> BrokerConfig: ...
+    @property
+    def follower_throttle(self) -> Throttle: ...
     def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
         """Where a broker is found now, None if that isn't known."""
 
@@ -166,7 +170,10 @@ class ReplicaFetcher:
         most_ms = self._host.config.replica_fetch_backoff_ms
         fetched.backoff_ms = min(max(2 * fetched.backoff_ms, least_ms), most_ms)
         self._due.pop(fetched, None)
-        self._delayed[fetched] = self._loop.time() + fetched.backoff_ms / 1000
+        self._delay_until(fetched, self._loop.time() + fetched.backoff_ms / 1000)
+
+    def _delay_until(self, fetched: _Fetched, due_s: float) -> None:
+        self._delayed[fetched] = due_s
         if self._delay_timer is None:
             self._delay_timer = self._loop.call_later(BACKOFF_MIN_MS / 1000, self._look_at_delayed)
 
@@ -279,6 +286,7 @@ class ReplicaFetcher:
             or not (self._due or self._forgotten)
         ):
             return
+        self._hold_back_throttled()
         number = self._request_number = self._request_number + 1
         request = self._request(number)
         if not self._in_flight:
@@ -296,6 +304,14 @@ class ReplicaFetcher:
         if self._session_id:
             epoch = self._session_epoch
             self._session_epoch = 1 if epoch == LAST_SESSION_EPOCH else epoch + 1
+
+    def _hold_back_throttled(self) -> None:
+        throttle, now_s = self._host.follower_throttle, self._loop.time()
+        throttled = [fetched for fetched in self._due if fetched.partition.is_throttled]
+        if throttled and throttle.is_exceeded(now_s):
+            for fetched in throttled:
+                del self._due[fetched]
+                self._delay_until(fetched, now_s + THROTTLE_WAIT_S)
 
     def _request(self, number: int) -> FetchRequest:
         host, config = self._host, self._host.config
@@ -389,13 +405,18 @@ class ReplicaFetcher:
                 self._name(fetched)
             elif partition.accepts(fetched.epoch, fetched.offset):
                 fetched.backoff_ms = 0
+                log_start_offset = partition.log.log_start_offset
                 took = partition.append_as_follower(
                     data.records, data.high_watermark, data.log_start_offset
                 )
                 if took:
+                    if partition.is_throttled:
+                        self._host.follower_throttle.spend(took)
                     self._name_when_flushed(fetched)
                 elif data.records:
                     self._delay(fetched)  # they are of an epoch that isn't known here yet
+                elif partition.log.log_start_offset != log_start_offset:
+                    self._name(fetched)  # DeleteRecords waits to hear of it
         except DecodeError as error:
             log.error("broker %d sent bad batches of %s: %s", self.leader_id, partition, error)
             self._delay(fetched, self._host.config.replica_fetch_backoff_ms)

@@ -33,6 +33,7 @@ MAX_TIMESTAMP = -3
 UNKNOWN = -1
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
+REPLICAS_POLL_S = 0.01
 
 
 @handles(ApiKey.LIST_OFFSETS)
@@ -127,8 +128,9 @@ def offset_for_leader_epoch(
 async def delete_records(
     broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Moves log start offsets up; -1 means the high watermark."""
+    """Moves log start offsets up, on all replicas that are up; -1 means the high watermark."""
     response = DeleteRecordsResponse()
+    waiting: list[tuple[DeleteRecordsResponse.DeleteRecordsPartitionResult, Partition, int]] = []
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
@@ -138,13 +140,34 @@ async def delete_records(
             answers.append(answer)
             try:
                 partition = broker.led_partition(topic.name, wanted.partition_index)
-                answer.low_watermark = _delete_before(partition, wanted.offset)
+                target = _delete_before(partition, wanted.offset)
             except KafkaError as error:
                 answer.error_code = error.code
+            else:
+                waiting.append((answer, partition, target))
             # Each deletion is durable before it is answered: give others the loop in between.
             await asyncio.sleep(0)
         response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, answers))
+    deadline_s = broker.loop.time() + request.timeout_ms / 1000
+    for answer, partition, target in waiting:
+        await _wait_for_replicas(partition, target, deadline_s)
+        answer.low_watermark = partition.low_watermark
+        if partition.leadership is None:
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif answer.low_watermark < target:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
     return response
+
+
+async def _wait_for_replicas(partition: Partition, target: int, deadline_s: float) -> None:
+    """Returns when no replica has records below `target` any more, or at the deadline."""
+    loop = asyncio.get_running_loop()
+    while (  # noqa: ASYNC110 - an admin's request, on as many partitions as it likes
+        partition.leadership is not None
+        and partition.low_watermark < target
+        and loop.time() < deadline_s
+    ):
+        await asyncio.sleep(REPLICAS_POLL_S)
 
 
 def _delete_before(partition: Partition, offset: int) -> int:
@@ -161,5 +184,5 @@ def _delete_before(partition: Partition, offset: int) -> int:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset} is outside 0..{partition.high_watermark} (the high watermark)",
         )
-    partition.log.delete_records_before(target)
-    return partition.log.log_start_offset
+    partition.delete_records_before(target)
+    return target

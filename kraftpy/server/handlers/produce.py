@@ -168,8 +168,8 @@ def _append(
     try:
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
-        if acks == -1 and partition.acks_all_error:
-            raise KafkaError(partition.acks_all_error)
+        if acks == -1 and (too_few := partition.acks_all_error):
+            raise KafkaError(too_few)
         appended = partition.append(
             records, broker.now_ms(), allow_zstd=api_version >= FIRST_VERSION_WITH_ZSTD
         )

@@ -8,6 +8,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.broker import Broker
+from kraftpy.server.throttle import Throttle
 
 
 class Recorder:
@@ -63,6 +64,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.config = BrokerConfig.from_properties({})
     broker.metadata = metadata("stays", "goes")
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
+    broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)
     broker._live = True
     broker._on_snapshot(metadata("stays", **{"retention.ms": "5"}).snapshot(), 9)
     assert broker.topic_config("stays").retention_ms == 5
