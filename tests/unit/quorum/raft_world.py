@@ -271,6 +271,10 @@ class World:
             self.members[receiver].receive(sender, message)
         return delivered
 
+    def unpacked(self, message: bytes) -> Any:
+        """A message as the other end of a connection sees it."""
+        return unpack(message)
+
     def peek(self, sender: int, receiver: int) -> list[Any]:
         return [unpack(message) for message in self.queues[sender, receiver]]
 

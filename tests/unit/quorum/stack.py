@@ -27,13 +27,13 @@ TIMEOUT_MS = 10_000
 SETTINGS = ControllerSettings()
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
+def run(test: Callable[[], Awaitable[None]], timeout_s: float = 60) -> None:
     """Run an async test on uvloop; an unhandled exception in a callback fails it."""
     unhandled: list[dict[str, Any]] = []
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, c: unhandled.append(c))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(timeout_s):
             await test()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
