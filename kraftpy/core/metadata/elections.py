@@ -23,7 +23,6 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftpy.core.metadata.records import (
@@ -70,8 +69,7 @@ class Assignment(NamedTuple):
         return tuple(each for each in self.replicas if each not in self.removing)
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What an event asks of a partition; nothing of all that is asked for by default.
 
     `lost` is a broker that may no longer have all it had (KIP-966: it stopped uncleanly), and with
@@ -106,22 +104,20 @@ def settled(
             isr = replicas  # One tuple less to keep, for most partitions.
     leader, isr, elr, last_known = _seats(old, electorate, rules, wish, replicas, isr)
     directories = _directories(old, electorate, wish, replicas, isr)
-    shape = (leader, replicas, isr, elr, last_known, adding, removing, directories)
-    if shape == (
-        old.leader,
-        old.replicas,
-        old.isr,
-        old.elr,
-        old.last_known_elr,
-        old.adding,
-        old.removing,
-        old.directories,
+    if (
+        isr == old.isr
+        and leader == old.leader
+        and elr == old.elr
+        and replicas == old.replicas
+        and last_known == old.last_known_elr
+        and (adding, removing) == (old.adding, old.removing)
+        and directories == old.directories
     ):
         return old
-    new_epoch = leader != old.leader or not set(old.replicas) <= set(replicas)
+    left = replicas is not old.replicas and not set(old.replicas) <= set(replicas)
     return PartitionState(
         leader=leader,
-        leader_epoch=old.leader_epoch + new_epoch,
+        leader_epoch=old.leader_epoch + (leader != old.leader or left),
         partition_epoch=old.partition_epoch + 1,
         replicas=replicas,
         isr=isr,

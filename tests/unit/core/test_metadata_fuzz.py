@@ -6,21 +6,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_cluster import new_topic, packed, registration, restored
+from metadata_invariants import check, check_result
 
-from kraftpy.core.config import validate_dynamic_broker_configs, validate_topic_configs
-from kraftpy.core.metadata import (
-    NO_LEADER,
-    MetadataState,
-    PartitionChanged,
-    Result,
-    TopicCreated,
-    TopicDeleted,
-)
+from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode
 
 # Few values, so that commands meet each other's topics, brokers and epochs.
@@ -36,6 +28,7 @@ _configs = st.dictionaries(
             "retention.ms",
             "cleanup.policy",
             "unclean.leader.election.enable",
+            "min.insync.replicas",
             "log.retention.ms",
             "message.max.bytes",
             "log.dirs",
@@ -57,6 +50,7 @@ def _command(type_: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return _map(type=st.just(type_), **fields)
 
 
+_topic_ids = _uuids | st.sampled_from([new_topic(name)["topic_id"] for name in ("a", "b.c")])
 _epochs = st.integers(1, 3) | st.integers(1, 12)
 _on_broker = {"broker_id": _broker_ids, "broker_epoch": _epochs}
 _sound = st.one_of(
@@ -72,11 +66,57 @@ _sound = st.one_of(
         rack=st.sampled_from([None, "r1", "r2"]),
         directories=st.lists(_uuids, max_size=2, unique=True),
         previous_broker_epoch=st.none() | st.integers(-1, 12),
+        min_insync_replicas=st.none() | st.integers(0, 3),
     ),
     _command("unregister_broker", broker_id=_broker_ids),
     _command("fence_broker", **_on_broker),
     _command("unfence_broker", **_on_broker),
+    _command("begin_shutdown", **_on_broker),
     _command("allocate_producer_ids", **_on_broker),
+    _command(
+        "alter_partition",
+        **_on_broker,
+        topics=st.lists(
+            _map(
+                topic_id=_topic_ids,
+                partitions=st.lists(
+                    _map(
+                        index=st.integers(0, 3),
+                        leader_epoch=st.integers(0, 2),
+                        partition_epoch=st.integers(0, 3),
+                        isr=st.lists(_map(broker_id=_broker_ids, broker_epoch=_epochs), max_size=3),
+                    ),
+                    max_size=3,
+                ),
+            ),
+            max_size=2,
+        ),
+    ),
+    _command(
+        "elect_leaders",
+        election_type=st.integers(0, 2),
+        topics=st.none()
+        | st.lists(
+            _map(name=_names, partitions=st.lists(st.integers(-1, 3), max_size=3)), max_size=2
+        ),
+    ),
+    _command(
+        "alter_reassignments",
+        topics=st.lists(
+            _map(
+                name=_names,
+                partitions=st.lists(
+                    _map(
+                        index=st.integers(-1, 3),
+                        replicas=st.none() | st.lists(st.integers(-1, 4), max_size=3),
+                    ),
+                    max_size=3,
+                ),
+            ),
+            max_size=2,
+        ),
+        keep_replication_factor=_maybe,
+    ),
     _command(
         "create_topics",
         topics=st.lists(
@@ -179,56 +219,6 @@ _BEGINNING: list[Any] = [
         "topics": [new_topic("a", 3, 2, configs={"retention.ms": "5"}), new_topic("b.c", 2, 3)],
     },
 ]
-
-
-def check(state: MetadataState) -> None:
-    """What must hold after every command."""
-    assert {id(topic) for topic in state.topics.values()} == {
-        id(topic) for topic in state.topics_by_id.values()
-    }
-    assert state.partition_count == sum(len(topic.partitions) for topic in state.topics.values())
-    assert sorted(state.names_in_metrics.values()) == sorted(state.topics)
-    for name, topic in state.topics.items():
-        assert topic.name == name
-        assert state.topics_by_id[topic.id] is topic
-        assert list(topic.partitions) == list(range(len(topic.partitions)))
-        assert topic.partitions
-        for partition in topic.partitions.values():
-            assert set(partition.isr) <= set(partition.replicas)
-            assert len(partition.directories) == len(partition.replicas)
-            if partition.leader != NO_LEADER:
-                assert partition.leader in partition.isr
-                assert not state.brokers[partition.leader].fenced
-            else:
-                assert partition.isr == ()
-    for (type_, name), configs in state.configs.items():
-        assert configs
-        if type_ == 2:
-            assert name in state.topics
-            validate_topic_configs(configs)
-        else:
-            validate_dynamic_broker_configs(configs)
-
-
-def check_result(state: MetadataState, result: Result) -> None:
-    """The answer can be sent, and its changes are what one finds in the state."""
-    msgpack.packb(result.value)
-    if result.error is not ErrorCode.NONE:
-        assert result.value == {}
-        assert result.changes == ()
-        assert result.message
-    for change in result.changes:
-        match change:
-            case TopicCreated(topic):
-                assert state.topics[topic.name] is topic
-            case TopicDeleted(topic):
-                assert topic.id not in state.topics_by_id
-            case PartitionChanged(topic, index, old, new):
-                assert topic.partitions[index] == new
-                if old is not None:
-                    assert new.partition_epoch == old.partition_epoch + 1
-                    changed = new.leader != old.leader
-                    assert new.leader_epoch == old.leader_epoch + changed
 
 
 @settings(max_examples=200, deadline=None)

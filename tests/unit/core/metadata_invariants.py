@@ -1,0 +1,118 @@
+"""What must hold of a metadata state after every command, whatever it was."""
+
+from __future__ import annotations
+
+import msgpack
+
+from kraftpy.core.config import validate_dynamic_broker_configs, validate_topic_configs
+from kraftpy.core.metadata import (
+    NO_LEADER,
+    MetadataState,
+    PartitionChanged,
+    PartitionState,
+    Result,
+    TopicCreated,
+    TopicDeleted,
+)
+from kraftpy.core.metadata.elections import Electorate, TopicRules, settled
+from kraftpy.core.metadata.partition_changes import electorate_of, rules_of
+from kraftpy.core.metadata.records import LOST_DIRECTORY
+from kraftpy.protocol.errors import ErrorCode
+
+
+def check(state: MetadataState) -> None:
+    """The state is consistent, and every partition has what the rules give it."""
+    assert {id(topic) for topic in state.topics.values()} == {
+        id(topic) for topic in state.topics_by_id.values()
+    }
+    assert state.partition_count == sum(len(topic.partitions) for topic in state.topics.values())
+    assert sorted(state.names_in_metrics.values()) == sorted(state.topics)
+    assert state.min_insync_replicas == min(
+        (broker.min_insync_replicas for broker in state.brokers.values()), default=1
+    )
+    electorate = electorate_of(state)
+    for name, topic in state.topics.items():
+        assert topic.name == name
+        assert state.topics_by_id[topic.id] is topic
+        assert list(topic.partitions) == list(range(len(topic.partitions)))
+        assert topic.partitions
+        for partition in topic.partitions.values():
+            check_partition(partition, electorate, rules_of(state, name))
+    check_index(state)
+    for (type_, name), configs in state.configs.items():
+        assert configs
+        if type_ == 2:
+            assert name in state.topics
+            validate_topic_configs(configs)
+        else:
+            validate_dynamic_broker_configs(configs)
+
+
+def check_partition(partition: PartitionState, electorate: Electorate, rules: TopicRules) -> None:
+    replicas, isr, elr = partition.replicas, partition.isr, partition.elr
+    assert replicas
+    assert len(set(replicas)) == len(replicas) == len(partition.directories)
+    assert isr == tuple(each for each in replicas if each in isr)
+    assert elr == tuple(each for each in replicas if each in elr)
+    assert not set(isr) & set(elr)
+    if len(isr) >= min(rules.min_isr, len(replicas)):
+        assert elr == ()
+    assert set(partition.adding) | set(partition.removing) <= set(replicas)
+    assert not set(partition.adding) & set(partition.removing)
+    if partition.adding or partition.removing:
+        assert not set(replicas) - set(partition.removing) <= set(isr)
+    directories = dict(zip(replicas, partition.directories, strict=True))
+    assert LOST_DIRECTORY not in {directories[each] for each in (*isr, *elr)}
+    if partition.leader == NO_LEADER:
+        assert isr == ()
+        assert len(partition.last_known_elr) == 1
+        assert not set(elr) & electorate.active
+        (last,) = partition.last_known_elr
+        if not elr and last in replicas and directories[last] != LOST_DIRECTORY:
+            assert last not in electorate.active
+        if rules.unclean:
+            assert not set(replicas) & electorate.active
+    else:
+        assert partition.leader in isr
+        assert partition.last_known_elr == ()
+        assert set(isr) - {partition.leader} <= electorate.active
+        if partition.leader not in electorate.active:
+            assert partition.leader in electorate.closing
+            assert isr == (partition.leader,)
+            assert not set(elr) & electorate.active
+    assert settled(partition, electorate, rules) is partition, "nothing is left to do"
+
+
+def check_index(state: MetadataState) -> None:
+    """The index of replicas is what one finds when one looks at all partitions."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for topic in state.sorted_topics():
+        for index, partition in topic.partitions.items():
+            for broker_id in partition.replicas:
+                found.setdefault(broker_id, {}).setdefault(topic.name, []).append(index)
+    for broker_id in {*found, *state.brokers, *range(8)}:
+        assert dict(state.replica_index.partitions(broker_id)) == found.get(broker_id, {})
+
+
+def check_result(state: MetadataState, result: Result) -> None:
+    """The answer can be sent, and its changes are what one finds in the state."""
+    msgpack.packb(result.value)
+    if result.error is not ErrorCode.NONE:
+        assert result.value == {}
+        assert result.changes == ()
+        assert result.message
+    last: dict[tuple[bytes, int], PartitionState] = {}
+    for change in result.changes:
+        match change:
+            case TopicCreated(topic):
+                assert state.topics[topic.name] is topic
+            case TopicDeleted(topic):
+                assert topic.id not in state.topics_by_id
+            case PartitionChanged(topic, index, old, new):
+                last[topic.id, index] = new
+                if old is not None:
+                    assert new.partition_epoch == old.partition_epoch + 1
+                    bumped = new.leader != old.leader or not set(old.replicas) <= set(new.replicas)
+                    assert new.leader_epoch == old.leader_epoch + bumped
+    for (topic_id, index), new in last.items():
+        assert state.topics_by_id[topic_id].partitions[index] is new

@@ -1,0 +1,178 @@
+"""What a leader may make of its ISR (KIP-497, KIP-841, KIP-903)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from metadata_cluster import Cluster, new_topic, uuid_of
+
+from kraftpy.core.metadata import PartitionChanged
+from kraftpy.protocol.errors import ErrorCode
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Four brokers, and a partition on 1, 2, 3 with the ISR 1, 2."""
+    cluster = Cluster(4)
+    cluster.create(new_topic("t", assignments=[[1, 2, 3]]))
+    cluster.set_isr(1, 2)
+    return cluster
+
+
+def refused(cluster: Cluster, command: dict[str, Any]) -> tuple[ErrorCode, str]:
+    """Error and message of a proposal that must change nothing; its answer has the state as is."""
+    before = cluster.state.snapshot()
+    result = cluster.apply(command)
+    assert cluster.state.snapshot() == before | {"applied_index": cluster.state.applied_index}
+    assert result.changes == ()
+    ((answer,),) = ([*each["partitions"]] for each in result.value["topics"])
+    state = cluster.partition()
+    assert (answer["leader"], answer["leader_epoch"], answer["partition_epoch"]) == (
+        state.leader,
+        state.leader_epoch,
+        state.partition_epoch,
+    )
+    assert answer["isr"] == list(state.isr)
+    return ErrorCode(answer["error"]), answer["message"]
+
+
+def test_a_leader_lets_a_replica_join_and_puts_one_out(cluster: Cluster) -> None:
+    old = cluster.partition()
+    result = cluster.set_isr(3, 1)
+    new = cluster.partition()
+    assert new.isr == (1, 3), "in the order of the replicas"
+    assert (new.leader, new.leader_epoch) == (1, old.leader_epoch)
+    assert new.partition_epoch == old.partition_epoch + 1
+    topic = cluster.state.topics["t"]
+    assert result.changes == (PartitionChanged(topic, 0, old, new),)
+    assert result.value == {
+        "topics": [
+            {
+                "topic_id": topic.id,
+                "partitions": [
+                    {
+                        "index": 0,
+                        "error": 0,
+                        "message": None,
+                        "leader": 1,
+                        "leader_epoch": 0,
+                        "partition_epoch": 2,
+                        "isr": [1, 3],
+                    }
+                ],
+            }
+        ]
+    }
+
+
+def test_a_proposal_of_what_is_there_changes_nothing(cluster: Cluster) -> None:
+    assert cluster.set_isr(2, 1).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "error"),
+    [
+        ({"leader_epoch": 4}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader_epoch": 6}, ErrorCode.INVALID_REQUEST),
+        ({"partition_epoch": 0}, ErrorCode.INVALID_UPDATE_VERSION),
+        ({"partition_epoch": 99}, ErrorCode.INVALID_REQUEST),
+        ({"leader_epoch": 4, "partition_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+    ],
+)
+def test_a_proposal_names_the_state_that_it_is_on(
+    cluster: Cluster, epochs: dict[str, int], error: ErrorCode
+) -> None:
+    for _ in range(5):
+        cluster.fence(cluster.partition().leader)
+        cluster.unfence(1)
+        cluster.unfence(2)
+        cluster.set_isr(1, 2)
+    assert cluster.partition().leader_epoch == 5
+    assert refused(cluster, cluster.proposal(1, 2, 3, **epochs))[0] is error
+
+
+def test_two_proposals_on_one_state(cluster: Cluster) -> None:
+    first, second = cluster.proposal(1, 2, 3), cluster.proposal(1)
+    cluster.ok(first)
+    error, message = refused(cluster, second)
+    assert error is ErrorCode.INVALID_UPDATE_VERSION
+    assert message == "the partition has changed: its epoch is 2 now"
+
+
+def test_only_the_leader_proposes(cluster: Cluster) -> None:
+    error, message = refused(cluster, cluster.proposal(1, 2, 3, leader=2))
+    assert (error, message) == (
+        ErrorCode.INVALID_REQUEST,
+        "broker 2 does not lead the partition",
+    )
+
+
+def test_an_earlier_life_of_the_leader_proposes_nothing(cluster: Cluster) -> None:
+    command = cluster.proposal(1, 2, 3)
+    cluster.fence(1)
+    cluster.start(1)
+    assert cluster.error(command)[0] is ErrorCode.STALE_BROKER_EPOCH
+    assert cluster.error(command | {"broker_id": 9})[0] is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+@pytest.mark.parametrize("isr", [(), (2, 3), (1, 1, 2), (1, 4)])
+def test_an_isr_has_the_leader_and_replicas_only(cluster: Cluster, isr: tuple[int, ...]) -> None:
+    error, message = refused(cluster, cluster.proposal(*isr))
+    assert error is ErrorCode.INVALID_REQUEST
+    assert message == "an in-sync set has the leader in it, and replicas only, each once"
+
+
+def test_who_joins_must_be_there_in_the_life_that_the_leader_knows(cluster: Cluster) -> None:
+    old_epoch = cluster.state.brokers[3].epoch
+    cluster.fence(3)
+    assert refused(cluster, cluster.proposal(1, 2, 3)) == (
+        ErrorCode.INELIGIBLE_REPLICA,
+        "broker 3 is fenced",
+    )
+    cluster.start(3)
+    epoch = cluster.state.brokers[3].epoch
+    isr = [{"broker_id": each, "broker_epoch": -1} for each in (1, 2, 3)]
+    for wrong in (old_epoch, -1):
+        isr[2]["broker_epoch"] = wrong
+        assert refused(cluster, cluster.proposal(isr=isr)) == (
+            ErrorCode.INELIGIBLE_REPLICA,
+            f"broker 3 has epoch {epoch}, not {wrong}",
+        )
+    isr[2]["broker_epoch"] = epoch
+    cluster.ok(cluster.proposal(isr=isr))
+    assert cluster.partition().isr == (1, 2, 3)
+
+
+def test_an_unregistered_replica_cannot_join(cluster: Cluster) -> None:
+    command = cluster.proposal(1, 2, 3)
+    cluster.ok({"type": "unregister_broker", "broker_id": 3})
+    command["topics"][0]["partitions"][0]["partition_epoch"] = cluster.partition().partition_epoch
+    assert refused(cluster, command) == (
+        ErrorCode.INELIGIBLE_REPLICA,
+        "broker 3 is not registered",
+    )
+
+
+def test_each_partition_is_answered_by_itself(cluster: Cluster) -> None:
+    cluster.create(new_topic("u", assignments=[[1, 2], [2, 1]]))
+    isr = [{"broker_id": 1, "broker_epoch": -1}]
+    item = {"leader_epoch": 0, "partition_epoch": 0, "isr": isr}
+    command = cluster.proposal(1)
+    command["topics"] = [
+        {
+            "topic_id": cluster.state.topics["u"].id,
+            "partitions": [item | {"index": index} for index in (0, 1, 2)],
+        },
+        {"topic_id": uuid_of(5), "partitions": [item | {"index": 0}]},
+        *command["topics"],
+    ]
+    assert [error for error, _ in cluster.partition_errors(command)] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NONE,
+    ]
+    assert cluster.partition("u", 0).isr == (1,)
+    assert cluster.partition("t", 0).isr == (1,)
