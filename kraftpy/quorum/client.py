@@ -83,7 +83,11 @@ class _Outstanding:
 
 
 class ControllerClient:
-    """See the module.  `voters` maps voter ids to (host, port); `node_id` is this broker's."""
+    """See the module.
+
+    `voters` maps voter ids to (host, port), ids below 0 standing for whoever is there; `node_id` is
+    this broker's.
+    """
 
     def __init__(
         self,

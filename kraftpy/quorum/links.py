@@ -9,6 +9,8 @@ Rules:
 
 * Of several voters that claim to lead, the one with the highest term does.  None is believed that
   claims a term older than that of a leader this broker has followed.
+* Ids below 0 stand for controllers of which only the address is known
+  (`controller.quorum.bootstrap.servers`): the first that answers says who and where the voters are.
 * A lost connection is dialled again soon (it has to be back within `broker.disconnect.grace.ms`),
   then after growing pauses.
 * A voter that has answered no heartbeat for the session timeout is disconnected.
@@ -78,23 +80,25 @@ class Links:
         self._ssl_context = ssl_context
         self._links: dict[int, Link] = {}
         self._problems: dict[int, str] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._said: set[str] = set()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._closed = False
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep(voter_id)) for voter_id in self._voters]
+        for voter_id in self._voters:
+            self._tasks[voter_id] = loop.create_task(self._keep(voter_id))
 
     def close(self, reason: str) -> None:
         """Disconnect for good."""
         self._closed = True
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
         for link in list(self._links.values()):
             link.close(reason)
 
     async def wait_closed(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
@@ -150,25 +154,45 @@ class Links:
     def _failed(self, voter_id: int, why: str) -> None:
         host, port = self._voters[voter_id]
         problem = f"controller {voter_id} at {host}:{port}: {why}"
-        if self._problems.get(voter_id) != problem:
+        if problem not in self._said:
             logger.warning("no connection to %s", problem)
+        self._said.add(problem)
         self._problems[voter_id] = problem
 
     def welcomed(self, link: Link, introduction: Any) -> None:
         """`link` has authenticated; `introduction` is what the controller says of itself."""
         match introduction:
-            case [int(voter_id), int() | None as leader_id, int(term), int(applied_index)]:
-                link.applied_index = applied_index
+            case [int(voter_id), int() | None as leader_id, int(term), int(index), list(voters)]:
+                link.applied_index = index
             case _:
                 raise ValueError("its introduction has the wrong shape")
+        if link.voter_id < 0:
+            self._found(voter_id, voters, self._voters[link.voter_id])
+            return
         if voter_id != link.voter_id:
             raise ValueError(f"it is voter {voter_id}; check the addresses of the voters")
         self._links[voter_id] = link
         self._heard_of_leader(link, leader_id, term)
         link.is_welcome = True
         self._problems.pop(voter_id, None)
+        self._said = {each for each in self._said if not each.startswith(f"controller {voter_id} ")}
         logger.info("connected to controller %d, term %d", voter_id, term)
         self._beat(link)
+
+    def _found(self, voter_id: int, voters: list[Any], address: tuple[str, int]) -> None:
+        """A bootstrap server said who the voters are; of a lone one we know the way already."""
+        found: dict[int, tuple[str, int]] = {}
+        for each in voters:
+            match each:
+                case [int(id_), str(host), int(port)] if id_ >= 0:
+                    found[id_] = host, port
+                case _:
+                    raise ValueError("its list of voters has the wrong shape")
+        for task in self._tasks.values():
+            task.cancel()  # and with it the connection
+        self._voters = {voter_id: address} if len(found) == 1 else found
+        self._problems.clear()
+        self.start()
 
     def lost(self, link: Link) -> None:
         """`link` has ended."""

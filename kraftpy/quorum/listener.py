@@ -216,7 +216,8 @@ class _Broker(FrameConnection):
 
     def introduction(self) -> Any:
         quorum = self._quorum
-        return [quorum.voter_id, quorum.leader_id, quorum.term, quorum.applied_index]
+        voters = [[id_, host, port] for id_, (host, port) in quorum.voters.items()]
+        return [quorum.voter_id, quorum.leader_id, quorum.term, quorum.applied_index, voters]
 
     def authenticated(self, introduction: Any) -> None:
         match introduction:

@@ -4,7 +4,8 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
 
     broker -> controller                          controller -> broker
     introduction ["broker", node id,              introduction [voter id, leader id or nil, term,
-                  broker epoch]                                 applied index]
+                  broker epoch]                                 applied index, [[voter id, host,
+                                                                port], ...]]
     PROPOSE [0, sequence, envelope]               REPLY [0, sequence, index, error, message, value]
     FOLLOW [1, next index]                        SNAPSHOT [1, index, size, position, bytes]
     BARRIER [2, request id]                       BARRIER_DONE [2, request id, index or nil]

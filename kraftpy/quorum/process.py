@@ -327,12 +327,13 @@ def _back_end(
     options: ControllerOptions, address: tuple[str, int], secret: bytes
 ) -> SingleVoter | RaftVoter:
     if not options.is_shared:
+        host, port = options.voters.get(options.voter_id, address)
         return SingleVoter(
             options.metadata_dir,
             options.voter_id,
             options.machine_type,
             _fatal,
-            address=address,
+            address=(host, port or address[1]),
             files=options.files,
             snapshot_interval_bytes=options.snapshot_interval_bytes,
         )

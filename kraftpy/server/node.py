@@ -134,9 +134,13 @@ class Quorum(NamedTuple):
 
 def _quorum_of(config: BrokerConfig, controller: ControllerHandle | None) -> Quorum:
     voters = {voter.id: (voter.host, voter.port) for voter in config.controller_quorum_voters or ()}
+    if not voters:
+        servers = config.controller_quorum_bootstrap_servers or ()
+        voters = {-number: (host, port) for number, (host, port) in enumerate(servers, 1)}
     if controller is not None:
-        alone = {config.node_id: (controller.host, controller.port)}
-        return Quorum(voters or alone, controller.secret)
+        if config.controller_quorum_voters is None:
+            voters = {config.node_id: (controller.host, controller.port)}
+        return Quorum(voters, controller.secret)
     secret = load_secret(_secret_file(config), "", _metadata_folder(config), shared=True)
     return Quorum(voters, secret)
 

@@ -33,16 +33,13 @@ class Puppet:
         self.proposals: list[tuple[bytes, asyncio.Future[Applied]]] = []
         self.barriers: list[asyncio.Future[int]] = []
         self.transfers: list[tuple[int | None, asyncio.Future[bool]]] = []
+        self.voters: Mapping[int, tuple[str, int]] = {1: ("one", 1), 2: ("two", 2)}
         self.states: list[VoterState] = []
         self._state = ReplicatedState(Values)
         self._entries: list[tuple[Entry, bool]] = []
         self._apply_listeners: list[ApplyListener] = []
         self._leader_listeners: list[LeaderListener] = []
         self._apply(b"")
-
-    @property
-    def voters(self) -> Mapping[int, tuple[str, int]]:
-        return {1: ("one", 1), 2: ("two", 2), 3: ("three", 3)}
 
     @property
     def committed_index(self) -> int:

@@ -82,9 +82,7 @@ def test_a_refused_proposal_is_tried_again_at_the_leader() -> None:
 
 def test_a_quorum_without_leader_or_address_is_unavailable() -> None:
     async def test() -> None:
-        unused = listening_socket()
-        port = port_of(unused)
-        unused.close()
+        port = unused_port()
         one = Puppet(1, None)
         async with Controller(one) as first:
             broker = Broker({1: first.port, 2: port})
@@ -313,3 +311,38 @@ def test_transfer_leadership() -> None:
             assert broker.client.leader_id == 2
 
     run(test)
+
+
+def test_one_address_is_enough_to_find_all_voters() -> None:
+    async def test() -> None:
+        one, two = Puppet(1, 2), Puppet(2, 2)
+        async with Controller(one) as first, Controller(two) as second:
+            one.voters = {1: ("127.0.0.1", first.port), 2: ("127.0.0.1", second.port)}
+            async with Broker({-1: unused_port(), -2: first.port}) as broker:
+                assert broker.client.leader_id == 2
+                one.lead(1, 2)
+                two.lead(1, 2)
+                await until(lambda: broker.client.leader_id == 1)
+
+    run(test)
+
+
+def test_a_lone_controller_is_reached_where_it_was_found(tmp_path: Path) -> None:
+    """Its own idea of its address may be one that only its own machine understands."""
+
+    async def test() -> None:
+        async with (
+            controller(tmp_path / "m") as serving,
+            Proxy(serving.port) as proxy,
+            Broker({-1: proxy.port}) as broker,
+        ):
+            await broker.add(1)
+            assert broker.client.leader_id == VOTER
+            assert proxy.connections == 2
+
+    run(test)
+
+
+def unused_port() -> int:
+    with listening_socket() as sock:
+        return port_of(sock)
