@@ -6,6 +6,7 @@ code of the first that failed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -26,9 +27,11 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.client.admin import Admin, ConfigValue
-from kraftpy.client.cluster import Cluster, TopicInfo
+from kraftpy.client.cluster import Cluster, TopicInfo, is_retriable
 from kraftpy.client.fetcher import EARLIEST, LATEST, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+OFFSETS_TIMEOUT_MS = 1_000
 
 
 @click.group()
@@ -202,10 +205,31 @@ async def _describe(
 ) -> tuple[TopicInfo, _Offsets, list[ConfigValue]]:
     (topic,) = await admin.describe_topics([name])
     with_leader = [(name, p.id) for p in topic.partitions.values() if p.leader >= 0]
-    starts = await list_offsets(cluster, dict.fromkeys(with_leader, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(with_leader, LATEST))
+    starts = await _known_offsets(cluster, with_leader, EARLIEST)
+    ends = await _known_offsets(cluster, with_leader, LATEST)
     offsets = {p: (starts.get((name, p)), ends.get((name, p))) for p in topic.partitions}
     return topic, offsets, await admin.describe_configs(name)
+
+
+async def _known_offsets(
+    cluster: Cluster, partitions: Sequence[tuple[str, int]], when: int
+) -> dict[tuple[str, int], int]:
+    """The offsets that can be told now: a new leader without enough replicas has none to tell."""
+
+    async def ask(some: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int] | None:
+        try:
+            wanted = dict.fromkeys(some, when)
+            return await list_offsets(cluster, wanted, timeout_ms=OFFSETS_TIMEOUT_MS)
+        except (ConnectionError, KafkaError) as error:
+            if not is_retriable(error):
+                raise
+            return None
+
+    found = await ask(partitions)
+    if found is not None:
+        return found
+    answers = await asyncio.gather(*(ask([each]) for each in partitions))
+    return {name: offset for answer in answers for name, offset in (answer or {}).items()}
 
 
 def _as_json(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue]) -> dict[str, Any]:
