@@ -478,6 +478,8 @@ def test_a_secret_is_made_on_loopback_and_kept(tmp_path: Path) -> None:
     assert len(secret) >= 32
     assert load_secret(None, "localhost", tmp_path / "m") == secret
     assert load_secret(None, "::1", tmp_path / "other") != secret
+    with pytest.raises(SecretUnusable, match="several nodes, so it needs a shared secret"):
+        load_secret(None, "127.0.0.1", tmp_path / "m", shared=True)
     (path,) = (tmp_path / "m").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
 
