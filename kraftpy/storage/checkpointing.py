@@ -50,17 +50,17 @@ class OffsetCheckpoint:
         """
         with self._lock:
             if ticket == self._newest and offsets != self.offsets:
-                self._replace(offsets)
+                self._replace(offsets, durable=self._durable)
 
     def lower(self, key: TopicPartition, offset: int) -> None:
-        """Has the file promise no more than `offset` for one log. Raises OSError."""
+        """Has the file promise no more than `offset` for one log, durably. Raises OSError."""
         self.begin()
         with self._lock:
             if self.offsets.get(key, 0) > offset:
-                self._replace({**self.offsets, key: offset})
+                self._replace({**self.offsets, key: offset}, durable=True)
 
-    def _replace(self, offsets: Mapping[TopicPartition, int]) -> None:
-        checkpoints.write_offsets(self._files, self._path, offsets, durable=self._durable)
+    def _replace(self, offsets: Mapping[TopicPartition, int], *, durable: bool) -> None:
+        checkpoints.write_offsets(self._files, self._path, offsets, durable=durable)
         self.offsets = offsets
 
 

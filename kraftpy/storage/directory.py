@@ -249,8 +249,13 @@ class LogDir:
         return ProducerStateManager(expiration_ms=self._producer_id_expiration_ms)
 
     def checkpointed_high_watermark(self, log: Log) -> int:
-        """The high watermark of the last checkpoint, within the log's bounds; a hint."""
+        """The high watermark of the last checkpoint, within the log's bounds; a hint.
+
+        One beyond the log's end is lowered on disk as well. Raises OSError.
+        """
         offset = self._high_watermarks.offsets.get(log.key, log.log_start_offset)
+        if offset > log.log_end_offset:
+            self.lower_high_watermark(log, log.log_end_offset)
         return min(max(offset, log.log_start_offset), log.log_end_offset)
 
     # -- logs
@@ -376,6 +381,13 @@ class LogDir:
         }
         ticket = self._log_starts.begin()
         return lambda: self._log_starts.write(starts, ticket)
+
+    def lower_high_watermark(self, log: Log, offset: int) -> None:
+        """The checkpoint vouches for nothing that `log` is given from `offset` on. OSError.
+
+        Records that come in the place of those that are cut off have yet to be committed.
+        """
+        self._high_watermarks.lower(log.key, offset)
 
     def write_log_starts(self) -> None:
         """Writes `log-start-offset-checkpoint` on this thread, durably. Raises OSError."""

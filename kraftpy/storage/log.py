@@ -106,11 +106,12 @@ class Log(AppendableLog):
         self._check_online()
         self._generation += 1
         self.recovery_point = min(self.recovery_point, end_offset)
-        if self.checkpointed_recovery_point > end_offset:
-            try:
+        try:
+            if self.checkpointed_recovery_point > end_offset:
                 self.directory.lower_recovery_point(self, end_offset)
-            except OSError as error:
-                raise storage_failure(f"can't truncate {self}", error) from error
+            self.directory.lower_high_watermark(self, end_offset)
+        except OSError as error:
+            raise storage_failure(f"can't truncate {self}", error) from error
         self._append_starts.clear()
         self._read_ends.clear()
         self.directory.note_written(self)

@@ -234,7 +234,10 @@ class LogManager:
 
     def checkpointed_high_watermark(self, log: Log) -> int:
         """The high watermark at the last checkpoint, within the log's bounds: a hint (rule 11)."""
-        return log.directory.checkpointed_high_watermark(log)
+        try:
+            return log.directory.checkpointed_high_watermark(log)
+        except OSError as error:
+            raise storage_failure(f"can't note where {log} ends", error) from error
 
     @property
     def clean_shutdown_epoch(self) -> int | None:

@@ -377,3 +377,16 @@ def test_a_log_directory_that_cant_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StorageError, match=r"can't use the log directory .*file"):
         open_as([tmp_path / "file"])
+
+
+def test_a_cut_takes_the_high_watermark_on_disk_with_it(store: Store) -> None:
+    """Else it would vouch, after a crash, for what has yet to be committed."""
+    log = store.log()
+    fill(log, 10)
+    log.directory.begin_high_watermarks({log.key: log.log_end_offset})()
+    log.truncate_to(4)
+    end_offset = log.log_end_offset
+    fill(log, 10)
+    log = store.reopen(clean=False)
+    assert log.log_end_offset > end_offset
+    assert store.manager.checkpointed_high_watermark(log) == end_offset
