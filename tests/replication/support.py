@@ -35,8 +35,9 @@ def connect(cluster: Cluster, node: int) -> Wire:
 class Writer:
     """An idempotent producer with acks=all; `acknowledged` are the values with their offsets."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, *, padding: int = 0) -> None:
         self.topic = topic
+        self._padding = b"." * padding
         self.acknowledged: dict[bytes, int] = {}
         self.failed: list[KafkaError] = []
         self._sent = 0
@@ -54,7 +55,7 @@ class Writer:
     def send(self, count: int) -> None:
         """Sends the next values of the sequence, without waiting for them."""
         for _ in range(count):
-            value = b"%08d" % self._sent
+            value = b"%08d" % self._sent + self._padding
             self._sent += 1
             self._producer.produce(self.topic, value, partition=0, on_delivery=self._delivered)
             self._producer.poll(0)

@@ -104,7 +104,7 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
 
             def ask() -> bool:
                 request = messages.FindCoordinatorRequest(key=group)
-                answer = wire.call(ApiKey.FIND_COORDINATOR, 2, request)  # noqa: B023
+                answer = wire.call(ApiKey.FIND_COORDINATOR, 2, request)
                 if answer.error_code == ErrorCode.NONE:
                     found.add(answer.node_id)
                 return answer.error_code == ErrorCode.NONE
