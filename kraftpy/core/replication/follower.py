@@ -78,7 +78,11 @@ class Following:
         return None
 
     def truncated(self, log: ReplicaLog) -> None:
-        """The log was cut; nothing beyond its end is known to be committed any more."""
+        """The log was cut; nothing beyond its end is known to be committed any more.
+
+        A watermark on disk has to be lowered as well: else, after a restart, it would vouch for
+        what the log is given next.
+        """
         self.high_watermark = max(
             min(self.high_watermark, log.log_end_offset), log.log_start_offset
         )
