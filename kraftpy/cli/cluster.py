@@ -143,10 +143,17 @@ def brokers(bootstrap: str, timeout_ms: int, output: str) -> None:
 
 
 @command.command()
+@click.option(
+    "--transfer",
+    "voter_id",
+    type=click.IntRange(0, 2**31 - 1),
+    metavar="VOTER",
+    help="First have this voter lead.",
+)
 @bootstrap_option
 @timeout_option
 @output_option
-def quorum(bootstrap: str, timeout_ms: int, output: str) -> None:
+def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -> None:
     """Show the metadata quorum: who leads, who votes, who follows, and how far each of them is.
 
     LAG counts log entries, SEEN and CAUGHT UP say how long ago the leader heard of a node and how
@@ -155,7 +162,10 @@ def quorum(bootstrap: str, timeout_ms: int, output: str) -> None:
 
     async def run() -> None:
         async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
-            described = await ClusterAdmin(cluster, timeout_ms=timeout_ms).describe_quorum()
+            admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
+            if voter_id is not None:
+                await admin.transfer_quorum(voter_id)
+            described = await admin.describe_quorum()
         rows = [_quorum_row(described, each) for each in described.voters]
         rows += [_quorum_row(described, each) for each in described.observers]
         if output == "json":

@@ -19,6 +19,8 @@ from kraftpy.protocol.errors import KafkaError
 METADATA_TOPIC = "__cluster_metadata"
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
+# See kraftpy.server.handlers.quorum; brokers that don't know it answer that the topic is unknown.
+_LEADER_TAG = 10_000
 
 
 class PartitionName(NamedTuple):
@@ -227,6 +229,21 @@ class ClusterAdmin(Admin):
             for topic in response.replica_election_results
             for each in topic.partition_result
         }
+
+    async def transfer_quorum(self, voter_id: int) -> None:
+        """Have a voter lead the metadata quorum; a kraftpy extension of ElectLeaders.
+
+        KafkaErrors: INVALID_REQUEST if there is no such voter, REQUEST_TIMED_OUT if it does not
+        lead within the timeout.
+        """
+        kinds = messages.ElectLeadersRequest
+        named = [kinds.TopicPartitions(METADATA_TOPIC, [0])]
+        request = kinds(PREFERRED_ELECTION, named, self._timeout_ms)
+        request._tags = {_LEADER_TAG: voter_id.to_bytes(4, "big")}
+        response = await self._ask(request)
+        for topic in response.replica_election_results:
+            for each in topic.partition_result:
+                check(each.error_code, each.error_message)
 
     async def alter_reassignments(
         self, targets: Mapping[PartitionName, Sequence[int] | None]

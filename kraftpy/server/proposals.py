@@ -53,6 +53,19 @@ class Proposals:
         except ControllerUnavailable as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
 
+    async def transfer_leadership(self, voter_id: int, timeout_ms: int) -> None:
+        """Has the quorum's leader hand its lead to another voter; returns once that one leads.
+
+        Raises KafkaError: REQUEST_TIMED_OUT if it doesn't lead in time, INVALID_REQUEST if the
+        leader refuses.
+        """
+        try:
+            await self._client.transfer_leadership(voter_id, timeout_ms)
+        except ControllerUnavailable as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
     @property
     def leader_id(self) -> int | None:
         """The node whose controller leads the quorum, as far as this broker knows."""

@@ -114,6 +114,7 @@ def test_one_node(one: Commands, name: str) -> None:
     assert (described["leader"], voter["node"], voter["role"], voter["lag"]) == (1, 1, "leader", 0)
     assert voter["log_end_offset"] >= described["high_watermark"] > 0
     assert one("quorum").splitlines()[1].split()[:2] == ["1", "leader"]
+    assert one.json("quorum", "--transfer", "1")["leader"] == 1
 
     assert one.json("health")["healthy"]
     assert one("health").startswith("healthy: 1 broker, ")
@@ -224,8 +225,12 @@ def test_health_and_elections_when_a_broker_dies_and_comes_back(cluster: Cluster
     fill(cluster.bootstrap, "strict", 3, 30_000)
     cluster.wait_healthy()
     assert run("health").startswith("healthy: 3 brokers, 12 partitions")
-    roles = [each["role"] for each in run.json("quorum")["nodes"]]
-    assert sorted(roles) == ["leader", "voter", "voter"]
+    before = run.json("quorum")
+    assert sorted(each["role"] for each in before["nodes"]) == ["leader", "voter", "voter"]
+    after = run.json("quorum", "--transfer", str(before["leader"] % 3 + 1))
+    assert after["leader"] == before["leader"] % 3 + 1 == cluster.controller()
+    assert after["epoch"] > before["epoch"]
+    assert "9" in run.fail("quorum", "--transfer", "9")
     led = [each["partition"] for each in run.topic("orders")["partitions"] if each["leader"] == 2]
     assert led
 

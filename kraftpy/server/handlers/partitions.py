@@ -30,6 +30,7 @@ from kraftpy.protocol.messages import (
     ListPartitionReassignmentsResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.handlers.topics import repeated
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ async def elect_leaders(
     broker: Broker, ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     """Gives partitions their preferred leader, or in an unclean election any leader at all."""
+    if names_a_voter(request):
+        return await elect_controller(broker, request)
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

@@ -4,6 +4,9 @@ Rules: the log that has a quorum here is `__cluster_metadata`, partition 0; its 
 quorum's indexes. Any broker answers, with what the active controller told it just now. Voters are
 static, so their directory ids are zero, as in a Kafka quorum that is given by
 controller.quorum.voters; their addresses come from there too.
+
+The quorum's leader hands its lead over when ElectLeaders names that partition with the voter that
+is to lead in the tagged field `LEADER_TAG`: an extension, Kafka has no request for it.
 """
 
 from __future__ import annotations
@@ -12,8 +15,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+)
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.server.dispatch import RequestContext, handles
 
@@ -22,7 +30,10 @@ if TYPE_CHECKING:
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_PARTITION = 0
+TRANSFER_TIMEOUT_MAX_MS = 60_000
 TIMEOUT_MS = 4_000  # no field of the request says how long its client waits
+# Tagged field of ElectLeadersRequest: the voter's id in four bytes.
+LEADER_TAG = 10_000
 _NO_DIRECTORY = bytes(16)
 
 Partition = DescribeQuorumResponse.PartitionData
@@ -100,3 +111,34 @@ def _nodes(broker: Broker) -> list[DescribeQuorumResponse.Node]:
         )
         for voter in broker.config.voters
     ]
+
+
+def names_a_voter(request: ElectLeadersRequest) -> bool:
+    """Whether the request is the extension that hands the lead over."""
+    return request._tags is not None and LEADER_TAG in request._tags
+
+
+async def elect_controller(broker: Broker, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Has the voter that the request names lead the quorum."""
+    named = [(topic.topic, topic.partitions) for topic in request.topic_partitions or ()]
+    voter = (request._tags or {})[LEADER_TAG]
+    if named != [(METADATA_TOPIC, [METADATA_PARTITION])] or len(voter) != 4:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"the lead of {METADATA_TOPIC}, partition {METADATA_PARTITION}, alone can be given "
+            "to a voter, whose id has four bytes",
+        )
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    try:
+        await broker.controller.transfer_leadership(
+            int.from_bytes(voter, "big"), max(1, min(request.timeout_ms, TRANSFER_TIMEOUT_MAX_MS))
+        )
+    except KafkaError as refusal:  # the response has a message for partitions only
+        error, message = refusal.code, refusal.message
+    result = ElectLeadersResponse.PartitionResult(METADATA_PARTITION, error, message)
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ElectLeadersResponse.ReplicaElectionResult(METADATA_TOPIC, [result])
+        ]
+    )

@@ -59,6 +59,7 @@ class FakeController:
         self.timeouts_ms: list[int] = []
         self.failure: KafkaError | None = None
         self.quorum: QuorumDescription | None = None
+        self.transfers: list[tuple[int, int]] = []
 
     async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Result]:
         self.commands.append(command)
@@ -72,6 +73,11 @@ class FakeController:
         if self.quorum is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller answers")
         return self.quorum
+
+    async def transfer_leadership(self, voter_id: int, timeout_ms: int) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.transfers.append((voter_id, timeout_ms))
 
 
 class FakeLogs:

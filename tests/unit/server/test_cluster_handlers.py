@@ -146,6 +146,50 @@ def test_a_quorum_that_does_not_answer_is_an_error() -> None:
         FakeBroker().ask(ask_quorum(("__cluster_metadata", 0)))
 
 
+# -- the extension of ElectLeaders that hands the lead of the quorum over
+
+
+def transfer(voter: bytes, topic: str = "__cluster_metadata") -> m.ElectLeadersRequest:
+    request = m.ElectLeadersRequest(0, [m.ElectLeadersRequest.TopicPartitions(topic, [0])], 5000)
+    request._tags = {10_000: voter}
+    return request
+
+
+def test_the_lead_of_the_quorum_is_handed_over() -> None:
+    broker = FakeBroker()
+    (topic,) = broker.ask(transfer(b"\0\0\1\2")).replica_election_results
+    assert topic.topic == "__cluster_metadata"
+    assert [each.error_code for each in topic.partition_result] == [ErrorCode.NONE]
+    assert broker.controller.transfers == [(258, 5000)]
+
+
+@pytest.mark.parametrize(
+    "request_", [transfer(b""), transfer(b"12345"), transfer(b"\0\0\0\1", "t")]
+)
+def test_a_lead_that_cant_be_handed_over(request_: m.ElectLeadersRequest) -> None:
+    broker = FakeBroker()
+    with pytest.raises(KafkaError, match="__cluster_metadata, partition 0, alone"):
+        broker.ask(request_)
+    assert broker.controller.transfers == []
+
+
+def test_a_leader_that_refuses_is_an_error() -> None:
+    broker = FakeBroker()
+    broker.controller.failure = KafkaError(ErrorCode.INVALID_REQUEST, "9 is no voter")
+    (topic,) = broker.ask(transfer(b"\0\0\0\x09")).replica_election_results
+    (result,) = topic.partition_result
+    assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, "9 is no voter")
+
+
+def test_without_the_extension_the_metadata_log_is_no_topic() -> None:
+    broker = FakeBroker()
+    request = transfer(b"")
+    request._tags = None
+    (topic,) = broker.ask(request).replica_election_results
+    errors = [each.error_code for each in topic.partition_result]
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 # -- DescribeLogDirs
 
 
