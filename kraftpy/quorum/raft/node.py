@@ -10,7 +10,7 @@ before pysyncobj sees it.  Rules:
 * pysyncobj only sees an APPEND whose previous entry is in the log and whose entries are new.  An
   outdated message can then neither shorten the log nor commit entries that it doesn't vouch for:
   the commit index is bounded by the last entry of the message itself.
-* On a mismatch the follower drops what is proven to differ and says where to go on.
+* On a mismatch the follower says where to go on: where the term begins that differs.
 * A voter stands for election only after a majority has said that it would vote for it (pre-vote):
   it has not heard of a leader for the least election timeout either.  Hence one that was cut off
   or slow doesn't unseat a leader.  As its term may be the higher one all the same, a message of a
@@ -431,7 +431,6 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
         if log.term_at(previous) != previous_term:
             self._note_leader(sender, term)
             go_on_from = log.first_of_term(previous, committed)
-            log.cut(previous, committed)
             self._answer(sender, number, go_on_from, Outcome.MISMATCHED)
             return
         known = 0

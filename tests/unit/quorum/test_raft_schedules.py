@@ -234,9 +234,32 @@ def test_late_refusals_do_not_move_the_leader_again(world: World) -> None:
     term, end = leader.node.term, leader.node.last_index
     numbers = [leader.node._next_number() for _ in range(3)]
     progress.match_index = 0
-    for hint, number in zip((1, end, end), numbers, strict=True):
+    for hint, number in zip((1, end, 1), numbers, strict=True):
         say(world, b, leader, [Kind.APPENDED, term, number, hint, Outcome.MISMATCHED])
-    assert progress.next_index == 1
+        leader.node.replicate()
+        assert progress.next_index == 1 + end
+    sent = [m for m in world.peek(leader.voter_id, b.voter_id) if m[0] == Kind.APPEND]
+    assert len(sent) == 1, "one message looks for the place, whatever else is refused"
+
+
+def test_a_message_from_before_the_journal_begins_is_answered(world: World) -> None:
+    leader = world.leader()
+    b, _ = others(world, leader)
+    leader.turn()
+    leader.propose("x")
+    leader.turn()
+    batch = world.peek(leader.voter_id, b.voter_id)[-1]
+    world.settle()
+    for value in range(2):
+        leader.propose(value)
+        world.settle()
+        world.run(0.1)
+        snapshot(b)
+    assert b.replica.journal.base_index > batch[4] + 1
+    say(world, leader, b, batch)
+    b.turn()
+    answer = world.peek(b.voter_id, leader.voter_id)[-1]
+    assert answer[3:] == [b.node.committed_index + 1, Outcome.MATCHED]
 
 
 # Snapshots
