@@ -165,6 +165,8 @@ class Broker:
             endpoints=endpoints_to_register(self.config, sockets),
             rack=self.config.broker_rack,
             directories=[directory.directory_id for directory in self.logs.directories],
+            # Of the file alone: the rest of the configuration is known to all.
+            min_insync_replicas=self.config.with_dynamic({}).min_insync_replicas,
         )
         if self.logs.cluster_id is None:
             self.logs.join_cluster(cluster_id)

@@ -84,6 +84,7 @@ class Membership:
         endpoints: list[dict[str, Any]],
         rack: str | None,
         directories: list[bytes],
+        min_insync_replicas: int,
     ) -> str:
         """Begins this life of the broker, fenced; returns the id of the cluster.
 
@@ -99,6 +100,7 @@ class Membership:
             "endpoints": endpoints,
             "rack": rack,
             "directories": directories,
+            "min_insync_replicas": min_insync_replicas,
         }
         wanted = cluster_id or metadata().cluster_id or uuid_to_text(uuid.uuid4().bytes)
         try:
