@@ -192,7 +192,9 @@ class ActiveController:
                 self._metadata(), self._settings.leader_imbalance_per_broker_percentage
             )
             if partitions:
-                logger.info("giving %d partitions back to their preferred leaders", len(partitions))
+                logger.info(
+                    "partitions to give back to their preferred leaders: %d", len(partitions)
+                )
             for start in range(0, len(partitions), ELECTIONS_AT_ONCE):
                 await asyncio.wait([self._elect(partitions[start : start + ELECTIONS_AT_ONCE])])
                 await asyncio.sleep(ELECTIONS_PAUSE_S)
