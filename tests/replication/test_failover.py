@@ -56,3 +56,17 @@ def test_leaders_that_die_one_after_the_other(three: Cluster, new_topic: NewTopi
     three.wait_healthy()
     assert read_all(three.bootstrap, topic) == [b"%08d" % number for number in range(1600)]
     assert_replicas_identical(three, topic)
+
+
+def test_all_nodes_killed_at_once(three: Cluster, new_topic: NewTopicMaker) -> None:
+    topic = new_topic(three, flush_messages=1)
+    writer = Writer(three, topic)
+    for _ in range(2):
+        writer.send(300)
+        for node in three.nodes:
+            three.kill(node)
+        three.restart(*three.nodes)
+        writer.wait()
+    three.wait_healthy()
+    assert read_all(three.bootstrap, topic) == [b"%08d" % number for number in range(600)]
+    assert_replicas_identical(three, topic)
