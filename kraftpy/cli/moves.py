@@ -86,6 +86,7 @@ async def _wait_done(admin: ClusterAdmin, targets: Plan) -> None:
     pause_s = POLL_MIN_S
     idle_since = time.monotonic()
     said = ""
+    progress = _Progress(admin, targets)
     while True:
         partitions = await admin.describe_partitions()
         moving = await admin.list_reassignments()
@@ -94,7 +95,7 @@ async def _wait_done(admin: ClusterAdmin, targets: Plan) -> None:
             for name, target in targets.items()
             if name in partitions and not _is_at(partitions[name], moving.get(name), target)
         }
-        line = await _progress(admin, targets, left, moving)
+        line = await progress.line(left, moving)
         if targets and line != said:
             click.echo(line, err=True)
             said = line
@@ -119,15 +120,24 @@ def _is_at(
     return moving is None and partition.replicas == target
 
 
-async def _progress(
-    admin: ClusterAdmin, targets: Plan, left: Plan, moving: Mapping[PartitionName, Reassignment]
-) -> str:
-    line = f"{len(targets) - len(left)} of {len(targets)} partitions moved"
-    copied = await bytes_copied(admin, {name: moving[name] for name in left if name in moving})
-    total = sum(size for _, size in copied.values())
-    if total:
-        line += f", {size_text(sum(done for done, _ in copied.values()))} of {size_text(total)}"
-    return line
+class _Progress:
+    """How far a plan is; the sizes of what is done are remembered from when it was under way."""
+
+    def __init__(self, admin: ClusterAdmin, targets: Plan) -> None:
+        self._admin = admin
+        self._targets = targets
+        self._sizes: dict[PartitionName, int] = {}
+
+    async def line(self, left: Plan, moving: Mapping[PartitionName, Reassignment]) -> str:
+        line = f"{len(self._targets) - len(left)} of {len(self._targets)} partitions moved"
+        current = {name: moving[name] for name in left if name in moving}
+        copied = await bytes_copied(self._admin, current)
+        self._sizes |= {name: size for name, (_, size) in copied.items()}
+        total = sum(self._sizes.values())
+        if total:
+            missing = sum(size - done for done, size in copied.values())
+            line += f", {size_text(total - missing)} of {size_text(total)}"
+        return line
 
 
 async def bytes_copied(
