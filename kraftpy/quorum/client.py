@@ -54,6 +54,7 @@ HEARTBEAT_INTERVAL_MS = 2_000
 SESSION_TIMEOUT_MS = 9_000
 MAX_SNAPSHOT_SIZE_BYTES = 1 << 30
 _ASK_AGAIN_S = 0.01
+_TRANSFER_ATTEMPTS = 3  # each may hold up all proposals until the leader gives it up
 _NO_ANSWER = object()
 
 
@@ -246,10 +247,12 @@ class ControllerClient:
         Raises `ControllerUnavailable` if that did not happen in time, `ValueError` with the reason
         if the leader refused.
         """
+        refusals = 0
         async with self._deadline(timeout_ms, f"handing the lead over to {voter_id}"):
             while self.leader_id != voter_id:
                 refusal = await self._ask(FromBroker.TRANSFER, voter_id)
-                if refusal is not None:
+                refusals += refusal is not None
+                if refusals == _TRANSFER_ATTEMPTS:
                     raise ValueError(refusal)
                 await asyncio.sleep(_ASK_AGAIN_S)
 
