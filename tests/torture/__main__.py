@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.torture.rounds import Round, failure_log
+from tests.torture.rounds import Round, keep_story
 
 ROUND_S = 45.0
 
@@ -35,8 +35,8 @@ def main() -> int:
         print(report.summary(), flush=True)
         if report.anomalies:
             bad += 1
-            log = failure_log(report, Path(tempfile.gettempdir()))
-            print(f"  the whole story is in {log}", flush=True)
+            story = keep_story(report, Path(tempfile.gettempdir()))
+            print(f"  the whole story is in {story}", flush=True)
         rounds, seed = rounds + 1, seed + 1
         faults, acknowledged = faults + report.faults, acknowledged + report.acknowledged
     verdict = f"{bad} rounds with anomalies" if bad else "0 lost, 0 doubled, replicas identical"

@@ -58,6 +58,7 @@ class Report:
     seconds: float = 0.0
     anomalies: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict, repr=False)
 
     def summary(self) -> str:
         verdict = "; ".join(self.anomalies[:3]) or "all there, once, in order, the same everywhere"
@@ -122,9 +123,8 @@ class Round:
                 self._say(f"up after {cluster.start_s:.2f} s in {cluster.dir}")
                 try:
                     self._torture(cluster, seconds)
-                except Exception:
-                    report.events.append(cluster.log_tail())
-                    raise
+                finally:
+                    self._keep_logs(cluster)
         except ClusterError as error:
             report.anomalies.append(str(error))
         report.seconds = time.monotonic() - self._started
@@ -163,6 +163,11 @@ class Round:
             cluster.stop(node.id)
         self._say("stopped")
         self._judge(cluster, writers, readers, observers, ends)
+
+    def _keep_logs(self, cluster: Cluster) -> None:
+        """The folder of a cluster goes with it."""
+        for node in cluster.nodes.values():
+            self.report.logs[f"node{node.id}.log"] = node.log_path.read_text(errors="replace")
 
     def _inflict(self, cluster: Cluster, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -234,8 +239,11 @@ def _ends(bootstrap: str) -> list[int]:
         consumer.close()
 
 
-def failure_log(report: Report, folder: Path) -> Path:
-    """Write the full report of a failed round to a file."""
-    path = folder / f"torture-{report.seed}.log"
-    path.write_text(report.full() + "\n")
-    return path
+def keep_story(report: Report, parent: Path) -> Path:
+    """Write the full report of a failed round and the logs of its nodes; the folder."""
+    folder = parent / f"torture-{report.seed}"
+    folder.mkdir(exist_ok=True)
+    (folder / "report").write_text(report.full() + "\n")
+    for name, text in report.logs.items():
+        (folder / name).write_text(text)
+    return folder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.faults import KINDS, schedule
-from tests.torture.rounds import Round, failure_log
+from tests.torture.rounds import Round, keep_story
 
 FAULTS_S = 40.0
 
@@ -15,7 +15,7 @@ FAULTS_S = 40.0
 @pytest.mark.timeout(400)
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     report = Round(seed=4).play(FAULTS_S)
-    assert not report.anomalies, f"{failure_log(report, tmp_path)}\n{report.full()}"
+    assert not report.anomalies, f"{keep_story(report, tmp_path)}\n{report.full()}"
     assert report.faults >= 3
     assert report.acknowledged > 1000  # there was load, and it was answered
 
