@@ -117,18 +117,19 @@ class Peers:
         """`connection` with a voter is authenticated."""
         old = self._links.get(voter_id)
         if old is not None:
-            old.connection.close("it connected anew")
-            self.down(old)
+            self._end(old, "it connected anew")
         link = self._links[voter_id] = _Link(self, voter_id, connection)
         logger.info("voter %d is connected", voter_id)
         self.owner.peer_connected(voter_id)
         return link
 
-    def down(self, link: _Link) -> None:
+    def down(self, link: _Link, reason: str | None) -> None:
         """`link` has ended."""
         if self._links.get(link.voter_id) is link:
             del self._links[link.voter_id]
-            logger.warning("voter %d is disconnected", link.voter_id)
+            logger.warning(
+                "voter %d is disconnected%s", link.voter_id, f": {reason}" if reason else ""
+            )
             self.owner.peer_disconnected(link.voter_id)
 
     def received(self, link: _Link, message: Any) -> None:
@@ -136,11 +137,14 @@ class Peers:
         if self._links.get(link.voter_id) is link and message != [Kind.PING]:
             self.owner.peer_received(link.voter_id, message)
 
+    def _end(self, link: _Link, reason: str) -> None:
+        self.down(link, reason)
+        link.connection.close(reason)
+
     def _check(self) -> None:
         for link in list(self._links.values()):
             if self._loop.time() - link.heard_at > SILENCE_TIMEOUT_S:
-                link.connection.close(f"nothing was heard from it for {SILENCE_TIMEOUT_S:g} s")
-                self.down(link)
+                self._end(link, f"nothing was heard from it for {SILENCE_TIMEOUT_S:g} s")
             else:
                 link.connection.send([Kind.PING])
         self._timer = self._loop.call_later(PING_INTERVAL_S, self._check)
@@ -185,9 +189,9 @@ class _Link:
         self.heard_at = self._loop.time()
         self._peers.received(self, message)
 
-    def disconnected(self) -> None:
+    def disconnected(self, reason: str | None = None) -> None:
         """See `port.Peer`."""
-        self._peers.down(self)
+        self._peers.down(self, reason)
 
 
 class _Dialed(FrameConnection):
@@ -219,7 +223,7 @@ class _Dialed(FrameConnection):
 
     def disconnected(self, reason: str | None) -> None:
         self.ended.set()
-        if reason is not None:
-            logger.warning("connection with voter %d: %s", self._voter_id, reason)
         if self._link is not None:
-            self._link.disconnected()
+            self._link.disconnected(reason)
+        elif reason is not None:
+            logger.warning("no connection with voter %d: %s", self._voter_id, reason)

@@ -74,12 +74,7 @@ class Torture:
     async def finish(self) -> None:
         """Let the clients end, and bring all voters to the same place."""
         self._going = False
-        await self.broker.client.barrier(20_000)
-        states = (await self.broker.client.describe_quorum(20_000)).voters
-        end = max(state.log_end_offset for state in states)
-        while min(state.log_end_offset for state in states) < end:
-            await asyncio.sleep(0.05)
-            states = (await self.broker.client.describe_quorum(20_000)).voters
+        await self.quorum.all_equal(self.broker)
 
 
 def check(quorum: VoterProcesses, acknowledged: list[int]) -> None:

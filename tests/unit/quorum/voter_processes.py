@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -85,6 +87,20 @@ class VoterProcesses:
         process = self.running.pop(voter)
         process.terminate()
         return process.wait(timeout=20)
+
+    def limit_files(self, voter: int, size_bytes: int) -> None:
+        """No file of this voter's may grow beyond so much from now on."""
+        limits = (size_bytes, size_bytes)
+        resource.prlimit(self.running[voter].pid, resource.RLIMIT_FSIZE, limits)
+
+    async def all_equal(self, broker: Broker) -> None:
+        """Wait until all voters hold all that is committed."""
+        await broker.client.barrier(20_000)
+        behind = True
+        async with asyncio.timeout(20):
+            while behind:
+                voters = (await broker.client.describe_quorum(20_000)).voters
+                behind = len({voter.log_end_offset for voter in voters}) > 1
 
     def wait(self, voter: int) -> int:
         """Wait for a voter that stops by itself; returns the exit code."""
