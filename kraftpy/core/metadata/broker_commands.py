@@ -97,6 +97,7 @@ def register_broker(
     _set_broker(state, broker, changes)
     clean = old is not None and previous_epoch == old.epoch
     if not clean or _lacks_directories(broker, old):
+        # GUARD unclean-exclusion: what it acknowledged it may not have any more (KIP-966).
         broker_lost_data(state, broker, old, changes)
     return {"broker_epoch": broker.epoch}
 

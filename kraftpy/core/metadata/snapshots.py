@@ -1,4 +1,4 @@
-"""The metadata as a map of plain values, and back.
+"""The metadata as a map of plain values (for msgpack, which has one kind of array), and back.
 
 Rules: everything is sorted, so equal states give equal bytes when packed, whatever the order in
 which they came about. What can be derived is left out. `version` is raised when the shape changes.
@@ -117,19 +117,19 @@ def _load_topic(packed: Any, shared: _Shared) -> Topic:
     )
 
 
-def _dump_partition(state: PartitionState) -> list[Any]:
-    return [
+def _dump_partition(state: PartitionState) -> tuple[Any, ...]:
+    return (
         state.leader,
         state.leader_epoch,
         state.partition_epoch,
-        list(state.replicas),
-        list(state.isr),
-        list(state.directories),
-        list(state.elr),
-        list(state.last_known_elr),
-        list(state.adding),
-        list(state.removing),
-    ]
+        state.replicas,
+        state.isr,
+        state.directories,
+        state.elr,
+        state.last_known_elr,
+        state.adding,
+        state.removing,
+    )
 
 
 def _load_partition(packed: Any, shared: _Shared) -> PartitionState:
