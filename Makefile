@@ -4,9 +4,10 @@ BIN := .venv/bin
 WORKERS ?= auto
 ROUNDS ?=
 MINUTES ?=
+SEEDS ?=
 INPUT ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency torture clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency torture simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -46,6 +47,9 @@ reference: $(BIN)/.group-test  ## the client and conformance tests against Apach
 
 consistency: $(BIN)/.group-test  ## kill -9 under load (ROUNDS=50), then look for what was lost
 	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+simulate: $(BIN)/.group-test  ## the rules of replication against faults, under seeds (SEEDS=2000); a failure says how to replay it
+	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20), then look for what was lost
 	$(BIN)/python -m tests.torture $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

@@ -111,7 +111,8 @@ class Faults:
         if broker is not None:
             for_ms = self.rng.uniform(50, 1500)
             self.world.note(f"pause broker {broker.id} for {for_ms:.0f} ms")
-            broker.paused_until = self.world.schedule.now + for_ms
+            until = self.world.schedule.now + for_ms
+            broker.paused_until = max(broker.paused_until, until)
 
     # -- network and quorum
 

@@ -50,7 +50,7 @@ class Following:
 
     def accepts(self, log: ReplicaLog, leader_epoch: int, fetch_offset: int) -> bool:
         """Whether the answer to a fetch with this leader epoch and offset may still be used."""
-        # GUARD answer-of-this-epoch: another leader's answer says nothing of this leader's log.
+        # Another leader's answer says nothing of this leader's log.
         return leader_epoch == self.leader_epoch and fetch_offset == log.log_end_offset
 
     def truncation(self, log: ReplicaLog, epoch: int, end_offset: int) -> Truncation | None:

@@ -219,10 +219,10 @@ class Leadership:
         or one whose newer life has fetched since. `broker_epoch` is -1 when it doesn't say.
         """
         follower = self._followers.get(replica_id)
-        # GUARD life: what a broker had before it restarted says nothing of what it has now.
+        # What a broker had before it restarted says nothing of what it has now.
         if follower is None or -1 < broker_epoch < follower.broker_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # GUARD fence-followers: an offset of another epoch may be that of another log.
+        # An offset of another epoch may be that of another log.
         return check_leader_epoch(leader_epoch, self.leader_epoch)
 
     def fetched(

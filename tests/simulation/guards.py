@@ -1,0 +1,68 @@
+"""The guards of the rules, and each one's removal.
+
+A guard is a condition that is easy to leave out and whose absence loses records, though only when
+several things go wrong in a certain order. `# GUARD name` marks it in kraftpy/core; here is what
+the rule would be without it. test_simulation.py shows that the simulation finds each removal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from kraftpy import core
+from kraftpy.core.metadata import broker_commands, leader_commands
+from kraftpy.core.replication import Leadership, epochs, leader
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+Removal = tuple[object, str, Any]
+
+
+def _committed_isr_only(self: Leadership) -> None:
+    self.maximal_isr = frozenset(self.state.isr)
+
+
+def _join_anyhow(
+    self: Leadership, replica: leader.Follower, log_end_offset: int, now_ms: int
+) -> bool:
+    return replica.offset >= 0 and self._joins(replica, log_end_offset, now_ms)
+
+
+def _forget_uncertain(self: Leadership, proposal: leader.IsrProposal, now_ms: int) -> None:
+    if proposal is self._pending:
+        self._give_up_proposal(now_ms)
+
+
+def _any_partition_epoch(partition: Any, broker_id: int, leader_epoch: int, _: int) -> None:
+    if leader_epoch != partition.leader_epoch or broker_id != partition.leader:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+GUARDS: dict[str, Removal] = {
+    "maximal-isr": (Leadership, "_set_maximal_isr", _committed_isr_only),
+    "min-isr": (Leadership, "_may_advance", lambda self: True),
+    "join": (Leadership, "_may_join", _join_anyhow),
+    "uncertain": (Leadership, "unanswered", _forget_uncertain),
+    "divergence": (epochs, "divergence", lambda log, offset, epoch: None),
+    "compare-and-set": (leader_commands, "_check_epochs", _any_partition_epoch),
+    "unclean-exclusion": (broker_commands, "broker_lost_data", lambda *_: None),
+}
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """The rules without one guard."""
+    where, attribute, replacement = GUARDS[name]
+    with patch.object(where, attribute, replacement):
+        yield
+
+
+def marked_in_code() -> set[str]:
+    """The names of the guards that comments in kraftpy/core mark."""
+    folder = Path(core.__file__).parent
+    sources = (path.read_text() for path in sorted(folder.rglob("*.py")))
+    return {name for source in sources for name in re.findall(r"# GUARD ([a-z-]+):", source)}
