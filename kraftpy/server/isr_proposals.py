@@ -23,7 +23,7 @@ from kraftpy.server.partition import Partition
 log = logging.getLogger(__name__)
 
 BATCH_DELAY_S = 0.001
-PARTITIONS_PER_COMMAND_MAX = 5_000
+PARTITIONS_PER_COMMAND_MAX = 1_000  # about 10 ms of everybody's time: no heartbeat waits for it
 TIMEOUT_MS = 5_000
 
 Proposed = tuple[Partition, IsrProposal]
