@@ -31,7 +31,10 @@ class Fields:
         return self._data.get(name) is not None
 
     def integer(self, name: str, minimum: int = 0, maximum: int = INT_MAX) -> int:
-        return integer(self._data.get(name), self._at(name), minimum, maximum)
+        value = self._data.get(name)
+        if type(value) is int and minimum <= value <= maximum:
+            return value
+        return integer(value, self._at(name), minimum, maximum)
 
     def flag(self, name: str) -> bool:
         """A boolean; False if it is not there."""
