@@ -42,6 +42,18 @@ def test_one_life_may_register_again_and_keeps_its_epoch() -> None:
     assert cluster.state.brokers[1].rack == "b"
 
 
+def test_one_life_that_registers_again_keeps_its_state_and_its_partitions() -> None:
+    cluster = Cluster(2)
+    cluster.create(new_topic("t", assignments=[[1, 2]]))
+    again = registration(1, min_insync_replicas=2)
+    result = cluster.ok(again)
+    assert result.value == {"broker_epoch": 1}
+    assert cluster.state.brokers[1].active
+    assert cluster.state.brokers[1].min_insync_replicas == 2
+    assert (partition(cluster).leader, partition(cluster).partition_epoch) == (1, 0)
+    assert cluster.ok(again).changes == ()
+
+
 def test_a_second_process_is_refused_while_the_first_one_lives() -> None:
     cluster = Cluster(1)
     assert cluster.error(registration(1, life=2)) == (
@@ -218,6 +230,10 @@ def test_producer_ids_are_never_given_twice() -> None:
         (
             registration(1, previous_broker_epoch=-2),
             "command.previous_broker_epoch must be a whole number from -1",
+        ),
+        (
+            registration(1, min_insync_replicas=0),
+            "command.min_insync_replicas must be a whole number from 1",
         ),
         (registration(1, rack="\ud800"), "command.rack must be text that has a UTF-8 form"),
         (registration(1, rack="r" * 256), "command.rack must be text of at most 255 characters"),

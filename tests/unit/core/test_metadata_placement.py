@@ -41,6 +41,37 @@ def test_replicas_are_apart_and_leaders_even(
     assert max(counts) - min(counts) <= 1
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c", None]), st.booleans()), min_size=1, max_size=9
+    ).filter(lambda drawn: any(active for _, active in drawn)),
+    st.integers(1, 20),
+    st.integers(1, 9),
+    st.integers(0, 2**31),
+)
+def test_brokers_that_are_down_get_replicas_only_if_the_others_are_too_few(
+    drawn: list[tuple[str | None, bool]], partitions: int, replication_factor: int, seed: int
+) -> None:
+    replication_factor = min(replication_factor, len(drawn))
+    all_brokers = [
+        Broker(number, number, bytes(16), (), rack, (), fenced=not active)
+        for number, (rack, active) in enumerate(drawn, start=1)
+    ]
+    up = [broker.id for broker in all_brokers if broker.active]
+    for replicas in place(all_brokers, partitions, replication_factor, seed):
+        assert len(set(replicas)) == replication_factor
+        assert set(replicas[: len(up)]) <= set(up)
+        assert not set(replicas[len(up) :]) & set(up)
+
+
+def test_a_broker_that_is_down_is_chosen_by_its_rack() -> None:
+    known = [
+        Broker(number, number, bytes(16), (), rack, (), fenced=number > 2)
+        for number, rack in enumerate(("a", "b", "a", "b", "c"), start=1)
+    ]
+    assert all(replicas[2] == 5 for replicas in place(known, 12, 3, 0))
+
+
 def test_the_order_in_which_brokers_come_does_not_matter() -> None:
     all_brokers = brokers("a", "b", "a", "b", "c")
     assert place(all_brokers, 7, 3, 5) == place(reversed(all_brokers), 7, 3, 5)

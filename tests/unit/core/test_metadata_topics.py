@@ -182,6 +182,27 @@ def test_a_replication_factor_needs_a_broker_at_all() -> None:
     )
 
 
+def test_a_topic_can_be_created_while_a_broker_is_down() -> None:
+    cluster = Cluster(3)
+    cluster.fence(2)
+    cluster.create(new_topic("t", 3, 3))
+    for index in range(3):
+        state = cluster.partition("t", index)
+        assert state.replicas[2] == 2
+        assert state.isr == state.replicas[:2]
+        assert state.leader == state.replicas[0]
+    cluster.start(2)
+    cluster.set_isr(1, 2, 3)
+    cluster.fence(1)
+    cluster.fence(3)
+    cluster.ok(grow("t", 4, assignments=[[1, 3, 2]]))
+    assert cluster.partition("t", 3).leader == 2
+    cluster.fence(2)
+    error, message = cluster.create_error(new_topic("u"))
+    assert error is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert message == "all brokers are down or shutting down: start one"
+
+
 def test_names_that_kafka_allows() -> None:
     cluster = Cluster(1)
     names = ["a", "A-1", "...", "_", "x" * 249, "__consumer_offsets"]
