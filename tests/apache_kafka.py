@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 from tests.processes import Process, descendants, free_port, kill, running, tail
+from tests.quorums import Quorum
 
 VERSION = "4.3.0"
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
@@ -160,8 +161,7 @@ class ApacheKafka:
 
     def start(self) -> float:
         if not self.log_dir.exists():
-            args = ("format", "-t", "A1b2C3d4E5f6G7h8I9j0KA", "-c", str(self._config))
-            subprocess.run(java("kafka.tools.StorageTool", *args), check=True, capture_output=True)
+            _format(self._config)
         self._process = Process(
             java("kafka.Kafka", str(self._config), jvm=JVM), self.folder / "broker.log"
         )
@@ -182,6 +182,50 @@ class ApacheKafka:
         if self._process is not None:
             self._process.stop()
             self._process = None
+
+
+class ApacheKafkaQuorum(Quorum):
+    """Three nodes, broker and controller in one process each, with Kafka's defaults."""
+
+    name = f"Apache Kafka {VERSION}"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        nodes = (1, 2, 3)
+        controllers = {node: f"127.0.0.1:{free_port()}" for node in nodes}
+        self.addresses = {node: f"127.0.0.1:{free_port()}" for node in nodes}
+        self.log_dirs = {node: folder / f"data{node}" for node in nodes}
+        for node in nodes:
+            listeners = f"PLAINTEXT://{self.addresses[node]},CONTROLLER://{controllers[node]}"
+            properties = {
+                "process.roles": "broker,controller",
+                "node.id": str(node),
+                "controller.quorum.voters": ",".join(f"{i}@{a}" for i, a in controllers.items()),
+                "controller.listener.names": "CONTROLLER",
+                "listeners": listeners,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "log.dirs": str(self.log_dirs[node]),
+                "default.replication.factor": "3",
+                "min.insync.replicas": "2",
+                "offsets.topic.replication.factor": "3",
+                "transaction.state.log.replication.factor": "3",
+                "transaction.state.log.min.isr": "2",
+                "group.initial.rebalance.delay.ms": "0",
+            }
+            lines = [f"{key}={value}\n" for key, value in properties.items()]
+            self._config(node).write_text("".join(lines))
+            _format(self._config(node))
+
+    def _config(self, node: int) -> Path:
+        return self.folder / f"server{node}.properties"
+
+    def command(self, node: int) -> list[str]:
+        return java("kafka.Kafka", str(self._config(node)), jvm=JVM)
+
+
+def _format(config: Path) -> None:
+    args = ("format", "-t", "A1b2C3d4E5f6G7h8I9j0KA", "-c", str(config))
+    subprocess.run(java("kafka.tools.StorageTool", *args), check=True, capture_output=True)
 
 
 def main() -> int:

@@ -56,16 +56,21 @@ def receive_exactly(sock: socket.socket, size_bytes: int) -> bytes:
     return bytes(data)
 
 
-def answers_metadata(address: str, timeout_s: float = 2.0) -> bool:
-    """Whether a broker at this address answers Metadata and names at least one broker (itself)."""
+def brokers_named(address: str, timeout_s: float = 2.0) -> int:
+    """How many brokers the one at this address names; 0 if it doesn't answer Metadata."""
     try:
         with socket.create_connection(split_address(address), timeout=timeout_s) as sock:
             sock.sendall(METADATA_PROBE)
             (size,) = struct.unpack(">i", receive_exactly(sock, 4))
             body = receive_exactly(sock, size)
     except OSError:
-        return False
-    return struct.unpack_from(">ii", body)[1] > 0
+        return 0
+    return max(0, struct.unpack_from(">ii", body)[1])
+
+
+def answers_metadata(address: str, timeout_s: float = 2.0) -> bool:
+    """Whether a broker at this address answers Metadata and names at least one broker (itself)."""
+    return brokers_named(address, timeout_s) > 0
 
 
 def descendants(pid: int) -> list[int]:

@@ -3,7 +3,11 @@
     python -m tests.bench [--rounds N] [--json FILE] [-o json]     kraftpy alone
     python -m tests.bench race [--rounds N] [--json FILE]          Apache Kafka and kraftpy in turn
     python -m tests.bench compare BEFORE.json AFTER.json           two saved runs
+    python -m tests.bench partitions                               10,000 partitions on three nodes
+    python -m tests.bench partitions-kafka                         the same on Apache Kafka
+    python -m tests.bench saturation                               a quorum beside an overload
 
+`--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
 """
 
@@ -15,14 +19,18 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import kraftpy
-from tests.apache_kafka import ApacheKafka, fetch_jars
-from tests.bench import figures, measure
+from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_jars
+from tests.bench import figures, many, measure, replicated, saturation
+from tests.bench.commits import quorum_commits
 from tests.bench.load import client_name, produce
 from tests.processes import Broker, BrokerError, Kraftpy
+from tests.quorums import KraftpyQuorum, Quorum
 
 WARM_UP_MESSAGES = 300_000
+MODES = ["bench", "race", "compare", "partitions", "partitions-kafka", "saturation"]
 
 
 def say(text: str) -> None:
@@ -53,44 +61,90 @@ def race_round(broker: Broker) -> measure.Round:
     return result | measure.latency(broker, say)
 
 
+def quorum_bench_round(quorum: KraftpyQuorum) -> measure.Round:
+    result = {"RF 3: start, kraftpy dev": quorum.start_by_dev(), "RF 3: start": quorum.start()}
+    result["RF 3: memory of a node, idle"] = replicated.idle_memory_mib(quorum)
+    result |= quorum_commits(quorum, say)
+    for work in (*replicated.FOR_ALL, replicated.catch_up, replicated.many_failovers):
+        result |= work(quorum, say)
+    return result
+
+
+def quorum_race_round(quorum: Quorum) -> measure.Round:
+    """The first start creates the folders; the second one is what counts."""
+    quorum.start()
+    quorum.stop()
+    result = {"RF 3: start": quorum.start()}
+    result["RF 3: memory of a node, idle"] = replicated.idle_memory_mib(quorum)
+    say("warming up")
+    replicated.warm_up(quorum)
+    for work in (*replicated.FOR_ALL, replicated.one_failover):
+        result |= work(quorum, say)
+    return result
+
+
+class Entrant(Protocol):
+    """A broker or a quorum."""
+
+    name: str
+
+    def stop(self) -> None: ...
+    def log_tail(self) -> str: ...
+
+
+Measured = TypeVar("Measured", bound=Entrant)
+
+
 def one_round(
-    make: Callable[[Path], Broker], work: Callable[[Broker], measure.Round], into: figures.Values
+    make: Callable[[Path], Measured],
+    work: Callable[[Measured], measure.Round],
+    into: figures.Values,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
-        broker = make(Path(folder))
+        entrant = make(Path(folder))
         try:
-            for name, value in work(broker).items():
+            for name, value in work(entrant).items():
                 into.setdefault(name, []).append(value)
         except BrokerError:
             raise
         except Exception as error:
-            tail = broker.log_tail()
-            raise BrokerError(f"{broker.name}: {error}\nits last words:\n{tail}") from error
+            tail = entrant.log_tail()
+            raise BrokerError(f"{entrant.name}: {error}\nits last words:\n{tail}") from error
         finally:
-            broker.stop()
+            entrant.stop()
 
 
-def bench(rounds: int, file: Path | None, as_json: bool) -> None:
+def bench(rounds: int, nodes: int | None, file: Path | None, as_json: bool) -> None:
     values: figures.Values = {}
     for number in range(1, rounds + 1):
         say(f"round {number} of {rounds}")
-        one_round(Kraftpy, bench_round, values)
+        if nodes != 3:
+            one_round(Kraftpy, bench_round, values)
+        if nodes != 1:
+            one_round(KraftpyQuorum, quorum_bench_round, values)
     text = figures.save(file, client_name(), kraftpy=values)
     print(text if as_json else f"{figures.bench_table(values)}\nclient: {client_name()}")
 
 
-def race(rounds: int, file: Path | None, as_json: bool) -> None:
+def race(rounds: int, nodes: int | None, file: Path | None, as_json: bool) -> None:
     fetch_jars()
-    say("the client alone")
-    ceiling = measure.client_ceiling()
+    ceiling: measure.Round = {}
+    if nodes != 3:
+        say("the client alone")
+        ceiling = measure.client_ceiling()
     ours: figures.Values = {}
     theirs: figures.Values = {}
     for number in range(1, rounds + 1):
         # Who goes first changes from round to round: the disk has more to write the second time.
-        entrants = [(Kraftpy, ours), (ApacheKafka, theirs)]
-        for make, values in entrants if number % 2 else reversed(entrants):
-            say(f"round {number} of {rounds}: {make.name}")
-            one_round(make, race_round, values)
+        turn = 1 if number % 2 else -1
+        if nodes != 3:
+            for make, values in ((Kraftpy, ours), (ApacheKafka, theirs))[::turn]:
+                say(f"round {number} of {rounds}: {make.name}")
+                one_round(make, race_round, values)
+        if nodes != 1:
+            for quorum, values in ((KraftpyQuorum, ours), (ApacheKafkaQuorum, theirs))[::turn]:
+                say(f"round {number} of {rounds}, three nodes: {quorum.name}")
+                one_round(quorum, quorum_race_round, values)
     text = figures.save(file, client_name(), kraftpy=ours, kafka=theirs)
     table = figures.race_table(ours, theirs, ceiling)
     print(text if as_json else f"{table}\nclient: {client_name()}, the same for both brokers")
@@ -99,9 +153,10 @@ def race(rounds: int, file: Path | None, as_json: bool) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--nodes", type=int, choices=[1, 3], help="only one node, only three")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures in FILE")
     parser.add_argument("-o", choices=["table", "json"], default="table", dest="output")
-    parser.add_argument("mode", nargs="?", choices=["bench", "race", "compare"], default="bench")
+    parser.add_argument("mode", nargs="?", choices=MODES, default="bench")
     parser.add_argument("files", nargs="*", type=Path, help="for compare: two saved runs")
     options = parser.parse_args()
     if options.mode == "compare":
@@ -113,8 +168,16 @@ def main() -> int:
     # Python may not write bytecode.
     compileall.compile_dir(Path(kraftpy.__file__).parent, quiet=1)
     try:
-        work = race if options.mode == "race" else bench
-        work(options.rounds, options.json, options.output == "json")
+        if options.mode == "partitions":
+            print(many.run(KraftpyQuorum, say))
+        elif options.mode == "partitions-kafka":
+            fetch_jars()
+            print(many.run(ApacheKafkaQuorum, say))
+        elif options.mode == "saturation":
+            print(saturation.run(say))
+        else:
+            work = race if options.mode == "race" else bench
+            work(options.rounds, options.nodes, options.json, options.output == "json")
     except (BrokerError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1

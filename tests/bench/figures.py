@@ -41,6 +41,10 @@ def _rate(name: str, ratio_floor: float, ratio_goal: float) -> Figure:
     return Figure(name, "MB/s", True, ratio_floor=ratio_floor, ratio_goal=ratio_goal)
 
 
+def _per_second(name: str, unit: str, ratio_floor: float, ratio_goal: float) -> Figure:
+    return Figure(name, unit, True, ratio_floor=ratio_floor, ratio_goal=ratio_goal)
+
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -65,6 +69,42 @@ FIGURES = {
         Figure("fetch 1 MiB, per broker core", "GB/s", True, 2.0, 4.0),
         Figure("latency at 200 msg/s, p50", "ms", ratio_floor=1.0, ratio_goal=0.7),
         Figure("latency at 200 msg/s, p99", "ms", ratio_floor=1.0, ratio_goal=0.7),
+        _less("RF 3: start, kraftpy dev", "s", 1.5, 1.0),
+        _less("RF 3: start", "s", 1.5, 1.0),
+        _less("RF 3: memory of a node, idle", "MiB", 70, 45),
+        *(
+            _rate(f"RF 3: produce {what}, acks={acks}", 1.2, goal)
+            for acks, goal in (("1", 2.0), ("all", 3.0))
+            for what in (
+                "1 KB, batch 16 KB",
+                "1 KB, batch 131 KB",
+                "1 KB, batch 1 MB",
+                "100 B, batch 131 KB",
+            )
+        ),
+        *(
+            Figure(
+                f"RF 3: latency at 200 msg/s, acks={acks}, {percentile}",
+                "ms",
+                ratio_floor=1.0,
+                ratio_goal=0.7,
+            )
+            for acks in ("1", "all")
+            for percentile in ("p50", "p99")
+        ),
+        _per_second("RF 3: offset commits, 1 partitions a request", "requests/s", 2.0, 5.0),
+        _per_second("RF 3: offset commits, 100 partitions a request", "requests/s", 2.0, 10.0),
+        _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
+        _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
+        _less("quorum commit, p50", "ms", 3, 1),
+        _less("quorum commit, p99", "ms"),
+        Figure("quorum commits, 64 under way", "/s", True),
+        Figure("RF 3: follower catches up", "MB/s", True),
+        *(
+            _less(f"{which} killed to next acknowledged write, {part}", "s", 2.0, 0.7)
+            for which in ("partition leader", "quorum leader")
+            for part in ("median", "longest")
+        ),
     )
 }
 

@@ -11,19 +11,27 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, build_batch
-from tests.processes import Broker, cpu_seconds, receive_exactly, split_address
+from tests.processes import cpu_seconds, receive_exactly, split_address
 
 DEPTH = 5
 TIMEOUT_S = 30.0
 PRODUCE_VERSION = 7
 FETCH_VERSION = 11
 RECORD_VALUE_BYTES = 1000
+
+
+class Target(Protocol):
+    """A broker whose partition 0 this is about, and its processes."""
+
+    bootstrap: str
+
+    def pids(self) -> list[int]: ...
 
 
 class Replay(NamedTuple):
@@ -61,7 +69,7 @@ def produce_frame(topic: str, batch: bytes) -> bytes:
     return _frame(ApiKey.PRODUCE, PRODUCE_VERSION, whole)
 
 
-def replay_produce(broker: Broker, topic: str, batch_bytes: int, requests: int) -> Replay:
+def replay_produce(broker: Target, topic: str, batch_bytes: int, requests: int) -> Replay:
     """Send the same batch `requests` times to partition 0; the first tenth is warm-up, on top."""
     frame = produce_frame(topic, batch_of(batch_bytes)[0])
     with socket.create_connection(split_address(broker.bootstrap), TIMEOUT_S) as sock:
@@ -111,7 +119,7 @@ def _pump(sock: socket.socket, frame: bytes, requests: int, answer_size: int) ->
 
 
 def replay_fetch(
-    broker: Broker, topic: str, batch_bytes: int, batches: int, max_bytes: int
+    broker: Target, topic: str, batch_bytes: int, batches: int, max_bytes: int
 ) -> Replay:
     """Read partition 0, filled by `replay_produce` with equal batches, from start to end once."""
     batch, records = batch_of(batch_bytes)

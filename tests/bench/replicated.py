@@ -1,0 +1,227 @@
+"""One round of the measurements with three replicas, on whichever quorum it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.bench import measure
+from tests.bench.load import produce
+from tests.bench.measure import BATCHES, Round, Say
+from tests.bench.probe import percentile
+from tests.processes import BrokerError, memory_bytes
+from tests.quorums import Quorum
+
+TIMEOUT_S = 120.0
+TOPIC_CONFIG = {"min.insync.replicas": "2", "file.delete.delay.ms": "0"}
+# Several times slower with acks=all than alone: fewer messages, else a round takes minutes.
+LARGE_MESSAGES = 150_000
+SMALL_MESSAGES = 1_000_000
+WARM_UP_MESSAGES = 200_000
+COMMITS = {1: 400, 100: 150}  # partitions in a request -> requests
+CREATE_TOPICS = 50
+KILLS = 5  # of each kind in a round
+CREATE_PARTITIONS = 10
+
+
+@contextlib.contextmanager
+def topics_on(quorum: Quorum, count: int = 1, partitions: int = 1) -> Iterator[list[str]]:
+    """Topics with three replicas, in sync, deleted afterwards."""
+    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+    admin = AdminClient({"bootstrap.servers": quorum.bootstrap, "log_level": 0})
+    wanted = [NewTopic(name, partitions, 3, config=TOPIC_CONFIG) for name in names]
+    for future in admin.create_topics(wanted).values():
+        future.result(TIMEOUT_S)
+    quorum.wait_in_sync()
+    try:
+        yield names
+    finally:
+        for future in admin.delete_topics(names).values():
+            future.result(TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def topic_on(quorum: Quorum) -> Iterator[str]:
+    with topics_on(quorum) as (name,):
+        measure.touch_memory(quorum.log_dir)
+        yield name
+
+
+def idle_memory_mib(quorum: Quorum) -> float:
+    """Of one node with all its processes, on average."""
+    time.sleep(measure.IDLE_S)
+    return memory_bytes(quorum.pids()) / len(quorum.running) / 2**20
+
+
+def warm_up(quorum: Quorum) -> None:
+    """A JVM compiles what it runs often; both get the same."""
+    with topic_on(quorum) as topic:
+        produce(quorum.bootstrap, topic, WARM_UP_MESSAGES, 1000, 131_072, "all")
+
+
+def throughput(quorum: Quorum, say: Say) -> Round:
+    """What librdkafka puts in: 1 KB at three batch sizes and 100 B, acks=1 and acks=all."""
+    results: Round = {}
+    for acks in ("1", "all"):
+        for label, size in BATCHES.items():
+            say(f"RF 3: produce 1 KB, batch {label}, acks={acks}")
+            with topic_on(quorum) as topic:
+                run = produce(quorum.bootstrap, topic, LARGE_MESSAGES, 1000, size, acks)
+            results[f"RF 3: produce 1 KB, batch {label}, acks={acks}"] = run.megabytes_per_second
+        say(f"RF 3: produce 100 B, acks={acks}")
+        with topic_on(quorum) as topic:
+            run = produce(quorum.bootstrap, topic, SMALL_MESSAGES, 100, 131_072, acks)
+        results[f"RF 3: produce 100 B, batch 131 KB, acks={acks}"] = run.megabytes_per_second
+    return results
+
+
+def latency(quorum: Quorum, say: Say) -> Round:
+    """One message every 5 ms, as with one node."""
+    results: Round = {}
+    for acks in ("1", "all"):
+        say(f"RF 3: latency, acks={acks}")
+        with topic_on(quorum) as topic:
+            times = measure.latencies_ms(quorum.bootstrap, topic, acks)
+        results[f"RF 3: latency at 200 msg/s, acks={acks}, p50"] = percentile(times, 50)
+        results[f"RF 3: latency at 200 msg/s, acks={acks}, p99"] = percentile(times, 99)
+    return results
+
+
+def offset_commits(quorum: Quorum, say: Say) -> Round:
+    """One client that commits in turn."""
+    results: Round = {}
+    for partitions, requests in COMMITS.items():
+        say(f"RF 3: offset commits, {partitions} partitions")
+        with topics_on(quorum, 1, partitions) as (topic,):
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": quorum.bootstrap,
+                    "group.id": f"bench-{uuid.uuid4().hex[:8]}",
+                    "enable.auto.commit": False,
+                    "log_level": 0,
+                }
+            )
+            consumer.assign([TopicPartition(topic, i, 0) for i in range(partitions)])
+            _commit(consumer, topic, partitions, 0)  # finds the coordinator, creates its topic
+            quorum.wait_in_sync()
+            started_at = time.perf_counter()
+            for offset in range(1, requests + 1):
+                _commit(consumer, topic, partitions, offset)
+            seconds = time.perf_counter() - started_at
+            consumer.close()
+        results[f"RF 3: offset commits, {partitions} partitions a request"] = requests / seconds
+    return results
+
+
+def _commit(consumer: Consumer, topic: str, partitions: int, offset: int) -> None:
+    offsets = [TopicPartition(topic, i, offset) for i in range(partitions)]
+    for answer in consumer.commit(offsets=offsets, asynchronous=False):
+        if answer.error:
+            raise BrokerError(f"a commit was refused: {answer.error}")
+
+
+def creation(quorum: Quorum, say: Say) -> Round:
+    """Partitions per second, from one request to its answer."""
+    say("RF 3: create partitions")
+    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(CREATE_TOPICS)]
+    admin = AdminClient({"bootstrap.servers": quorum.bootstrap, "log_level": 0})
+    admin.list_topics(timeout=TIMEOUT_S)  # connected
+    topics = [NewTopic(name, CREATE_PARTITIONS, 3, config=TOPIC_CONFIG) for name in names]
+    started_at = time.perf_counter()
+    for future in admin.create_topics(topics).values():
+        future.result(TIMEOUT_S)
+    seconds = time.perf_counter() - started_at
+    for future in admin.delete_topics(names).values():
+        future.result(TIMEOUT_S)
+    return {"RF 3: create partitions": CREATE_TOPICS * CREATE_PARTITIONS / seconds}
+
+
+def failovers(quorum: Quorum, say: Say, times: int, which: str) -> list[float]:
+    """Seconds from kill -9 to the next acknowledged record of a client with defaults, acks=all.
+
+    `which` node is killed: the "partition leader", which doesn't lead the metadata quorum, or the
+    "quorum leader", which leads the partition as well. Everything is in sync before each kill.
+    """
+    results = []
+    with topics_on(quorum, 1, 12) as (topic,):
+        for number in range(1, times + 1):
+            say(f"RF 3: {which} killed, {number} of {times}")
+            controller = quorum.controller()
+            wanted = (
+                {controller} if which == "quorum leader" else set(quorum.running) - {controller}
+            )
+            partition, victim = next(
+                (partition, each.leader)
+                for (name, partition), each in quorum.partitions().items()
+                if name == topic and each.leader in wanted
+            )
+            producer = Producer(
+                {"bootstrap.servers": quorum.bootstrap, "acks": "all", "log_level": 0}
+            )
+            _acknowledged(producer, topic, partition)
+            quorum.kill(victim)
+            started_at = time.perf_counter()
+            _acknowledged(producer, topic, partition)
+            results.append(time.perf_counter() - started_at)
+            quorum.restart(victim)
+            quorum.wait_in_sync()
+            quorum.wait_balanced(topic)
+    return results
+
+
+def _acknowledged(producer: Producer, topic: str, partition: int) -> None:
+    """Sends one record and returns when it is acknowledged; the client tries again by itself."""
+    errors: list[object] = []
+    producer.produce(
+        topic, b"x", partition=partition, on_delivery=lambda error, _: errors.append(error)
+    )
+    left = producer.flush(TIMEOUT_S)
+    if left or errors != [None]:
+        raise BrokerError(f"a record was not acknowledged: {errors}")
+
+
+def catch_up(quorum: Quorum, say: Say) -> Round:
+    """MB/s of a follower that was down while a gigabyte was written, until it is in sync again."""
+    say("RF 3: follower catches up")
+    messages, size = 1_000_000, 1000
+    with topic_on(quorum) as topic:
+        leader = quorum.leader_of(topic)
+        victim = next(node for node in quorum.running if node not in (leader, quorum.controller()))
+        quorum.kill(victim)
+        run = produce(quorum.bootstrap, topic, messages, size, 1_000_000, "1")
+        quorum.spawn(victim)
+        quorum.wait_answering(victim)
+        started_at = time.perf_counter()
+        quorum.wait_in_sync()
+        seconds = time.perf_counter() - started_at
+        for node in quorum.running:
+            quorum.wait_answering(node, len(quorum.running))
+    return {"RF 3: follower catches up": run.bytes / seconds / 1e6}
+
+
+def one_failover(quorum: Quorum, say: Say) -> Round:
+    """For the race: Kafka takes its ten seconds each time."""
+    (seconds,) = failovers(quorum, say, 1, "partition leader")
+    return {"RF 3: leader killed to next acknowledged write": seconds}
+
+
+def many_failovers(quorum: Quorum, say: Say) -> Round:
+    results: Round = {}
+    for which in ("partition leader", "quorum leader"):
+        times = failovers(quorum, say, KILLS, which)
+        what = f"{which} killed to next acknowledged write"
+        results[f"{what}, median"] = statistics.median(times)
+        results[f"{what}, longest"] = max(times)
+    return results
+
+
+Work = Callable[[Quorum, Say], Round]
+
+FOR_ALL: tuple[Work, ...] = (throughput, latency, offset_commits, creation)
+"""What the race compares, beside the start and a failover."""
