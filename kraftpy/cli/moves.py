@@ -26,7 +26,7 @@ Plan = dict[PartitionName, tuple[int, ...]]
 
 POLL_MIN_S, _POLL_MAX_S = 0.1, 2.0
 # For partitions that neither move nor are where they should be: a broker may be behind for a while.
-_GIVE_UP_S = 10.0
+_GIVE_UP_S = 5.0
 _LEADER_RATE, _FOLLOWER_RATE = (
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",

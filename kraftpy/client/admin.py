@@ -15,6 +15,8 @@ from kraftpy.client.cluster import Cluster, Retry, TopicInfo, check
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
+# A broker that is told a timeout answers when it is over, with the reason: wait for that.
+ANSWER_MARGIN_MS = 2_000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 _OPERATION_SET = 0
@@ -52,7 +54,9 @@ class Admin:
                 await self._cluster.refresh()
                 controller = self._cluster.controller_id
                 response = await self._cluster.request(
-                    request, node_id=controller if controller >= 0 else None
+                    request,
+                    node_id=controller if controller >= 0 else None,
+                    timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS,
                 )
                 (item,) = getattr(response, results)
                 # The message came to DeleteTopics with version 5.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kraftpy.client.admin import TOPIC_RESOURCE, Admin
+from kraftpy.client.admin import ANSWER_MARGIN_MS, TOPIC_RESOURCE, Admin
 from kraftpy.client.cluster import Retry, check, error_code
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError
@@ -106,12 +106,14 @@ class Reassignment:
 class ClusterAdmin(Admin):
     """`Admin` and what concerns brokers and replicas."""
 
-    async def _ask(self, request: Any, *, node_id: int | None = None) -> Any:
+    async def _ask(self, request: Any) -> Any:
         """The response to a request with an error code of its own, tried again while it helps."""
         retry = Retry(self._timeout_ms)
         while True:
             try:
-                response = await self._cluster.request(request, node_id=node_id)
+                response = await self._cluster.request(
+                    request, timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS
+                )
                 check(response.error_code, getattr(response, "error_message", None))
                 return response
             except (ConnectionError, KafkaError) as error:

@@ -283,6 +283,26 @@ def test_health_and_elections_when_a_broker_dies_and_comes_back(cluster: Cluster
     assert all(each["leader"] == each["replicas"][0] for each in run.topic("orders")["partitions"])
 
 
+def test_a_broker_without_a_quorum_says_so(cluster: Cluster) -> None:
+    run = Commands(cluster.bootstrap)
+    cluster.kill(1)
+    cluster.kill(2)
+    health = ("cluster", "health", "--timeout", "1", "-o", "json")
+
+    def complains() -> bool:
+        # A leader that has lost its followers notices within its election timeout.
+        return run_command(*health, bootstrap=run.bootstrap).returncode == 5
+
+    wait_until(complains, "a cluster without a quorum should not be healthy")
+    found = run.json(*health[1:-2], code=5)
+    assert [text.partition(",")[0] for text in found["quorum"]] == ["no controller answers"]
+    assert "NOT_CONTROLLER" in run.fail("quorum", "--timeout", "1")
+    assert "NOT_CONTROLLER" in run.fail("elect", "--timeout", "1")
+    create = ("topic", "create", "orders", "--timeout", "1")
+    said = failure(*create, code=1, bootstrap=run.bootstrap)
+    assert "the change was not made" in said
+
+
 def test_replicas_move_as_a_plan_says(cluster: Cluster, tmp_path: Path) -> None:
     run = Commands(cluster.bootstrap)
     plan = tmp_path / "plan.json"
@@ -363,6 +383,9 @@ def test_a_broker_is_decommissioned(kraftpy_cluster: Callable[..., Cluster]) -> 
     run = Commands(cluster.bootstrap)
     run.create("orders", "-p", "8")
     fill(cluster.bootstrap, "orders", 8, 800_000)
+    roles = {each["node"]: each["role"] for each in run.json("quorum")["nodes"]}
+    assert roles.pop(4) == "observer"
+    assert sorted(roles.values()) == ["leader", "voter", "voter"]
     plan = run.json("decommission", "4", "--dry-run")
     there = [index for index, each in enumerate(run.replicas("orders")) if 4 in each]
     assert [each["partition"] for each in plan["partitions"]] == there
