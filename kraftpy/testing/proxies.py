@@ -35,6 +35,7 @@ from typing import Any
 _HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 18
 _BACKLOG = 128
+_TABLE_READS = 3
 _RESET = struct.pack("ii", 1, 0)
 _NODE_NAME = "kraftpy-"
 
@@ -56,8 +57,8 @@ class Proxies:
         """Listen for node `target`, which listens on `port` itself; the proxy's port."""
         listening = socket.create_server((_HOST, 0), backlog=_BACKLOG)
         listening.setblocking(False)
-        self._run(self._accept(listening, target, port))
         own_port: int = listening.getsockname()[1]
+        self._run(self._accept(listening, target, port))
         return own_port
 
     def obey(self, order: dict[str, Any]) -> None:
@@ -90,7 +91,8 @@ class Proxies:
     async def _serve(
         self, dialing: socket.socket, dialing_port: int, target: int, port: int
     ) -> None:
-        dialer = dialer_of(dialing_port, await asyncio.shield(self._family))
+        family = await asyncio.shield(self._family)
+        dialer = dialer_of(dialing_port, dialing.getsockname()[1], family)
         link = (dialer, target)
         if link in self.closed:
             _close(dialing, reset=True)
@@ -175,9 +177,9 @@ def _close(end: socket.socket, *, reset: bool) -> None:
     end.close()
 
 
-def dialer_of(port: int, family: int) -> int | None:
-    """The node whose process owns the connection from `port`; None for anybody else's."""
-    inode = _socket_inode(port)
+def dialer_of(port: int, dialed: int, family: int) -> int | None:
+    """The node whose process owns the connection from `port` to `dialed`; None for anybody else."""
+    inode = _socket_inode(port, dialed)
     if inode is None:
         return None
     name = f"socket:[{inode}]"
@@ -191,12 +193,17 @@ def dialer_of(port: int, family: int) -> int | None:
     return None
 
 
-def _socket_inode(port: int) -> str | None:
-    address = f"0100007F:{port:04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1] == address:
-            return fields[9]
+def _socket_inode(port: int, dialed: int) -> str | None:
+    """The kernel's name of a connection's socket; None if the dialer is gone.
+
+    One port may dial several others at a time, so both ends count. The table is written while it
+    changes, and may then lack a line.
+    """
+    for _ in range(_TABLE_READS):
+        table = Path("/proc/net/tcp").read_text()
+        start = table.find(f" 0100007F:{port:04X} 0100007F:{dialed:04X} ")
+        if start >= 0:
+            return table[start:].split(maxsplit=9)[8]
     return None
 
 
