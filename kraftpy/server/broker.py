@@ -158,6 +158,7 @@ class Broker:
             )
         self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
+        file = self.config.with_dynamic({})  # The rest of the configuration is known to all.
         cluster_id = await self._membership.register(
             lambda: self.metadata,
             cluster_id=self.logs.cluster_id,
@@ -165,8 +166,8 @@ class Broker:
             endpoints=endpoints_to_register(self.config, sockets),
             rack=self.config.broker_rack,
             directories=[directory.directory_id for directory in self.logs.directories],
-            # Of the file alone: the rest of the configuration is known to all.
-            min_insync_replicas=self.config.with_dynamic({}).min_insync_replicas,
+            min_insync_replicas=file.min_insync_replicas,
+            unclean_leader_election=file.unclean_leader_election_enable,
         )
         if self.logs.cluster_id is None:
             self.logs.join_cluster(cluster_id)

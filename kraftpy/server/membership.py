@@ -85,6 +85,7 @@ class Membership:
         rack: str | None,
         directories: list[bytes],
         min_insync_replicas: int,
+        unclean_leader_election: bool,
     ) -> str:
         """Begins this life of the broker, fenced; returns the id of the cluster.
 
@@ -101,6 +102,7 @@ class Membership:
             "rack": rack,
             "directories": directories,
             "min_insync_replicas": min_insync_replicas,
+            "unclean_leader_election": unclean_leader_election,
         }
         wanted = cluster_id or metadata().cluster_id or uuid_to_text(uuid.uuid4().bytes)
         try:

@@ -1,7 +1,7 @@
 """Commands on brokers: registration, fencing, shutdown, producer ids.
 
     register_broker        broker_id, incarnation_id (16 bytes), previous_broker_epoch?,
-                           cluster_id?, rack?, min_insync_replicas?,
+                           cluster_id?, rack?, min_insync_replicas?, unclean_leader_election?,
                            endpoints [{listener, host, port, security_protocol}],
                            directories [16 bytes]             -> {broker_epoch}
     unregister_broker      broker_id                          -> {}
@@ -35,7 +35,14 @@ from kraftpy.core.metadata.partition_changes import (
     broker_lost_data,
     review,
 )
-from kraftpy.core.metadata.records import Broker, BrokerChanged, Change, Endpoint, lowest_min_isr
+from kraftpy.core.metadata.records import (
+    Broker,
+    BrokerChanged,
+    Change,
+    Endpoint,
+    TopicRules,
+    common_rules,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -68,8 +75,9 @@ def register_broker(
         rack=command.optional_text("rack", TEXT_LENGTH_MAX),
         directories=_directories(command),
         fenced=True,
-        min_insync_replicas=(
-            command.integer("min_insync_replicas", 1) if command.has("min_insync_replicas") else 1
+        rules=TopicRules(
+            command.integer("min_insync_replicas", 1) if command.has("min_insync_replicas") else 1,
+            command.flag("unclean_leader_election"),
         ),
     )
     if cluster_id is not None and state.cluster_id not in (None, cluster_id):
@@ -87,7 +95,7 @@ def register_broker(
                 old,
                 endpoints=broker.endpoints,
                 rack=broker.rack,
-                min_insync_replicas=broker.min_insync_replicas,
+                rules=broker.rules,
             ),
             changes,
         )
@@ -137,9 +145,9 @@ def unregister_broker(
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "no broker with this id is registered")
     del state.brokers[broker.id]
-    state.min_insync_replicas = lowest_min_isr(state.brokers.values())
     changes.append(BrokerChanged(broker, None))
     broker_lost_data(state, broker, None, changes)
+    _update_common_rules(state, changes)
     return {}
 
 
@@ -195,12 +203,14 @@ def _set_broker(state: MetadataState, broker: Broker, changes: list[Change]) -> 
         return
     state.brokers[broker.id] = broker
     changes.append(BrokerChanged(old, broker))
-    min_isr = lowest_min_isr(state.brokers.values())
-    if min_isr != state.min_insync_replicas:
-        lower = min_isr < state.min_insync_replicas
-        state.min_insync_replicas = min_isr
-        if lower:
-            review(state, state.sorted_topics(), changes)
+    _update_common_rules(state, changes)
+
+
+def _update_common_rules(state: MetadataState, changes: list[Change]) -> None:
+    old, new = state.common_rules, common_rules(state.brokers.values())
+    state.common_rules = new
+    if new.min_isr < old.min_isr or new.unclean > old.unclean:
+        review(state, state.sorted_topics(), changes)
 
 
 def living_broker(state: MetadataState, command: Fields) -> Broker:

@@ -31,6 +31,7 @@ from kraftpy.core.metadata.records import (
     UNASSIGNED_DIRECTORY,
     Broker,
     PartitionState,
+    TopicRules,
 )
 
 NOBODY = -1
@@ -42,13 +43,6 @@ class Electorate(NamedTuple):
     brokers: Mapping[int, Broker]
     active: frozenset[int]
     closing: frozenset[int]
-
-
-class TopicRules(NamedTuple):
-    """What a topic's configuration says on elections; `min_isr` is not bounded by the replicas."""
-
-    min_isr: int
-    unclean: bool
 
 
 class Assignment(NamedTuple):

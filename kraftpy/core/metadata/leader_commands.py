@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from kraftpy.core.config import PARTITIONS_MAX
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.broker_commands import living_broker
-from kraftpy.core.metadata.elections import Electorate, TopicRules, Wish, settled
+from kraftpy.core.metadata.elections import Electorate, Wish, settled
 from kraftpy.core.metadata.fields import Fields
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
-from kraftpy.core.metadata.records import NO_LEADER, Change, PartitionState, Topic
+from kraftpy.core.metadata.records import NO_LEADER, Change, PartitionState, Topic, TopicRules
 from kraftpy.core.metadata.topic_commands import (
     NAME_FIELD_LENGTH_MAX,
     REPLICATION_FACTOR_MAX,

@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kraftpy.core.metadata.elections import (
-    NO_WISH,
-    Electorate,
-    TopicRules,
-    Wish,
-    settled,
-)
+from kraftpy.core.metadata.elections import NO_WISH, Electorate, Wish, settled
 from kraftpy.core.metadata.records import (
     LOST_DIRECTORY,
     UNASSIGNED_DIRECTORY,
@@ -24,6 +18,7 @@ from kraftpy.core.metadata.records import (
     PartitionState,
     ResourceType,
     Topic,
+    TopicRules,
 )
 
 if TYPE_CHECKING:
@@ -45,12 +40,17 @@ def electorate_of(state: MetadataState) -> Electorate:
 
 
 def rules_of(state: MetadataState, topic: str) -> TopicRules:
-    """The topic's own settings, else the cluster-wide ones: nothing that differs between nodes."""
+    """The topic's own settings, else the cluster-wide ones, else those of the brokers' files."""
     own = state.config(ResourceType.TOPIC, topic)
     common = state.config(ResourceType.BROKER, "")
-    min_isr = own.get(MIN_ISR_KEY) or common.get(MIN_ISR_KEY) or state.min_insync_replicas
-    unclean = own.get(UNCLEAN_KEY) or common.get(UNCLEAN_KEY) or "false"
-    return TopicRules(int(min_isr), unclean.strip().lower() == "true")
+    rules = state.common_rules
+    min_isr = own.get(MIN_ISR_KEY) or common.get(MIN_ISR_KEY)
+    if min_isr is not None:
+        rules = rules._replace(min_isr=int(min_isr))
+    unclean = own.get(UNCLEAN_KEY) or common.get(UNCLEAN_KEY)
+    if unclean is not None:
+        rules = rules._replace(unclean=unclean.strip().lower() == "true")
+    return rules
 
 
 def put(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.protocol.errors import ErrorCode
 
@@ -42,12 +42,23 @@ class Endpoint:
     security_protocol: str
 
 
+class TopicRules(NamedTuple):
+    """What a configuration says on elections; `min_isr` is not bounded by the replicas."""
+
+    min_isr: int = 1
+    unclean: bool = False
+
+
+KAFKAS_RULES = TopicRules()
+"""Those of a configuration that says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """A registered broker. `epoch` numbers the life of its process that `incarnation_id` names.
 
     A fenced one serves nothing. One in controlled shutdown is given no leaderships any more.
-    `min_insync_replicas` is what its own configuration file says.
+    `rules` are what its own configuration file says.
     """
 
     id: int
@@ -58,7 +69,7 @@ class Broker:
     directories: tuple[bytes, ...]
     fenced: bool
     in_controlled_shutdown: bool = False
-    min_insync_replicas: int = 1
+    rules: TopicRules = KAFKAS_RULES
 
     @property
     def active(self) -> bool:
@@ -66,13 +77,18 @@ class Broker:
         return not (self.fenced or self.in_controlled_shutdown)
 
 
-def lowest_min_isr(brokers: Iterable[Broker]) -> int:
-    """The min.insync.replicas of a topic for which nothing is set in the replicated configuration.
+def common_rules(brokers: Iterable[Broker]) -> TopicRules:
+    """The rules of a topic for which nothing is set in the replicated configuration.
 
-    Brokers should agree on it. If they don't, the lowest is the safe one: who leads a partition
-    asks for no less, so nothing is committed while an ISR is smaller.
+    Brokers' files should agree on them. If they don't, the safe value counts: the lowest
+    min.insync.replicas, because who leads a partition then asks for no less and commits nothing
+    while an ISR is smaller; and an unclean election only if all permit it.
     """
-    return min((broker.min_insync_replicas for broker in brokers), default=1)
+    rules = [broker.rules for broker in brokers]
+    return TopicRules(
+        min_isr=min((each.min_isr for each in rules), default=1),
+        unclean=bool(rules) and all(each.unclean for each in rules),
+    )
 
 
 @dataclass(frozen=True, slots=True)

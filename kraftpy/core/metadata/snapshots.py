@@ -14,7 +14,8 @@ from kraftpy.core.metadata.records import (
     Endpoint,
     PartitionState,
     Topic,
-    lowest_min_isr,
+    TopicRules,
+    common_rules,
     name_in_metrics,
 )
 
@@ -56,7 +57,7 @@ def load(state: MetadataState, snapshot: Mapping[str, Any]) -> None:
         for each in snapshot["brokers"]:
             broker = _load_broker(each)
             state.brokers[broker.id] = broker
-        state.min_insync_replicas = lowest_min_isr(state.brokers.values())
+        state.common_rules = common_rules(state.brokers.values())
         shared: _Shared = {}
         for each in snapshot["topics"]:
             topic = _load_topic(each, shared)
@@ -87,12 +88,12 @@ def _dump_broker(broker: Broker) -> list[Any]:
         list(broker.directories),
         broker.fenced,
         broker.in_controlled_shutdown,
-        broker.min_insync_replicas,
+        broker.rules,
     ]
 
 
 def _load_broker(packed: Any) -> Broker:
-    id_, epoch, incarnation_id, endpoints, rack, directories, fenced, closing, min_isr = packed
+    id_, epoch, incarnation_id, endpoints, rack, directories, fenced, closing, rules = packed
     return Broker(
         id=id_,
         epoch=epoch,
@@ -102,7 +103,7 @@ def _load_broker(packed: Any) -> Broker:
         directories=tuple(directories),
         fenced=fenced,
         in_controlled_shutdown=closing,
-        min_insync_replicas=min_isr,
+        rules=TopicRules(*rules),
     )
 
 

@@ -32,7 +32,7 @@ from kraftpy.core.metadata import (
     topic_commands,
 )
 from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.records import Broker, Change, Result, Topic
+from kraftpy.core.metadata.records import KAFKAS_RULES, Broker, Change, Result, Topic
 from kraftpy.core.metadata.replica_index import ReplicaIndex
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -52,7 +52,7 @@ class MetadataState:
         self.topics_by_id: dict[bytes, Topic] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.next_producer_id = 0
-        self.min_insync_replicas = 1
+        self.common_rules = KAFKAS_RULES
         self.partition_count = 0
         self.names_in_metrics: dict[str, str] = {}
         self.replica_index = ReplicaIndex()

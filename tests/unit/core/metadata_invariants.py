@@ -14,9 +14,9 @@ from kraftpy.core.metadata import (
     TopicCreated,
     TopicDeleted,
 )
-from kraftpy.core.metadata.elections import Electorate, TopicRules, settled
+from kraftpy.core.metadata.elections import Electorate, settled
 from kraftpy.core.metadata.partition_changes import electorate_of, rules_of
-from kraftpy.core.metadata.records import LOST_DIRECTORY
+from kraftpy.core.metadata.records import LOST_DIRECTORY, TopicRules, common_rules
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -27,9 +27,7 @@ def check(state: MetadataState) -> None:
     }
     assert state.partition_count == sum(len(topic.partitions) for topic in state.topics.values())
     assert sorted(state.names_in_metrics.values()) == sorted(state.topics)
-    assert state.min_insync_replicas == min(
-        (broker.min_insync_replicas for broker in state.brokers.values()), default=1
-    )
+    assert state.common_rules == common_rules(state.brokers.values())
     electorate = electorate_of(state)
     for name, topic in state.topics.items():
         assert topic.name == name

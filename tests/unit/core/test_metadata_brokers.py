@@ -49,7 +49,7 @@ def test_one_life_that_registers_again_keeps_its_state_and_its_partitions() -> N
     result = cluster.ok(again)
     assert result.value == {"broker_epoch": 1}
     assert cluster.state.brokers[1].active
-    assert cluster.state.brokers[1].min_insync_replicas == 2
+    assert cluster.state.brokers[1].rules == (2, False)
     assert (partition(cluster).leader, partition(cluster).partition_epoch) == (1, 0)
     assert cluster.ok(again).changes == ()
 

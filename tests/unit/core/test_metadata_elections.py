@@ -257,7 +257,7 @@ def test_the_lowest_min_isr_among_the_brokers_files_counts() -> None:
     cluster.set_isr(1, 2)
     cluster.fence(2)
     expect(cluster, 1, (1,), elr=(2,))
-    assert restored(cluster.state).min_insync_replicas == 2
+    assert restored(cluster.state).common_rules == cluster.state.common_rules == (2, False)
 
 
 def test_a_lower_min_isr_ends_eligibility_and_a_higher_one_gives_none() -> None:
@@ -269,6 +269,17 @@ def test_a_lower_min_isr_ends_eligibility_and_a_higher_one_gives_none() -> None:
     assert len(partition_changes(result)) == 1
     assert not partition_changes(cluster.set_config("t", MIN_ISR, "3"))
     expect(cluster, 1, (1,))
+
+
+def test_the_brokers_files_permit_unclean_elections_if_all_agree() -> None:
+    cluster = Cluster(3, unclean_leader_election=True)
+    cluster.create(new_topic("t", assignments=[[1, 2]]))
+    cluster.register(4)
+    cluster.set_isr(1)
+    cluster.kill(1)
+    expect(cluster, NO_LEADER, (), elr=(1,), last_known=(1,))
+    cluster.ok({"type": "unregister_broker", "broker_id": 4})
+    expect(cluster, 2, (2,))
 
 
 def test_one_brokers_min_isr_cannot_differ() -> None:

@@ -68,6 +68,7 @@ _sound = st.one_of(
         directories=st.lists(_uuids, max_size=2, unique=True),
         previous_broker_epoch=st.none() | st.integers(-1, 12),
         min_insync_replicas=st.none() | st.integers(0, 3),
+        unclean_leader_election=_maybe,
     ),
     _command("unregister_broker", broker_id=_broker_ids),
     _command("fence_broker", **_on_broker),

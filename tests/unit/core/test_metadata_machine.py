@@ -162,6 +162,7 @@ def _register(life: Life, a: int, b: int, c: int) -> dict[str, Any]:
         "incarnation_id": uuid_of(life.state.applied_index + 10**6),
         "previous_broker_epoch": old.epoch if old is not None and c % 2 else -1,
         "min_insync_replicas": 2 if c % 11 == 0 else 1,
+        "unclean_leader_election": c % 3 == 0,
         "endpoints": [],
         "directories": [uuid_of(disk), *([uuid_of(7 + broker_id)] if b % 4 == 0 else [])],
     }
