@@ -167,6 +167,7 @@ def test_it_moves_on_when_the_metadata_says_so() -> None:
     partition.append(3)
     partition.fetch(2, 11)
     assert partition.watermark == 11
+    del partition.active[2]
     assert not partition.update(isr=(1,), elr=(2,), min_isr=2)
     assert partition.update(isr=(1,), elr=(), min_isr=1)
     assert partition.watermark == 13
