@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_PARTITION = 0
 TRANSFER_TIMEOUT_MAX_MS = 60_000
-TIMEOUT_MS = 4_000  # no field of the request says how long its client waits
+# Short: no field of the request says how long its client waits, and clients ask again.
+TIMEOUT_MS = 1_500
 # Tagged field of ElectLeadersRequest: the voter's id in four bytes.
 LEADER_TAG = 10_000
 _NO_DIRECTORY = bytes(16)
