@@ -51,6 +51,7 @@ from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.snapshot import SnapshotDamagedError, SnapshotFullError, SnapshotVersionError
 from kraftpy.quorum.transport import load_secret
+from kraftpy.quorum.voter import VotersChangedError
 
 if TYPE_CHECKING:
     from kraftpy.quorum.raft import RaftVoter
@@ -285,7 +286,12 @@ def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) ->
     except FolderInUseError as error:
         logger.critical("%s", error)
         return ExitCode.FOLDER_IN_USE
-    except (JournalDamagedError, SnapshotDamagedError, SnapshotVersionError) as error:
+    except (
+        JournalDamagedError,
+        SnapshotDamagedError,
+        SnapshotVersionError,
+        VotersChangedError,
+    ) as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DATA_DAMAGED
     except JournalFullError as error:

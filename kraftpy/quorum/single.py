@@ -47,7 +47,8 @@ logger = logging.getLogger(__name__)
 class SingleVoter(Voter):
     """A `port.Quorum`; construct it on its event loop.
 
-    Raises what `snapshot.recover` raises, and `JournalFullError` if not even the new term fits.
+    Raises what `snapshot.recover` raises, `VotersChangedError`, and `JournalFullError` if not even
+    the new term fits.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class SingleVoter(Voter):
         super().__init__(
             folder,
             voter_id,
+            [voter_id],
             machine_type,
             on_fatal,
             files=files,

@@ -6,12 +6,16 @@ Rules:
 * After `stop` nothing is proposed or answered any more; what was under way is cancelled (its
   outcome is unknown).
 * An error that `port` does not foresee goes to `on_fatal` once everything is stopped.
+* A folder belongs to the voters that it was first used with (`quorum.voters` in it names them).
+  With another list two majorities could decide differently, or empty newcomers outvote the one that
+  holds the data.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from kraftpy.protocol.errors import ErrorCode
@@ -30,9 +34,15 @@ from kraftpy.quorum.port import (
 )
 from kraftpy.quorum.replica import Replica
 
-__all__ = ["Proposal", "Voter"]
+__all__ = ["VOTERS_NAME", "Proposal", "Voter", "VotersChangedError"]
+
+VOTERS_NAME = "quorum.voters"
 
 Proposal = tuple[bytes, asyncio.Future[Applied]]
+
+
+class VotersChangedError(Exception):
+    """The folder belongs to other voters; says which and what to do."""
 
 
 class Voter:
@@ -42,6 +52,7 @@ class Voter:
         self,
         folder: Path,
         voter_id: int,
+        voter_ids: Collection[int],
         machine_type: MachineType,
         on_fatal: Callable[[Exception], None],
         *,
@@ -61,6 +72,13 @@ class Voter:
             replay=replay,
             snapshot_interval_bytes=snapshot_interval_bytes,
         )
+        try:
+            _claim_folder(
+                folder, voter_ids, files or FileLayer(), new=self._replica.journal.last_index == 0
+            )
+        except BaseException:
+            self._replica.close()
+            raise
         self._pending: list[Proposal] = []
         self._barriers: list[asyncio.Future[int]] = []
         self._turn_scheduled = False
@@ -151,3 +169,29 @@ class Voter:
     def _fail(self, error: Exception) -> None:
         self.stop()
         self._on_fatal(error)
+
+
+def _claim_folder(folder: Path, voter_ids: Collection[int], files: FileLayer, *, new: bool) -> None:
+    """Raise `VotersChangedError` if the folder is other voters'; note these in a new one."""
+    path = folder / VOTERS_NAME
+    given = ",".join(map(str, sorted(voter_ids)))
+    if path.exists():
+        known = path.read_text().strip()
+    else:
+        # a lone voter's folder may be older than this file
+        known = given if new or len(voter_ids) == 1 else "one voter"
+        if known == given:
+            temporary = path.with_name(path.name + ".tmp")
+            fd = files.create(temporary)
+            try:
+                files.write(fd, given.encode() + b"\n", 0)
+                files.datasync(fd)
+            finally:
+                os.close(fd)
+            files.replace(temporary, path)
+    if known != given:
+        raise VotersChangedError(
+            f"{folder} belongs to a quorum of {known}, and controller.quorum.voters now names "
+            f"{given}. Set it to what it was; the voters of a quorum can't be changed. A new "
+            "quorum starts with empty folders"
+        )

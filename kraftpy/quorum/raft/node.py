@@ -20,6 +20,9 @@ before pysyncobj sees it.  Rules:
   others refuse the pre-vote.
 * Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
+* A voter with nothing in its folder may have lost it, and with it what it had acknowledged.  It
+  votes only for one with an empty log too (a quorum's first start), until it has received all that
+  a leader has committed.
 * An exception in here is final: the process stops (see `voter.py`).
 
 Indexes on the wire and in here are the quorum's; pysyncobj's are one higher (see `log.py`).
@@ -114,6 +117,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
         self._answering = 0
         self._opening_index = 0
         self._incoming: _Incoming | None = None
+        self._is_blank = self._log.last_index == 0
         self._heard_at = float("-inf")
         self._round = 0
         self._round_at = float("-inf")
@@ -365,12 +369,25 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
         mine = (self._log.last_term, self._log.last_index)
         rival = now - self._round_at < PRE_VOTE_S / 2 and (mine, self._voter_id) > (theirs, sender)
         silent = now - self._heard_at > ELECTION_MIN_S * 0.9
-        if theirs >= mine and not rival and silent and not self.leads:
+        if (
+            theirs >= mine
+            and not rival
+            and silent
+            and not self.leads
+            and self._may_vote(last_index)
+        ):
             self._outbox.append((sender, [Kind.PRE_VOTED, term, number]))
+
+    def _may_vote(self, last_index: int) -> bool:
+        return last_index == 0 or not self._is_blank
 
     def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
         if term < self.term:
             self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            return
+        if not self._may_vote(last_index):
+            if term > self.term:
+                self._follow_term(term)
             return
         message = {
             "type": "request_vote",
@@ -453,6 +470,8 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             "entries": [(entry, entry.index + 1, entry.term) for entry in entries],
         }
         self._feed(sender, message)
+        if commit <= log.last_index:
+            self._is_blank = False
 
     def _answer(self, leader: int, number: int, next_index: int, outcome: Outcome) -> None:
         self._outbox.append((leader, [Kind.APPENDED, self.term, number, next_index, outcome]))
@@ -544,8 +563,14 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             transfer = progress.transfer
             if transfer is not None and transfer.index < next_index:
                 progress.transfer = None
-        elif outcome == Outcome.MISMATCHED:
-            progress.mismatched(number, next_index, self._number)
+        elif outcome == Outcome.MISMATCHED and progress.mismatched(
+            number, next_index, self._number
+        ):
+            logger.warning(
+                "voter %d lacks entries that it had acknowledged: its folder was lost or is an old "
+                "copy; it gets them again",
+                sender,
+            )
         self._answered(sender, number, progress)
 
     def _answered(self, sender: int, number: int, progress: Progress) -> None:

@@ -47,6 +47,7 @@ class Progress:
         self._under_way: deque[tuple[int, int]] = deque()
         self._bytes_under_way = 0
         self._heeded_from = 0
+        self._refused_at_match = False
 
     def interrupted(self) -> None:
         """The connection ended: what is under way is lost, or its answers are."""
@@ -83,14 +84,24 @@ class Progress:
         """The follower durably holds the leader's entries below `next_index`."""
         self.match_index = max(self.match_index, next_index - 1)
         self.next_index = max(self.next_index, next_index)
+        self._refused_at_match = False
         if number >= self._heeded_from:
             self.probing = False
 
-    def mismatched(self, number: int, next_index: int, last_number: int) -> None:
-        """The follower refused the message `number`; `last_number` is the last one sent to any."""
+    def mismatched(self, number: int, next_index: int, last_number: int) -> bool:
+        """The follower refused the message `number`; `last_number` is the last one sent to any.
+
+        Returns whether it lacks what it had acknowledged: its disk was lost.
+        """
+        lost = False
         if number >= self._heeded_from:
+            if next_index <= self.match_index and self._refused_at_match:
+                lost = True
+                self.match_index = 0
+            self._refused_at_match = next_index <= self.match_index
             self.next_index = max(self.match_index + 1, min(next_index, self.next_index))
             self.probing = True
             self._heeded_from = last_number + 1
             self._under_way.clear()
             self._bytes_under_way = 0
+        return lost

@@ -54,8 +54,8 @@ class RaftVoter(Voter):
     """A `port.Quorum`; construct it on its event loop.
 
     `voters` maps the ids of all voters to the host and port of their controller listeners;
-    `ssl_context` is for dialing them.  Raises what `snapshot.recover` raises, and
-    `LibraryUnsuitable`.
+    `ssl_context` is for dialing them.  Raises what `snapshot.recover` raises,
+    `VotersChangedError` and `LibraryUnsuitable`.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class RaftVoter(Voter):
         super().__init__(
             folder,
             voter_id,
+            voters,
             machine_type,
             on_fatal,
             files=files,

@@ -7,6 +7,7 @@ committed, T4 the truncation of entries that were acknowledged.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -354,6 +355,50 @@ def test_power_lost_while_a_snapshot_is_installed(world: World, step: int) -> No
         world.rejoin(3)
     world.run(1.0)
     assert member.values == world.leader().values == leader.values
+
+
+def test_a_voter_that_lost_its_disk_votes_again_once_it_has_everything(world: World) -> None:
+    """It had acknowledged what only it and the dead leader hold: together with the third voter it
+    must not elect one that lacks that."""
+    leader = world.leader()
+    b, c = others(world, leader)
+    world.run(0.1)
+    world.isolate(c.voter_id)
+    leader.propose("x")
+    world.settle(but=[c.voter_id])
+    assert world.acknowledged == ["x"]
+    world.crash(b.voter_id)
+    world.crash(leader.voter_id)
+    shutil.rmtree(b.folder)
+    b.start()
+    world.connect(b.voter_id, c.voter_id)
+    world.run(5.0)
+    assert not c.node.leads
+    leader.start()
+    world.rejoin(leader.voter_id)
+    world.leader()
+    world.run(0.5)
+    world.crash(leader.voter_id)
+    successor = world.leader(but=[leader.voter_id])
+    assert successor.values == b.values == c.values == ["x"]
+
+
+def test_a_leader_notices_that_a_voter_lost_its_disk(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = world.leader()
+    b, _ = others(world, leader)
+    leader.propose("x")
+    world.settle()
+    world.run(0.2)
+    world.crash(b.voter_id)
+    shutil.rmtree(b.folder)
+    b.start()
+    world.rejoin(b.voter_id)
+    world.run(0.5)
+    assert leader.node.leads
+    assert b.values == ["x"]
+    assert "lacks entries that it had acknowledged" in caplog.text
 
 
 # Elections

@@ -61,7 +61,14 @@ def test_a_damaged_file_stops_a_voter_and_its_folder_comes_back_from_the_others(
 ) -> None:
     async def test(quorum: VoterProcesses) -> None:
         async with quorum.broker() as broker:
-            added = await add_until(broker, lambda: len(quorum.snapshots(3)) == 2)
+            first: list[Path] = []
+
+            def journal_was_cut() -> bool:
+                snapshots = quorum.snapshots(3)
+                first.extend(snapshots[:1])
+                return bool(first) and len(snapshots) == 2 and first[0] not in snapshots
+
+            added = await add_until(broker, journal_was_cut)
             assert quorum.stop(3) == 0
             folder = quorum.voter_folder(3)
             if damaged == "journal":

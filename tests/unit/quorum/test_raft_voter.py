@@ -12,11 +12,14 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Role
 from kraftpy.quorum.raft.peers import Peers
+from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.state import pack_envelope
+from kraftpy.quorum.voter import VOTERS_NAME, VotersChangedError
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
 from .raft_stack import Trio
 from .stack import run, until
+from .standin import Values
 
 CLIENT = b"c" * 16
 
@@ -315,5 +318,23 @@ def test_a_peer_is_dialed_by_the_higher_id_only(tmp_path: Path) -> None:
             dialing = {v: len(voter._peers._dialers) for v, voter in trio.voters.items()}
             assert dialing == {1: 0, 2: 1, 3: 2}
             assert isinstance(trio.voters[1]._peers, Peers)
+
+    run(test)
+
+
+def test_a_folder_stays_with_its_voters(tmp_path: Path) -> None:
+    async def test() -> None:
+        trio = Trio(tmp_path)
+        alone = SingleVoter(tmp_path / "1", 1, Values, lambda error: None)
+        alone.stop()
+        with pytest.raises(VotersChangedError, match=r"a quorum of 1, .* now names 1,2,3"):
+            await trio.start(1)
+        (tmp_path / "1" / VOTERS_NAME).unlink()  # as an older kraftpy leaves it
+        with pytest.raises(VotersChangedError, match=r"a quorum of one voter"):
+            await trio.start(1)
+        await trio.start(2)
+        trio.stop(2)
+        with pytest.raises(VotersChangedError, match=r"a quorum of 1,2,3, .* now names 2"):
+            SingleVoter(tmp_path / "2", 2, Values, lambda error: None)
 
     run(test)
