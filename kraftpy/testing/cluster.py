@@ -34,6 +34,7 @@ from kraftpy.testing.process import (
     BrokerError,
     LineProcess,
     is_alive,
+    is_stopped,
     is_unlocked,
     log_tail,
     setting_text,
@@ -247,8 +248,10 @@ class Cluster:
         """SIGSTOP both processes of a node: it is silent, and its connections stay open."""
         victim = self._running(node)
         victim.paused = True
-        for pid in victim.pids:
+        pids = victim.pids
+        for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: all(map(is_stopped, pids)), f"broker {node} goes on after SIGSTOP")
 
     def resume(self, node: int) -> None:
         """SIGCONT both processes of a paused node."""

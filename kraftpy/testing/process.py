@@ -73,11 +73,20 @@ class LineProcess:
 
 def is_alive(pid: int) -> bool:
     """Whether there is a process with this id that hasn't ended."""
+    return _state(pid) not in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has taken effect, or the process has ended."""
+    return _state(pid) in "TZX"
+
+
+def _state(pid: int) -> str:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
 
 
 def log_tail(paths: Sequence[Path], lines: int = 20) -> str:
