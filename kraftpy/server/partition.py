@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +37,7 @@ from kraftpy.core.replication import (
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
 from kraftpy.server.record_policy import check_limits, conform, needs_conform
+from kraftpy.server.waiters import Waiter, Waiters
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Waiter = Callable[[ErrorCode], None]
 FetchWaiter = Callable[["Partition"], None]
 
 NO_TIMESTAMP = -1
@@ -85,28 +84,6 @@ class Appended:
         self.end_offset = end_offset
         self.log_append_time_ms = log_append_time_ms
         self.flush_pending = flush_pending
-
-
-class _Waiters:
-    """Callbacks by the offset that a watermark must reach; offsets mostly come in order."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self) -> None:
-        self._queue: deque[tuple[int, Waiter]] = deque()
-
-    def add(self, offset: int, waiter: Waiter) -> None:
-        self._queue.append((offset, waiter))
-
-    def advance(self, watermark: int) -> None:
-        queue = self._queue
-        while queue and queue[0][0] <= watermark:
-            queue.popleft()[1](ErrorCode.NONE)
-
-    def fail(self, error: ErrorCode) -> None:
-        queue, self._queue = self._queue, deque()
-        for _, waiter in queue:
-            waiter(error)
 
 
 class Partition:
@@ -165,8 +142,8 @@ class Partition:
         self.closed = False
         self._host = host
         self._flush_to = 0  # everything below has been flushed or is about to be
-        self._commit_waiters = _Waiters()
-        self._flush_waiters = _Waiters()
+        self._commit_waiters = Waiters()
+        self._flush_waiters = Waiters()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
         self._followers: list[FollowedPartition] = []
         self._wake_scheduled = False

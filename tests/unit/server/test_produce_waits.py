@@ -9,7 +9,8 @@ from typing import Any, cast
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import ProduceResponse
 from kraftpy.server.handlers.produce import _Waiting
-from kraftpy.server.partition import Appended, Partition, Waiter
+from kraftpy.server.partition import Appended, Partition
+from kraftpy.server.waiters import Waiter
 
 WEEKS_MS = 2**31 - 1
 
