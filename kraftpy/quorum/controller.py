@@ -82,7 +82,7 @@ class ActiveController:
 
     def close(self) -> None:
         """Decide nothing more."""
-        self._resign()
+        self._resign(None)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -116,7 +116,7 @@ class ActiveController:
     # Leading
 
     def _leader_changed(self, leader_id: int | None, term: int) -> None:
-        self._resign()
+        self._resign(leader_id)
         if leader_id != self._quorum.voter_id:
             return
         self._leads = True
@@ -127,9 +127,9 @@ class ActiveController:
             self._balancing.add_done_callback(_raise_unforeseen)
         self._tick()
 
-    def _resign(self) -> None:
+    def _resign(self, leader_id: int | None) -> None:
         self._leads = False
-        self._liveness.resign()
+        self._liveness.leader_changed(leader_id is not None, self._now_ms())
         if self._balancing is not None:
             self._balancing.cancel()
             self._balancing = None

@@ -14,8 +14,9 @@ Rules:
 * A new leader gives connected brokers a fresh session, and the others `CONNECT_MS` to appear;
   except that the grace of a connection that broke within the last `RECENT_MS` goes on: that broker
   probably died with the old leader.
-* A broker whose last connection broke is suspected, from that moment until it is back or fenced,
-  but for `SUSPICION_MS` at most.  Nothing is decided on that; clients need not be sent there.
+* A broker whose last connection broke is suspected, from that moment until it is back or fenced.
+  Nothing is decided on that; clients need not be sent there.  It ends when there has been a leader
+  for `SUSPICION_MS` who did not fence the broker: only the way between these two is broken.
 * Time in which this process itself stood still is credited to everybody: the heartbeats that
   arrived meanwhile have not been read yet.
 * A decision is given once, until it is reported as failed.  Fencing is always safe (epochs guard
@@ -72,6 +73,7 @@ class Liveness:
         self._connections: dict[int, tuple[int, int]] = {}
         self._unfenced: Mapping[int, int] = {}
         self._leads = False
+        self._led_since_ms: float | None = None
         self._wake_at_ms: float | None = None
         self.suspects: frozenset[int] = frozenset()
 
@@ -107,8 +109,14 @@ class Liveness:
 
     # What the leader decides
 
+    def leader_changed(self, is_known: bool, now_ms: float) -> None:
+        """Another voter leads, or (`is_known` is False) nobody does."""
+        self._leads = False
+        self._led_since_ms = now_ms if is_known else None
+
     def lead(self, now_ms: float) -> None:
         """This voter has become the leader, and has applied all that was committed before."""
+        self._led_since_ms = now_ms
         self._leads = True
         for session in self._sessions.values():
             session.fencing = False
@@ -116,10 +124,6 @@ class Liveness:
             gone_at_ms = session.gone_at_ms
             if gone_at_ms is None or now_ms - gone_at_ms > RECENT_MS:
                 session.connect_by_ms = now_ms + CONNECT_MS
-
-    def resign(self) -> None:
-        """This voter no longer leads."""
-        self._leads = False
 
     def tick(self, unfenced: Mapping[int, int], now_ms: float) -> list[Fencing]:
         """Whom to fence now; call it again at `wake_at_ms`.
@@ -153,12 +157,11 @@ class Liveness:
 
     def _is_suspect(self, broker_id: int, now_ms: float) -> bool:
         session = self._sessions.get(broker_id)
-        return (
-            session is not None
-            and not session.connections
-            and session.gone_at_ms is not None
-            and now_ms - session.gone_at_ms < SUSPICION_MS
-            and self._unfenced.get(broker_id) == session.epoch
+        if session is None or session.connections or session.gone_at_ms is None:
+            return False
+        since_ms = self._led_since_ms
+        return self._unfenced.get(broker_id) == session.epoch and (
+            since_ms is None or now_ms - max(since_ms, session.gone_at_ms) < SUSPICION_MS
         )
 
     @property

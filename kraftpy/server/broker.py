@@ -294,6 +294,8 @@ class Broker:
         self.replicas.broker_changed(changed.id, new)
         if old is not None and not old.fenced and (new is None or new.fenced):
             self._gone_at_s[changed.id] = self.loop.time()
+        else:
+            self._gone_at_s.pop(changed.id, None)
         if new is None or (old is not None and new.epoch != old.epoch):
             self.follower_sessions.close(changed.id)
         if changed.id == self.node_id:

@@ -193,7 +193,7 @@ def test_a_connection_that_broke_long_before_the_election_gets_time() -> None:
 def test_only_the_leader_decides() -> None:
     clock = Clockwork()
     clock.unfenced = {1: 10}
-    clock.liveness.resign()
+    clock.liveness.leader_changed(True, clock.now_ms)
     clock.run(30_000)
     assert clock.ids() == []
     clock.liveness.lead(clock.now_ms)
@@ -291,9 +291,26 @@ def test_a_broken_connection_makes_a_suspect_until_it_is_back_or_fenced(leads: b
 def test_a_suspicion_that_leads_to_nothing_ends() -> None:
     """Only the way between this voter and the broker is broken: the leader doesn't fence it."""
     clock = Clockwork(leads=False)
+    clock.liveness.leader_changed(True, clock.now_ms)
     clock.unfenced = {1: 10}
     clock.run(1_000, {100: (1, 10)})
     clock.liveness.disconnected(100, clock.now_ms)
+    clock.run(SUSPICION_MS - 1)
+    assert clock.liveness.suspects == {1}
+    clock.run(1)
+    assert clock.liveness.suspects == set()
+
+
+def test_a_suspicion_lasts_as_long_as_there_is_no_leader_to_clear_it() -> None:
+    clock = Clockwork(leads=False)
+    clock.liveness.leader_changed(True, clock.now_ms)
+    clock.unfenced = {1: 10}
+    clock.run(1_000, {100: (1, 10)})
+    clock.liveness.disconnected(100, clock.now_ms)
+    clock.liveness.leader_changed(False, clock.now_ms)
+    clock.run(10 * SUSPICION_MS)
+    assert clock.liveness.suspects == {1}
+    clock.liveness.leader_changed(True, clock.now_ms)
     clock.run(SUSPICION_MS - 1)
     assert clock.liveness.suspects == {1}
     clock.run(1)
