@@ -152,6 +152,7 @@ def failovers(quorum: Quorum, say: Say, times: int, which: str) -> list[float]:
     with topics_on(quorum, 1, 12) as (topic,):
         for number in range(1, times + 1):
             say(f"RF 3: {which} killed, {number} of {times}")
+            quorum.wait_balanced(topic)
             controller = quorum.controller()
             wanted = (
                 {controller} if which == "quorum leader" else set(quorum.running) - {controller}
@@ -171,7 +172,6 @@ def failovers(quorum: Quorum, say: Say, times: int, which: str) -> list[float]:
             results.append(time.perf_counter() - started_at)
             quorum.restart(victim)
             quorum.wait_in_sync()
-            quorum.wait_balanced(topic)
     return results
 
 

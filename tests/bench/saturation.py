@@ -76,7 +76,7 @@ def _measure(quorum: KraftpyQuorum, say: Say) -> list[list[str]]:
     others = [node for node in quorum.running if node != leader]
     admin = AdminClient({"bootstrap.servers": quorum.bootstrap, "log_level": 0})
     topics = [
-        NewTopic(TOPIC, replica_assignment=[[leader, *others]]),
+        NewTopic(TOPIC, 1, replica_assignment=[[leader, *others]]),
         NewTopic(COMMITS_TOPIC, 1, 3),
     ]
     for future in admin.create_topics(topics).values():
