@@ -114,6 +114,15 @@ def test_the_plugin_is_there_for_whoever_installs_kraftpy(pytester: pytest.Pytes
 
         def test_own(kraftpy, kraftpy_factory):
             assert kraftpy_factory().bootstrap != kraftpy.bootstrap
+
+        def test_cluster(kraftpy_cluster, tmp_path_factory, request):
+            request.config.logs = tmp_path_factory.getbasetemp()
+            assert list(kraftpy_cluster(1).nodes) == [1]
+            assert list(kraftpy_cluster(brokers=2, num_partitions=3).nodes) == [1, 2]
+
+        def test_logs_are_kept(request):
+            names = sorted(path.name for path in request.config.logs.glob("kraftpy[0-9]*/node*.log"))
+            assert names == ["node1.log", "node1.log", "node2.log"]
         """
     )
-    pytester.runpytest_subprocess("-p", "no:xdist").assert_outcomes(passed=4)
+    pytester.runpytest_subprocess("-p", "no:xdist").assert_outcomes(passed=6)

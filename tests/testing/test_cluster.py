@@ -191,6 +191,15 @@ def test_a_cluster_that_does_not_start_says_why(tmp_path: Path) -> None:
     cluster.close()
 
 
+def test_a_folder_is_kept_for_the_next_start(tmp_path: Path) -> None:
+    with Cluster(3, dir=tmp_path) as cluster:
+        write(cluster, "kept")
+    with Cluster(3, dir=tmp_path) as cluster:
+        cluster.wait_healthy()
+        assert read(cluster) == ["kept"]
+    assert tmp_path.is_dir()
+
+
 def test_it_leaves_nothing_behind() -> None:
     with Cluster(3) as cluster:
         pids = [pid for node in cluster.nodes.values() for pid in node.pids]
