@@ -87,6 +87,12 @@ def check_together(config: BrokerConfig) -> None:
             str(config.group_min_session_timeout_ms),
             f"group.max.session.timeout.ms={config.group_max_session_timeout_ms} or less",
         )
+    if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
+        raise ConfigError(
+            "broker.heartbeat.interval.ms",
+            str(config.broker_heartbeat_interval_ms),
+            f"at most half of broker.session.timeout.ms={config.broker_session_timeout_ms}",
+        )
     bootstrap = config.controller_quorum_bootstrap_servers
     if (
         bootstrap

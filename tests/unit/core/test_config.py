@@ -273,6 +273,11 @@ def test_bad_voters(text: str) -> None:
             "queued.max.request.bytes=1000: must be socket.request.max.bytes=104857600 or more",
         ),
         (
+            {"broker.session.timeout.ms": "3000"},
+            "broker.heartbeat.interval.ms=2000: must be at most half of "
+            "broker.session.timeout.ms=3000",
+        ),
+        (
             {"group.min.session.timeout.ms": "2000000"},
             "group.min.session.timeout.ms=2000000: must be group.max.session.timeout.ms=1800000 "
             "or less",
