@@ -1,11 +1,9 @@
-"""One Raft voter without sockets, timers or threads: pysyncobj's elections and commit rule, with
-everything around them that would lose data or stall replaced.
+"""One Raft voter without sockets, timers or threads: pysyncobj's elections and commit rule
+(`bridge.py`), with everything around them that would lose data or stall replaced: the log
+(`log.py`), what is sent when (`progress.py`), snapshots, applying, proposals, pre-votes, and a
+check of every message before pysyncobj sees it.
 
-What is pysyncobj's: terms and votes, the election and its randomised deadline, becoming leader
-with an empty entry, taking over a leader's entries, counting a majority for an entry of its own
-term, and stepping down when a majority doesn't answer.  What is not: the log (`log.py`), what is
-sent when (`progress.py`), snapshots, applying, proposals, pre-votes, and a check of every message
-before pysyncobj sees it.  Rules:
+Rules:
 
 * pysyncobj only sees an APPEND whose previous entry is in the log and whose entries are new.  An
   outdated message can then neither shorten the log nor commit entries that it doesn't vouch for:
@@ -24,8 +22,6 @@ before pysyncobj sees it.  Rules:
   votes only for one with an empty log too (a quorum's first start), until it has received all that
   a leader has committed.
 * An exception in here is final: the process stops (see `voter.py`).
-
-Indexes on the wire and in here are the quorum's; pysyncobj's are one higher (see `log.py`).
 """
 
 from __future__ import annotations
@@ -38,21 +34,17 @@ from typing import Any
 
 from kraftpy.quorum.port import Applied, Entry
 from kraftpy.quorum.raft import library
+from kraftpy.quorum.raft.bridge import ELECTION_MIN_S, HEARTBEAT_S, Bridge
 from kraftpy.quorum.raft.log import RaftLog, Sync
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome, entries_of, pack_entries
 from kraftpy.quorum.raft.progress import BATCH_BYTES, CHUNK_BYTES, Progress, SnapshotTransfer
 from kraftpy.quorum.replica import Replica
 from kraftpy.quorum.snapshot import SnapshotDamagedError
 
-__all__ = ["HEARTBEAT_S", "RaftNode"]
+__all__ = ["RaftNode"]
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_S = 0.05
-ELECTION_MIN_S = 0.4
-ELECTION_MAX_S = 0.8
-"""A leader is given up after a time between these without a word from it, and gives up itself
-after the longer one without an answer from a majority."""
 RETRY_MIN_S = 0.1
 RETRY_MAX_S = 0.3
 """How long a candidate waits for votes before it tries again."""
@@ -70,18 +62,6 @@ MAX_SNAPSHOT_SIZE_BYTES = 1 << 30
 Send = Callable[[int, list[Any]], None]
 
 
-class _Outlet(library.Transport):  # type: ignore[misc]
-    """pysyncobj's transport: hands what it wants to send to the node."""
-
-    def __init__(self, send: Callable[[int, dict[str, Any]], None]) -> None:
-        super().__init__(None, None, ())
-        self._send = send
-
-    def send(self, node: Any, message: dict[str, Any]) -> bool:
-        self._send(node.id, message)
-        return True
-
-
 @dataclass
 class _Incoming:
     """A snapshot that is being received."""
@@ -93,7 +73,7 @@ class _Incoming:
     data: bytearray
 
 
-class RaftNode(library.SyncObj):  # type: ignore[misc]
+class RaftNode(Bridge):
     """The voter `voter_id` of `voters`; `send` takes a message for another one.
 
     The owner calls `receive`, `connected`, `disconnected` as things happen, then (once for many)
@@ -104,83 +84,30 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
         self, voter_id: int, voters: Collection[int], replica: Replica, send: Send, random: Random
     ) -> None:
         self._voter_id = voter_id
-        self._peers = {peer: library.Node(peer) for peer in voters if peer != voter_id}
         self._majority = len(voters) // 2 + 1
         self._replica = replica
-        self._log = RaftLog(replica)
         self._send = send
         self._random = random
         self._connected: set[int] = set()
-        self._outbox: list[tuple[int, list[Any]]] = []
         self._progress: dict[int, Progress] = {}
         self._number = 0
-        self._answering = 0
         self._opening_index = 0
         self._incoming: _Incoming | None = None
-        self._is_blank = self._log.last_index == 0
         self._heard_at = float("-inf")
         self._round = 0
         self._round_at = float("-inf")
         self._pre_votes: set[int] = set()
         self._votes: set[int] = set()
-        conf = library.SyncObjConf(
-            autoTick=False,
-            appendEntriesPeriod=HEARTBEAT_S,
-            raftMinTimeout=ELECTION_MIN_S,
-            raftMaxTimeout=ELECTION_MAX_S,
-            leaderFallbackTimeout=ELECTION_MAX_S,
-            connectionTimeout=ELECTION_MAX_S,
-            commandsWaitLeader=False,
-            useFork=False,
-        )
-        super().__init__(
-            library.Node(voter_id),
-            list(self._peers.values()),
-            conf,
-            nodeClass=library.Node,
-            transport=_Outlet(self._translate),
-        )
-        library.check(self)
-        self._SyncObj__raftLog = self._log
-        self._SyncObj__raftCurrentTerm = max(self._log.getCurrentTerm(), self._log.last_term)
-        self._SyncObj__votedForNodeId = self._log.getVotedForNodeId()
-        self._SyncObj__raftCommitIndex = replica.applied_index + 1
-        self._SyncObj__raftLastApplied = replica.applied_index + 1
-        self._SyncObj__serializer = None
-        self._SyncObj__raftElectionDeadline = library.now() + random.uniform(
-            FIRST_MIN_S, FIRST_MAX_S
-        )
+        super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
+        self._is_blank = self._log.last_index == 0
+        self._election_at = library.now() + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
     # What holds
-
-    @property
-    def leads(self) -> bool:
-        """Whether this voter leads the current term, as far as it knows."""
-        return bool(self._SyncObj__raftState == library.LEADER)
-
-    @property
-    def stands(self) -> bool:
-        """Whether this voter is a candidate."""
-        return bool(self._SyncObj__raftState == library.CANDIDATE)
 
     @property
     def is_open(self) -> bool:
         """Whether it leads and has applied the entry that opened its term."""
         return self.leads and self._replica.applied_index >= self._opening_index
-
-    @property
-    def leader(self) -> int | None:
-        """Who leads the current term, as far as this voter knows."""
-        node = self._SyncObj__raftLeader
-        return None if node is None else int(node.id)
-
-    @property
-    def term(self) -> int:
-        return int(self._SyncObj__raftCurrentTerm)
-
-    @property
-    def committed_index(self) -> int:
-        return int(self._SyncObj__raftCommitIndex) - 1
 
     @property
     def last_index(self) -> int:
@@ -209,36 +136,33 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
     def connected(self, voter_id: int) -> None:
         """A connection to another voter is up."""
         self._connected.add(voter_id)
-        self._SyncObj__onNodeConnected(self._peers[voter_id])
+        self._see_connected(voter_id)
         if self._round_at > library.now() - PRE_VOTE_S:
             self._ask_pre_vote(voter_id)
 
     def disconnected(self, voter_id: int) -> None:
         """The connection has ended; messages under way are lost."""
         self._connected.discard(voter_id)
-        self._SyncObj__onNodeDisconnected(self._peers[voter_id])
+        self._see_disconnected(voter_id)
         if voter_id in self._progress:
             self._progress[voter_id].interrupted()
         if self._incoming is not None and self._incoming.leader == voter_id:
             self._incoming = None
         if self.leader == voter_id:
             wait_s = self._random.uniform(LOST_MIN_S, LOST_MAX_S)
-            self._SyncObj__raftElectionDeadline = min(
-                self._SyncObj__raftElectionDeadline, library.now() + wait_s
-            )
+            self._election_at = min(self._election_at, library.now() + wait_s)
             self._heard_at = float("-inf")
 
     def stalled(self, seconds: float) -> None:
         """This process did nothing for so long: what the leader sent meanwhile is yet unread."""
-        self._SyncObj__raftElectionDeadline += seconds
+        self._election_at += seconds
 
     def tick(self) -> list[Applied]:
         """Do what is due; returns what was applied."""
         if self.leads:
             durable = self._log.durable_index
             for peer, progress in self._progress.items():
-                match_index = min(progress.match_index, durable)
-                self._SyncObj__raftMatchIndex[self._peers[peer]] = match_index + 1
+                self._show_match(peer, min(progress.match_index, durable))
         else:
             self._log.flush()
         self._applied: list[Applied] = []
@@ -246,7 +170,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
         self._onTick(0.0)
         if self.stands and self.term != term:
             wait_s = self._random.uniform(RETRY_MIN_S, RETRY_MAX_S)
-            self._SyncObj__raftElectionDeadline = library.now() + wait_s
+            self._election_at = library.now() + wait_s
         return self._applied
 
     def append(self, commands: Collection[bytes]) -> int:
@@ -280,9 +204,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
 
     def transfer(self, to: int) -> bool:
         """Tell `to` to stand for election if it holds the whole log; returns whether it was."""
-        told: list[bool] = []
-        self.transferLeadership(self._peers[to], lambda _, error: told.append(not error))
-        return told == [True]
+        return self._call(to)
 
     def receive(self, sender: int, message: Any) -> None:
         """Take a message; raises `MessageError` if it isn't one."""
@@ -295,11 +217,11 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
                 self._appended(sender, t, n, next_index, outcome)
             case [Kind.HEARTBEAT, int(t), int(n)]:
                 if self._hear(sender, t):
-                    self._note_leader(sender, t)
+                    self._see_leader(sender, t)
                     self._answer(sender, n, self._log.last_index + 1, Outcome.ALIVE)
             case [Kind.SNAPSHOT, int(t), int(n), int(index), int(et), int(size), int(at), bytes(d)]:
                 if self._hear(sender, t):
-                    self._note_leader(sender, t)
+                    self._see_leader(sender, t)
                     self._snapshot_chunk(
                         sender, n, _Incoming(sender, index, et, size, bytearray(d)), at
                     )
@@ -315,21 +237,20 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             case [Kind.VOTED, int(t)]:
                 if t == self.term and self.stands and sender not in self._votes:
                     self._votes.add(sender)
-                    self._feed(sender, {"type": "response_vote", "term": t})
+                    self._see_vote(sender, t)
             case [Kind.HIGHER_TERM, int(t)]:
                 if t > self.term:
                     self._follow_term(t)
             case [Kind.TIMEOUT_NOW, int(t)]:
-                self._feed(sender, {"type": "timeout_now", "term": t})
+                self._see_call(sender, t)
             case _:
                 raise MessageError("it sent a message of unknown kind or shape")
 
     # Elections
 
-    def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
-        """Called when the election deadline has passed: whether to stand for election now."""
+    def _may_stand(self) -> bool:
         now = library.now()
-        if self._SyncObj__transferInProgress:
+        if self._is_called:
             return self._stand()
         if now - self._round_at < PRE_VOTE_S:
             if len(self._pre_votes) + 1 >= self._majority:
@@ -389,25 +310,13 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             if term > self.term:
                 self._follow_term(term)
             return
-        message = {
-            "type": "request_vote",
-            "term": term,
-            "last_log_index": last_index + 1,
-            "last_log_term": last_term,
-        }
-        self._feed(sender, message)
+        self._see_vote_asked(sender, term, last_index, last_term)
 
-    def _follow_term(self, term: int) -> None:
-        self._SyncObj__setCurrentTerm(term, None)
-        self._SyncObj__setState(library.FOLLOWER)
-        self._SyncObj__raftLeader = None
-
-    def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
+    def _begin_lead(self) -> None:
         last_index = self._log.last_index
         self._opening_index = last_index + 1
-        self._progress = {peer: Progress(last_index + 1) for peer in self._peers}
+        self._progress = {peer: Progress(last_index + 1) for peer in self._nodes}
         self._incoming = None
-        super()._SyncObj__onBecomeLeader()
 
     def _hear(self, sender: int, term: int) -> bool:
         """A leader spoke; whether it still counts."""
@@ -418,10 +327,6 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             raise RuntimeError(f"voter {sender} leads term {term} too")
         self._heard_at = library.now()
         return True
-
-    def _note_leader(self, sender: int, term: int) -> None:
-        """Have pysyncobj know who leads, from a message that says nothing of the log."""
-        self._feed(sender, {"type": "append_entries", "term": term, "commit_index": 0})
 
     # Following
 
@@ -442,11 +347,11 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             entries = entries[committed - previous :]
             previous, previous_term = committed, log.term_at(committed)
         if previous > log.last_index:
-            self._note_leader(sender, term)
+            self._see_leader(sender, term)
             self._answer(sender, number, log.last_index + 1, Outcome.MISMATCHED)
             return
         if log.term_at(previous) != previous_term:
-            self._note_leader(sender, term)
+            self._see_leader(sender, term)
             go_on_from = log.first_of_term(previous, committed)
             self._answer(sender, number, go_on_from, Outcome.MISMATCHED)
             return
@@ -456,20 +361,11 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
                 break
             known += 1
         if known:
-            previous, previous_term = entries[known - 1].index, entries[known - 1].term
+            previous = entries[known - 1].index
             entries = entries[known:]
         if entries and entries[0].index <= log.last_index:
             log.cut(entries[0].index, committed)
-        self._answering = number
-        message = {
-            "type": "append_entries",
-            "term": term,
-            "commit_index": min(commit, previous + len(entries)) + 1,
-            "prevLogIdx": previous + 1,
-            "prevLogTerm": previous_term,
-            "entries": [(entry, entry.index + 1, entry.term) for entry in entries],
-        }
-        self._feed(sender, message)
+        self._see_entries(sender, term, number, commit, previous, entries)
         if commit <= log.last_index:
             self._is_blank = False
 
@@ -503,7 +399,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             self._ask_chunk(leader, number, incoming.index, 0)
             return
         self._log.restarted()
-        self._SyncObj__raftCommitIndex = self._SyncObj__raftLastApplied = incoming.index + 1
+        self._restored(incoming.index)
         self._answer(leader, number, incoming.index + 1, Outcome.MATCHED)
 
     def _ask_chunk(self, leader: int, number: int, index: int, position: int) -> None:
@@ -511,9 +407,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
 
     # Leading
 
-    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
-        """Called when a heartbeat is due and at the start of a term."""
-        self._SyncObj__newAppendEntriesTime = library.now() + HEARTBEAT_S * 0.8
+    def _beat(self) -> None:
         for voter_id in self._connected:
             self._replicate(voter_id, beat=True)
 
@@ -576,13 +470,7 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
     def _answered(self, sender: int, number: int, progress: Progress) -> None:
         """Have pysyncobj count what the follower holds, and that it lives."""
         progress.answered(number, library.now(), self._log.last_index)
-        message = {
-            "type": "next_node_idx",
-            "next_node_idx": progress.match_index + 2,
-            "reset": False,
-            "success": progress.match_index > 0,
-        }
-        self._feed(sender, message)
+        self._see_answer(sender, progress.match_index)
 
     def _start_transfer(self, voter_id: int, progress: Progress) -> None:
         found = self._replica.snapshot_file()
@@ -619,44 +507,12 @@ class RaftNode(library.SyncObj):  # type: ignore[misc]
             transfer.position = position
             self._send_chunk(sender, progress)
 
-    # Between this class and pysyncobj
+    # Applying
 
-    def _feed(self, sender: int, message: dict[str, Any]) -> None:
-        self._SyncObj__onMessageReceived(self._peers[sender], message)
-
-    def _translate(self, voter_id: int, message: dict[str, Any]) -> None:
-        """Queue what pysyncobj sends."""
-        packed: list[Any]
-        match message["type"]:
-            case "request_vote":
-                index, term = message["last_log_index"] - 1, message["last_log_term"]
-                packed = [Kind.VOTE, message["term"], index, term]
-            case "response_vote":
-                packed = [Kind.VOTED, message["term"]]
-            case "next_node_idx":
-                assert message["success"]
-                next_index = message["next_node_idx"] - 1
-                packed = [Kind.APPENDED, self.term, self._answering, next_index, Outcome.MATCHED]
-            case "timeout_now":
-                packed = [Kind.TIMEOUT_NOW, message["term"]]
-            case kind:
-                raise RuntimeError(f"pysyncobj sent {kind!r}")
-        self._outbox.append((voter_id, packed))
-
-    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
-        """Apply what is committed."""
+    def _apply_committed(self) -> int:
         applied, committed = self._replica.applied_index, self.committed_index
-        if committed > applied:
-            entries = self._log.read(applied + 1, committed, APPLY_BYTES)
-            self._applied = self._replica.apply(entries)
-            self._SyncObj__raftLastApplied += len(entries)
-        return False
-
-    def _checkCommandsToApply(self) -> None:  # noqa: N802
-        """Nothing: see `append`."""
-
-    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
-        """Nothing: the replica does it."""
-
-    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803
-        raise RuntimeError("pysyncobj's dumps are not used")
+        if committed <= applied:
+            return 0
+        entries = self._log.read(applied + 1, committed, APPLY_BYTES)
+        self._applied = self._replica.apply(entries)
+        return len(entries)

@@ -40,9 +40,10 @@ from kraftpy.quorum.port import (
     VoterState,
 )
 from kraftpy.quorum.raft import library
+from kraftpy.quorum.raft.bridge import ELECTION_MAX_S, HEARTBEAT_S
 from kraftpy.quorum.raft.log import Sync
 from kraftpy.quorum.raft.messages import MessageError
-from kraftpy.quorum.raft.node import ELECTION_MAX_S, HEARTBEAT_S, RaftNode
+from kraftpy.quorum.raft.node import RaftNode
 from kraftpy.quorum.raft.peers import Peers
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.voter import Voter

@@ -17,9 +17,9 @@ import pytest
 from kraftpy.quorum.packing import pack
 from kraftpy.quorum.raft import library
 from kraftpy.quorum.raft import node as node_module
+from kraftpy.quorum.raft.bridge import ELECTION_MAX_S, ELECTION_MIN_S, FALLBACK_S, Bridge
 from kraftpy.quorum.raft.log import CommittedEntryLost
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome
-from kraftpy.quorum.raft.node import ELECTION_MAX_S, ELECTION_MIN_S, RaftNode
 from kraftpy.quorum.state import pack_envelope
 
 from .faults import Crash
@@ -463,7 +463,7 @@ def test_a_silent_leader_is_replaced_within_the_timeouts(world: World) -> None:
 def test_a_leader_that_nobody_answers_steps_down(world: World) -> None:
     leader = world.leader()
     world.isolate(leader.voter_id)
-    world.run(3 * ELECTION_MAX_S)
+    world.run(FALLBACK_S + ELECTION_MIN_S)
     assert not leader.node.leads
 
 
@@ -606,6 +606,6 @@ def test_a_changed_pysyncobj_of_the_right_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(library.SyncObj, "_SyncObj__loadDumpFile")
-    monkeypatch.delattr(RaftNode, "_SyncObj__loadDumpFile")
+    monkeypatch.delattr(Bridge, "_SyncObj__loadDumpFile")
     with World(tmp_path) as world, pytest.raises(library.LibraryUnsuitable, match="loadDumpFile"):
         world.members[1].start()
