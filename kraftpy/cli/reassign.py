@@ -41,7 +41,6 @@ from kraftpy.cli.moves import (
 )
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
-from kraftpy.core.metadata.planning import PlanError, Racks, drain, spread
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 _BROKER_ID_MAX = 2**31 - 1
@@ -212,6 +211,8 @@ async def _make_plan(
     replicas: int | None,
 ) -> Plan:
     """A plan that spreads topics over brokers."""
+    from kraftpy.core.metadata.planning import PlanError, spread
+
     known = (await admin.describe_cluster()).brokers
     for broker_id in broker_ids or ():
         if broker_id not in known:
@@ -420,6 +421,12 @@ def decommission(
                 plan = await _drain_plan(admin, broker_id)
                 _show_plan(plan, await current_targets(admin), output)
                 return
+            if any(voter.id == broker_id for voter in (await admin.describe_quorum()).voters):
+                click.echo(
+                    f"kraftpy: node {broker_id} also votes in the metadata quorum: when its broker "
+                    "is gone, run its controller alone (process.roles=controller)",
+                    err=True,
+                )
             moved = await _free(admin, broker_id, throttle_bytes)
             await admin.unregister_broker(broker_id)
         if output == "json":
@@ -459,7 +466,9 @@ async def _free(admin: ClusterAdmin, broker_id: int, throttle_bytes: int | None)
 
 async def _drain_plan(admin: ClusterAdmin, broker_id: int) -> Plan:
     """A plan that takes everything from a broker."""
-    racks: Racks = {
+    from kraftpy.core.metadata.planning import PlanError, drain
+
+    racks = {
         broker.id: broker.rack
         for broker in (await admin.describe_cluster()).brokers.values()
         if not broker.fenced and broker.id != broker_id
