@@ -369,14 +369,13 @@ class Leadership:
 
     def _forgive_pause(self, now_ms: int) -> None:
         """The leader itself was stopped: its followers get time to be heard again (trap 19)."""
-        grace_ms = self.lag_max_ms // 2
-        if now_ms - self._ran_ms > grace_ms:
-            heard_from_ms = now_ms - self.lag_max_ms + grace_ms
+        late_ms = now_ms - self._ran_ms - self.lag_max_ms // 2
+        self._ran_ms = now_ms
+        if late_ms > 0:
             for id_ in self.state.isr:
                 follower = self._followers.get(id_)
-                if follower is not None and follower.caught_up_ms < heard_from_ms:
-                    follower.caught_up_ms = heard_from_ms
-        self._ran_ms = now_ms
+                if follower is not None:
+                    follower.caught_up_ms = min(follower.caught_up_ms + late_ms, now_ms)
 
     def _wanted_isr(self, now_ms: int, log_end_offset: int) -> tuple[int, ...]:
         """The ISR without the replicas that lag and with those that may join."""

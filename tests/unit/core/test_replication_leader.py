@@ -278,6 +278,16 @@ def test_a_leader_that_was_stopped_gives_its_followers_time() -> None:
     assert ids(partition.after(LAG_MS, 2)) == (1, 2)
 
 
+def test_looking_just_too_rarely_finds_who_lags_all_the_same() -> None:
+    partition = Partition((1, 2), (1, 2))
+    partition.append()
+    proposals = []
+    for _ in range(4):
+        partition.now_ms += LAG_MS // 2 + 20
+        proposals.append(ids(partition.propose()))
+    assert (1,) in proposals
+
+
 # -- what becomes of a proposal
 
 
