@@ -171,11 +171,13 @@ def _parse_plan(text: bytes) -> Plan:
             if not isinstance(name.topic, str) or not _are_ids((name.partition, *ids)):
                 raise ValueError(f"{each} is not a topic, a partition and replicas")
             if any(folder != "any" for folder in each.get("log_dirs", ())):
-                raise ValueError(f"{name} has log_dirs: a broker chooses the folder by itself")
+                raise ValueError(
+                    f"{name} has log_dirs: a broker chooses the folder by itself, leave them out"
+                )
             if name in plan:
                 raise ValueError(f"{name} comes twice")
             plan[name] = ids
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise click.BadParameter(
             f"it is no plan ({reason}); `kraftpy cluster reassign -t TOPIC --dry-run -o json` "
@@ -228,9 +230,7 @@ async def _make_plan(
             raise topic_failure(topic, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     chosen = {name: old for name, old in current.items() if not topics or name.topic in topics}
     try:
-        if replicas:
-            return spread(chosen, racks, replicas)
-        return spread(chosen, racks)
+        return spread(chosen, racks, replicas)
     except PlanError as error:
         raise Failure(str(error), EXIT_BROKER_ERROR) from None
 

@@ -182,6 +182,7 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     [
         ("", "Expecting value"),
         ("[]", "no attribute"),
+        ("[" * 100_000, "recursion"),
         ('{"version": 2, "partitions": []}', "version 2 is not 1"),
         ('{"version": 1}', "'partitions' is missing"),
         ('{"partitions": []}', "it has no partitions"),
