@@ -310,3 +310,42 @@ def test_a_cursor_behind_the_topics_that_are_left_is_no_error(broker: FakeBroker
         assert [(each.name, len(each.partitions)) for each in response.topics] == expected
     with pytest.raises(KafkaError, match="the cursor's partition is 0 or more"):
         broker.ask(kinds(cursor=kinds.Cursor("t", -1)))
+
+
+# -- CreateTopics and CreatePartitions with replicas by hand
+
+
+def test_replicas_by_hand(broker: FakeBroker) -> None:
+    new = new_topic("u", assignments={0: [3, 1], 1: [1, 2]})
+    (created,) = broker.ask(create(new)).topics
+    assert (created.num_partitions, created.replication_factor) == (2, 2)
+    kinds = m.CreatePartitionsRequest
+
+    def grow(*replicas: list[int]) -> m.CreatePartitionsResponse.CreatePartitionsTopicResult:
+        assignments = [kinds.CreatePartitionsAssignment(each) for each in replicas]
+        topic = kinds.CreatePartitionsTopic("u", 2 + len(replicas), assignments)
+        (answer,) = broker.ask(kinds([topic], 5000)).results
+        return answer
+
+    assert grow([2, 3], [3, 2]).error_code == ErrorCode.NONE
+    partitions = broker.metadata.topics["u"].partitions
+    assert [each.replicas for each in partitions.values()] == [(3, 1), (1, 2), (2, 3), (3, 2)]
+    assert [each.leader for each in partitions.values()] == [3, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "problem"),
+    [
+        ([1, 2, 3], "3 replicas where others have 2"),
+        ([1, 1], "the same broker twice"),
+        ([1, 9], "broker 9, which is not registered"),
+        ([], "no replicas"),
+    ],
+)
+def test_replicas_by_hand_that_cant_be(
+    broker: FakeBroker, replicas: list[int], problem: str
+) -> None:
+    topic = new_topic("u", assignments={0: [1, 2], 1: replicas})
+    (answer,) = broker.ask(create(topic)).topics
+    assert answer.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert problem in answer.error_message
