@@ -16,7 +16,7 @@ from tests.bench.load import produce
 from tests.bench.measure import BATCHES, Round, Say
 from tests.bench.probe import percentile
 from tests.processes import BrokerError, memory_bytes
-from tests.quorums import Quorum
+from tests.quorums import POLL_S, Quorum
 
 TIMEOUT_S = 120.0
 TOPIC_CONFIG = {"min.insync.replicas": "2", "file.delete.delay.ms": "0"}
@@ -25,6 +25,7 @@ LARGE_MESSAGES = 150_000
 SMALL_MESSAGES = 1_000_000
 WARM_UP_MESSAGES = 200_000
 COMMITS = {1: 400, 100: 150}  # partitions in a request -> requests
+CATCH_UP_MESSAGES = 1_000_000
 CREATE_TOPICS = 50
 KILLS = 5  # of each kind in a round
 CREATE_PARTITIONS = 10
@@ -187,22 +188,35 @@ def _acknowledged(producer: Producer, topic: str, partition: int) -> None:
 
 
 def catch_up(quorum: Quorum, say: Say) -> Round:
-    """MB/s of a follower that was down while a gigabyte was written, until it is in sync again."""
+    """MB/s of a follower that was down while a gigabyte was written, until it has it all."""
     say("RF 3: follower catches up")
-    messages, size = 1_000_000, 1000
     with topic_on(quorum) as topic:
         leader = quorum.leader_of(topic)
         victim = next(node for node in quorum.running if node not in (leader, quorum.controller()))
         quorum.kill(victim)
-        run = produce(quorum.bootstrap, topic, messages, size, 1_000_000, "1")
+        run = produce(quorum.bootstrap, topic, CATCH_UP_MESSAGES, 1000, 1_000_000, "1")
+        _wait_for_copies(quorum, topic, leader)
         quorum.spawn(victim)
         quorum.wait_answering(victim)
         started_at = time.perf_counter()
-        quorum.wait_in_sync()
+        _wait_for_copies(quorum, topic, leader)
         seconds = time.perf_counter() - started_at
-        for node in quorum.running:
-            quorum.wait_answering(node, len(quorum.running))
+        quorum.wait_in_sync()
     return {"RF 3: follower catches up": run.bytes / seconds / 1e6}
+
+
+def _wait_for_copies(quorum: Quorum, topic: str, leader: int) -> None:
+    """Until every running node has as much of partition 0 as its leader."""
+
+    def size(node: int) -> int:
+        files = (quorum.log_dirs[node] / f"{topic}-0").glob("*.log")
+        return sum(file.stat().st_size for file in files)
+
+    deadline = time.monotonic() + TIMEOUT_S
+    while any(size(node) < size(leader) for node in quorum.running):
+        if time.monotonic() > deadline:
+            raise BrokerError(f"the followers of {topic} don't catch up\n{quorum.log_tail()}")
+        time.sleep(POLL_S)
 
 
 def one_failover(quorum: Quorum, say: Say) -> Round:
