@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
+from tests.server.wire import fetch_request, produce_request
 
 from .conftest import NewTopicMaker
-from .support import Writer, assert_replicas_identical, read_all
+from .support import (
+    Writer,
+    assert_replicas_identical,
+    batch,
+    connect,
+    leader_of,
+    read_all,
+)
 
 
 def test_acks_all_reaches_every_replica(three: Cluster, new_topic: NewTopicMaker) -> None:
@@ -70,3 +80,31 @@ def test_all_nodes_killed_at_once(three: Cluster, new_topic: NewTopicMaker) -> N
     three.wait_healthy()
     assert read_all(three.bootstrap, topic) == [b"%08d" % number for number in range(600)]
     assert_replicas_identical(three, topic)
+
+
+def test_who_asks_the_wrong_broker_is_told_the_right_one(
+    three: Cluster, new_topic: NewTopicMaker
+) -> None:
+    """KIP-951, under the address of the listener that the client came in on."""
+    topic = new_topic(three)
+    leader = leader_of(three, topic)
+    wrong = next(node for node in three.nodes if node != leader)
+    with connect(three, wrong) as wire:
+        request = produce_request(topic, batch(b"x"))
+        response = wire.call(ApiKey.PRODUCE, 10, request)
+        (answer,) = response.responses[0].partition_responses
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert answer.current_leader.leader_id == leader
+        (endpoint,) = response.node_endpoints
+        assert endpoint.node_id == leader
+        assert (endpoint.host, endpoint.port) == (
+            three.nodes[leader].host,
+            three.nodes[leader].port,
+        )
+        fetching = fetch_request(topic, 0, leader_epoch=0)
+        three.stop(leader)
+        three.restart(leader)
+        three.wait_healthy()
+        (data,) = wire.call(ApiKey.FETCH, 12, fetching).responses[0].partitions
+        assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert data.current_leader.leader_epoch > 0

@@ -29,6 +29,7 @@ from kraftpy.server.fetch_sessions import (
     FetchSession,
 )
 from kraftpy.server.follower_fetch import fetch_for_follower
+from kraftpy.server.leader_hints import name_leaders_of_fetch
 from kraftpy.server.partition import Partition
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class _Fetch:
     __slots__ = (
         "_broker",
         "_by_id",
+        "_ctx",
         "_deposed",
         "_errors",
         "_from_followers",
@@ -133,6 +135,7 @@ class _Fetch:
         by_id: bool,
     ) -> None:
         self._broker = broker
+        self._ctx = ctx
         self._session = session
         self._partitions = wanted if session is None else list(session)
         self._incremental = incremental
@@ -344,4 +347,6 @@ class _Fetch:
                     topic.topic = wanted.topic
                 response.responses.append(topic)
             topic.partitions.append(data)
+        if self._errors:
+            name_leaders_of_fetch(self._broker, self._ctx, response)
         return response

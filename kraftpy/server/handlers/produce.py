@@ -13,6 +13,8 @@ returns; only acknowledgements wait.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
@@ -21,6 +23,7 @@ from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
 from kraftpy.protocol.records import CorruptBatch
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.leader_hints import name_leaders_of_produce
 from kraftpy.server.partition import Appended, Partition
 
 if TYPE_CHECKING:
@@ -41,7 +44,15 @@ class _Waiting:
     idempotence writes twice what it is wrongly told to send again.
     """
 
-    __slots__ = ("_acks", "_due", "_response", "_timer", "future")
+    __slots__ = (
+        "_acks",
+        "_deposed",
+        "_due",
+        "_name_leaders",
+        "_response",
+        "_timer",
+        "future",
+    )
 
     def __init__(
         self,
@@ -49,10 +60,13 @@ class _Waiting:
         response: ProduceResponse,
         acks: int,
         timeout_ms: int,
+        name_leaders: Callable[[ProduceResponse], None],
     ) -> None:
         self.future: asyncio.Future[ProduceResponse] = loop.create_future()
         self._response = response
         self._acks = acks
+        self._name_leaders = name_leaders
+        self._deposed = False
         self._due: dict[int, tuple[Partition, ProduceResponse.PartitionProduceResponse]] = {}
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
 
@@ -84,11 +98,17 @@ class _Waiting:
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if error is not ErrorCode.NONE:
             _fail(answer, error, None)
+            self._deposed = self._deposed or error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not self._due:
             # Also when the client left meanwhile: its timeout may be weeks away.
             self._timer.cancel()
             if not self.future.done():
-                self.future.set_result(self._response)
+                self._finish()
+
+    def _finish(self) -> None:
+        if self._deposed:
+            self._name_leaders(self._response)
+        self.future.set_result(self._response)
 
     def _time_out(self) -> None:
         if self.future.done():
@@ -96,7 +116,7 @@ class _Waiting:
         for partition, answer in self._due.values():
             late = self._acks == -1
             _fail(answer, partition.timeout_error if late else ErrorCode.REQUEST_TIMED_OUT, None)
-        self.future.set_result(self._response)
+        self._finish()
 
 
 @handles(ApiKey.PRODUCE, concurrent=True)
@@ -108,6 +128,7 @@ def produce(
     response = ProduceResponse()
     pending: list[Pending] = []
     refused = _refusal(ctx, request)
+    misdirected = False
     for topic_data in request.topic_data:
         answers = []
         for data in topic_data.partition_data:
@@ -125,6 +146,7 @@ def produce(
                 )
             elif partition is None:
                 _fail(answer, broker.missing_partition_error(topic_data.name, data.index), None)
+                misdirected = True
             else:
                 appended = _append(broker, partition, data.records, acks, answer, ctx.api_version)
                 if appended is not None and (
@@ -136,9 +158,12 @@ def produce(
     if acks == 0:
         _raise_if_failed(response)
         return None
+    if misdirected:
+        name_leaders_of_produce(broker, ctx, response)
     if not pending:
         return response
-    waiting = _Waiting(broker.loop, response, acks, request.timeout_ms)
+    name_leaders = partial(name_leaders_of_produce, broker, ctx)
+    waiting = _Waiting(broker.loop, response, acks, request.timeout_ms, name_leaders)
     waiting.start(pending)
     return waiting.future
 

@@ -40,8 +40,13 @@ class Slow:
         return self.answer.error_code, self.answer.base_offset
 
 
+asked: list[ProduceResponse] = []
+
+
 def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> _Waiting:
-    waiting = _Waiting(asyncio.get_running_loop(), ProduceResponse(), acks, timeout_ms)
+    waiting = _Waiting(
+        asyncio.get_running_loop(), ProduceResponse(), acks, timeout_ms, asked.append
+    )
     waiting.start([partition.pending() for partition in partitions])
     return waiting
 
@@ -71,8 +76,9 @@ def test_acks_all_waits_for_the_flush_and_the_watermark() -> None:
         partition.flush[0](ErrorCode.NONE)
         assert not waiting.future.done()
         partition.commit[0](ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        await waiting.future
+        response = await waiting.future
         assert partition.told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert asked[-1] is response, "its client should be told who leads"
 
     run(test)
 
