@@ -78,7 +78,9 @@ async def three_voters(folder: Path, **options: Any) -> AsyncIterator[Voters]:
         voters.kill(*voters.processes)
 
 
-def leader_of(broker: Broker) -> int:
+async def leader_of(broker: Broker) -> int:
+    """Who leads; waits for an election that goes on."""
+    await until(lambda: broker.client.leader_id is not None, timeout_s=30)
     assert broker.client.leader_id is not None
     return broker.client.leader_id
 
