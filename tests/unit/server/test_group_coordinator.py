@@ -559,3 +559,34 @@ async def test_stop_answers_everybody() -> None:
     assert errors(await answer(commit)) == [ErrorCode.NOT_COORDINATOR]
     host.replicas.release(0)
     await asyncio.sleep(0)
+
+
+@on_loop
+async def test_nothing_is_loaded_before_it_is_known_what_is_committed() -> None:
+    """consistency.md §3.5 rules 9 and 32."""
+    host = FakeHost()
+    host.replicas.unsettled = []
+    host.lead(*range(PARTITIONS))
+    await asyncio.sleep(0.01)
+    with pytest.raises(KafkaError) as raised:
+        host.offset()
+    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for settled in host.replicas.unsettled:
+        settled(True)
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert host.offset() is None
+
+
+@on_loop
+async def test_another_epoch_loads_again() -> None:
+    """Somebody else may have led, and written, in between (rule 20)."""
+    host = coordinated()
+    await answer(host.commit(7))
+    index = partition_for("g", PARTITIONS)
+    host.replicas.put(index, build_batch([record("g", 9)]))
+    host.groups.refresh()
+    assert host.offset() == 7
+    host.replicas.epochs[index] = 1
+    host.groups.refresh()
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert host.offset() == 9
