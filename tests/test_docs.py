@@ -31,7 +31,16 @@ BROKER_KEYS = (
     "process.roles",
     "listeners",
     "advertised.listeners",
+    "inter.broker.listener.name",
+    "controller.quorum.voters",
+    "kraftpy.quorum.secret.file",
+    "broker.rack",
     "log.dirs",
+    "default.replication.factor",
+    "min.insync.replicas",
+    "broker.session.timeout.ms",
+    "broker.disconnect.grace.ms",
+    "replica.lag.time.max.ms",
     "auto.create.topics.enable",
     "num.partitions",
     "message.max.bytes",
@@ -178,12 +187,12 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_the_readme_tests_pass(tmp_path: Path) -> None:
     examples = [block for block in blocks("python") if "def test_" in block]
-    assert len(examples) == 2
+    assert len(examples) == 3
     for number, example in enumerate(examples):
         (tmp_path / f"test_readme_{number}.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
 if __name__ == "__main__":
