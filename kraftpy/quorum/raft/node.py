@@ -18,9 +18,10 @@ Rules:
   others refuse the pre-vote.
 * Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
-* A voter with nothing in its folder may have lost it, and with it what it had acknowledged.  It
-  votes only for one with an empty log too (a quorum's first start), until it has received all that
-  a leader has committed.
+* A voter with nothing in its folder may have lost it, and with it what it had acknowledged.  Until
+  it has received all that a leader has committed it votes only for one with an empty log too (a
+  quorum's first start), or once it has waited `BLANK_WAIT_S` for a leader in vain: it may as well
+  be new in a quorum whose first leader has just died.
 * An exception in here is final: the process stops (see `voter.py`).
 """
 
@@ -53,6 +54,7 @@ FIRST_MAX_S = 0.12
 """How long a voter that has just started waits for a word from a leader."""
 LOST_MIN_S = 0.06
 LOST_MAX_S = 0.16
+BLANK_WAIT_S = 2.0
 PRE_VOTE_S = 0.1
 """How long the answers to one round of pre-votes are waited for."""
 APPLY_BYTES = 4 << 20
@@ -100,7 +102,8 @@ class RaftNode(Bridge):
         self._votes: set[int] = set()
         super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
         self._is_blank = self._log.last_index == 0
-        self._election_at = library.now() + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
+        self._started_at = library.now()
+        self._election_at = self._started_at + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
     # What holds
 
@@ -300,7 +303,8 @@ class RaftNode(Bridge):
             self._outbox.append((sender, [Kind.PRE_VOTED, term, number]))
 
     def _may_vote(self, last_index: int) -> bool:
-        return last_index == 0 or not self._is_blank
+        waited_s = library.now() - self._started_at
+        return last_index == 0 or not self._is_blank or waited_s > BLANK_WAIT_S
 
     def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
         if term < self.term:

@@ -20,6 +20,7 @@ from kraftpy.quorum.raft import node as node_module
 from kraftpy.quorum.raft.bridge import ELECTION_MAX_S, ELECTION_MIN_S, FALLBACK_S, Bridge
 from kraftpy.quorum.raft.log import CommittedEntryLost
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome
+from kraftpy.quorum.raft.node import BLANK_WAIT_S
 from kraftpy.quorum.state import pack_envelope
 
 from .faults import Crash
@@ -372,7 +373,7 @@ def test_a_voter_that_lost_its_disk_votes_again_once_it_has_everything(world: Wo
     shutil.rmtree(b.folder)
     b.start()
     world.connect(b.voter_id, c.voter_id)
-    world.run(5.0)
+    world.run(BLANK_WAIT_S - 0.1)
     assert not c.node.leads
     leader.start()
     world.rejoin(leader.voter_id)
@@ -381,6 +382,22 @@ def test_a_voter_that_lost_its_disk_votes_again_once_it_has_everything(world: Wo
     world.crash(leader.voter_id)
     successor = world.leader(but=[leader.voter_id])
     assert successor.values == b.values == c.values == ["x"]
+
+
+def test_a_new_quorum_whose_first_leader_dies_early_goes_on(tmp_path: Path) -> None:
+    with World(tmp_path) as world:
+        for voter_id in (1, 2):
+            world.members[voter_id].start()
+        world.connect(1, 2)
+        leader = world.leader(but=[3])
+        leader.propose("x")
+        world.settle(but=[3])
+        world.run(0.1, but=[3])
+        world.crash(leader.voter_id)
+        world.members[3].start()  # for the first time
+        world.rejoin(3)
+        world.leader(but=[leader.voter_id])
+        assert world.members[3].values == ["x"]
 
 
 def test_a_leader_notices_that_a_voter_lost_its_disk(
