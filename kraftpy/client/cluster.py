@@ -5,6 +5,8 @@ Rules:
 * Bootstrap addresses are only asked for the first Metadata; afterwards the brokers' advertised
   addresses are used (and the bootstrap addresses again when none of those answers).
 * A topic's metadata is used until a request proves it wrong or it is `METADATA_MAX_AGE_MS` old.
+* A leader of an older epoch is never believed over a newer one (KIP-320), and a broker that told
+  nothing new isn't asked next: it may be cut off from the quorum and know no better.
 * Each broker has one connection per lane.  A fetch that waits for data holds up every answer behind
   it, so fetches have a lane of their own.
 * Only what Kafka calls retriable, and lost connections, are tried again: `Retry` sleeps longer each
@@ -155,6 +157,7 @@ class Cluster:
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[tuple[int | str, str], Connection] = {}
         self._connecting: dict[tuple[int | str, str], asyncio.Lock] = {}
+        self._told_nothing_new = ""
 
     async def __aenter__(self) -> Cluster:
         return self
@@ -182,16 +185,20 @@ class Cluster:
             raise ConnectionLostError(f"broker {node_id} is not known to the cluster")
         return await self._connection((node_id, lane), broker.host, broker.port)
 
-    async def any_connection(self) -> Connection:
-        """A connection to some broker, an open one if there is one; `NoBrokerError`."""
+    async def any_connection(self, but: str = "") -> Connection:
+        """A connection to some broker, an open one if there is one; `NoBrokerError`.
+
+        The one at the address `but` is chosen only if no other can be had.
+        """
         for (_, lane), connection in self._connections.items():
-            if not lane and not connection.closed:
+            if not lane and not connection.closed and connection.address != but:
                 return connection
         candidates: list[tuple[int | str, str, int]] = [
             (broker.id, broker.host, broker.port) for broker in self.brokers.values()
         ]
         random.shuffle(candidates)
         candidates += [(f"{host}:{port}", host, port) for host, port in self.bootstrap]
+        candidates.sort(key=lambda each: f"{each[1]}:{each[2]}" == but)
         reasons: list[str] = []
         for node, host, port in candidates:
             try:
@@ -241,8 +248,10 @@ class Cluster:
         wanted = None
         if topics is not None:
             wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        response = await self.request(
+        connection = await self.any_connection(but=self._told_nothing_new)
+        response = await connection.request(
             messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create),
+            timeout_ms=self.request_timeout_ms,
         )
         now = time.monotonic()
         self.brokers = {
@@ -252,14 +261,20 @@ class Cluster:
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         errors: dict[str, KafkaError] = {}
+        before = dict(self.topics)
         if topics is None:
             self.topics.clear()
+        news = not response.topics
         for topic in response.topics:
+            known = before.get(topic.name)
             if topic.error_code:
                 errors[topic.name] = KafkaError(error_code(topic.error_code))
                 self.topics.pop(topic.name, None)
+                news |= known is not None
             else:
-                self.topics[topic.name] = _topic_info(topic, now)
+                told = self.topics[topic.name] = _topic_info(topic, known, now)
+                news |= known is None or told.partitions != known.partitions
+        self._told_nothing_new = "" if news else connection.address
         return errors
 
     async def topic(
@@ -300,7 +315,8 @@ class Cluster:
         return leader
 
 
-def _topic_info(topic: Any, now: float) -> TopicInfo:
+def _topic_info(topic: Any, known: TopicInfo | None, now: float) -> TopicInfo:
+    """What a broker told about a topic, but for partitions of which a newer epoch is `known`."""
     partitions = {
         partition.partition_index: PartitionInfo(
             partition.partition_index,
@@ -311,4 +327,8 @@ def _topic_info(topic: Any, now: float) -> TopicInfo:
         )
         for partition in sorted(topic.partitions, key=lambda p: p.partition_index)
     }
+    if known is not None and known.id == topic.topic_id:
+        for index, partition in known.partitions.items():
+            if index in partitions and partition.leader_epoch > partitions[index].leader_epoch:
+                partitions[index] = partition
     return TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions, now)

@@ -181,3 +181,37 @@ def test_a_refused_change_carries_the_brokers_words() -> None:
             assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
     asyncio.run(run())
+
+
+def test_a_broker_that_knows_no_better_is_not_asked_for_ever() -> None:
+    stale, fresh = Peer({"t": 1}), Peer({"t": 1})
+    kinds = messages.MetadataResponse
+
+    def telling(leader: int, epoch: int) -> Any:
+        partition = kinds.MetadataResponsePartition(
+            partition_index=0, leader_id=leader, leader_epoch=epoch
+        )
+        brokers = [
+            kinds.MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=peer.port)
+            for node_id, peer in ((1, stale), (2, fresh))
+        ]
+        topics = [kinds.MetadataResponseTopic(name="t", partitions=[partition])]
+        return kinds(brokers=brokers, topics=topics)
+
+    stale.answers[ApiKey.METADATA] = lambda _: telling(1, 0)
+    fresh.answers[ApiKey.METADATA] = lambda _: telling(2, 1)
+
+    async def run() -> None:
+        async with running(stale), running(fresh), Cluster(stale.bootstrap) as cluster:
+            await cluster.refresh(["t"])
+            assert cluster.leader("t", 0) == 1
+            for _ in range(2):  # the first of these is how it finds out
+                await cluster.refresh(["t"])
+            assert cluster.leader("t", 0) == 2
+            before = len(stale.asked(ApiKey.METADATA))
+            for _ in range(2):
+                await cluster.refresh(["t"])
+            assert len(stale.asked(ApiKey.METADATA)) > before
+            assert cluster.leader("t", 0) == 2, "an older epoch was believed"
+
+    asyncio.run(run())
