@@ -94,7 +94,10 @@ class Supervisor:
     def start(self, node: Node, config: BrokerConfig) -> None:
         """Fork a node; `wait_ready` waits until it serves."""
         # Here, so that each child finds it imported.
-        import kraftpy.server.node  # noqa: F401
+        import kraftpy.server.node
+
+        if len(config.voters) > 1:
+            import kraftpy.quorum.raft  # noqa: F401
 
         node.exit_code, node.report = None, b""
         node.log_start = node.log_path.stat().st_size if node.log_path.exists() else 0
