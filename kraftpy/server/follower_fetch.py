@@ -6,7 +6,7 @@ else is done with the request.
 
 Rules: followers read up to the log end offset; the epoch that they fetch in must be the leader's
 (consistency.md §3.5 rules 4 and 8); one whose last epoch ends elsewhere here is told where instead
-of getting records. A partition that can't be fetched is answered with its error and leaves the
+of getting records or watermarks. A partition that can't be fetched is answered with its error and leaves the
 session.
 """
 
@@ -199,9 +199,12 @@ class _FollowerFetch:
                 size_bytes += sent_bytes
                 if throttled:
                     throttle.spend(sent_bytes)
+            elif entry in session.ready:
+                break  # its next batch doesn't fit any more; it comes first next time
         if not (found or at_once or (session.eager and session.has_moved)):
             return None
-        for entry in [each for each in session.moved if each.due]:
+        # Watermarks alone say that the logs agree: not before that is known and everything is sent.
+        for entry in [each for each in session.moved if each.due and each not in session.ready]:
             del session.moved[entry]
             found.append((entry.topic_id, _watermarks(entry)))
         topics: dict[bytes, FetchResponse.FetchableTopicResponse] = {}
