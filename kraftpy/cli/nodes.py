@@ -124,7 +124,7 @@ def prepare(
     configs = []
     for place, node in enumerate(nodes):
         changes = {**settings.get(None, {}), **settings.get(node.id, {})}
-        texts[place] = _with_settings(texts[place], changes)
+        texts[place] = with_settings(texts[place], changes)
         configs.append(parse_config(texts[place], str(node.config_path)))
     for node, text, old in zip(nodes, texts, written, strict=True):
         if text != old:
@@ -248,12 +248,12 @@ def _with_port(text: str, port: int) -> str:
     except ConfigError:
         return text  # parse_config will say what is wrong
     address = f"PLAINTEXT://{HOST}:{port}"
-    return _with_settings(
+    return with_settings(
         text, {"listeners": re.sub(r"PLAINTEXT://[^,]*", address, listeners, count=1)}
     )
 
 
-def _with_settings(text: str, changes: Mapping[str, str]) -> str:
+def with_settings(text: str, changes: Mapping[str, str]) -> str:
     """The text of a properties file with these settings changed or added."""
     for key, value in changes.items():
         line = _line(key, value)

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from kraftpy.cli.common import echo_table, parse_key_values, topic_failure
-from kraftpy.cli.dev import _with_settings
+from kraftpy.cli.nodes import with_settings
 from kraftpy.core.config import parse_properties
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -44,7 +44,7 @@ def test_errors_say_what_to_type_next() -> None:
 
 def test_settings_replace_what_is_there_and_leave_the_rest() -> None:
     text = "# mine\nnode.id=1\nlisteners = PLAINTEXT://a:1\nlog.dirs=/x\n"
-    changed = _with_settings(
+    changed = with_settings(
         text, {"listeners": "PLAINTEXT://b:2", "log.retention.ms": "5", "log.dirs": r"C:\x\1"}
     )
     assert parse_properties(changed) == {
@@ -54,4 +54,4 @@ def test_settings_replace_what_is_there_and_leave_the_rest() -> None:
         "log.retention.ms": "5",
     }
     assert changed.startswith("# mine\n")
-    assert _with_settings(changed, {"log.retention.ms": "6"}).count("log.retention.ms") == 1
+    assert with_settings(changed, {"log.retention.ms": "6"}).count("log.retention.ms") == 1

@@ -157,6 +157,18 @@ def test_a_voter_that_was_away_disturbs_nobody(tmp_path: Path) -> None:
     run(test)
 
 
+async def hand_over(broker: Broker, voter_id: int) -> None:
+    """As an operator would: who is refused, because the machine is busy, asks again."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while True:
+            try:
+                await broker.client.transfer_leadership(voter_id, TIMEOUT_MS)
+            except ValueError as refusal:
+                assert "in time" in str(refusal)
+            else:
+                return
+
+
 def test_the_lead_is_handed_over_on_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with three_voters(tmp_path) as voters, voters.broker() as broker:
@@ -164,7 +176,7 @@ def test_the_lead_is_handed_over_on_request(tmp_path: Path) -> None:
             for _ in range(2):
                 for voter_id in (1, 2, 3):
                     await load.more(50)
-                    await broker.client.transfer_leadership(voter_id, TIMEOUT_MS)
+                    await hand_over(broker, voter_id)
                     assert await leader_of(broker) == voter_id
             await load.more(50)
             await load.stop()
