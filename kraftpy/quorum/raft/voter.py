@@ -40,7 +40,7 @@ from kraftpy.quorum.port import (
     VoterState,
 )
 from kraftpy.quorum.raft import library
-from kraftpy.quorum.raft.bridge import ELECTION_MAX_S, HEARTBEAT_S
+from kraftpy.quorum.raft.bridge import HEARTBEAT_S
 from kraftpy.quorum.raft.log import Sync
 from kraftpy.quorum.raft.messages import MessageError
 from kraftpy.quorum.raft.node import RaftNode
@@ -49,6 +49,8 @@ from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.voter import Voter
 
 __all__ = ["RaftVoter"]
+
+TRANSFER_TIMEOUT_S = 1.0
 
 
 class RaftVoter(Voter):
@@ -173,12 +175,13 @@ class RaftVoter(Voter):
             future.set_result(False)
             return future
         reached = self._peers.connected
+        named = to is not None
         if to is None and reached:
             to = max(reached, key=lambda voter_id: self._node.progress(voter_id).match_index)
-        if to is None or to not in reached:
+        if to is None or to == self.voter_id or to not in self._voters:
             future.set_result(False)
             return future
-        self._transfer = _Transfer(to, future, self._loop.time() + ELECTION_MAX_S)
+        self._transfer = _Transfer(to, named, future, self._loop.time() + TRANSFER_TIMEOUT_S)
         self._schedule_turn()
         return future
 
@@ -210,8 +213,9 @@ class RaftVoter(Voter):
         """It has ended."""
         if not self._stopped:
             self._node.disconnected(voter_id)
-            if self._transfer is not None and self._transfer.to == voter_id:
-                self._end_transfer(self._transfer, False)
+            transfer = self._transfer
+            if transfer is not None and transfer.to == voter_id and not transfer.named:
+                self._end_transfer(transfer, False)
             self._schedule_turn()
 
     def peer_received(self, voter_id: int, message: Any) -> None:
@@ -247,10 +251,11 @@ class RaftVoter(Voter):
             self._answer(self._node.tick())
             self._follow_lead()
             if self._node.leads:
-                if self._transfer is None:
+                transfer = self._transfer
+                if transfer is None or transfer.to not in self._peers.connected:
                     self._append()
-                else:
-                    self._advance_transfer(self._transfer)
+                if transfer is not None:
+                    self._advance_transfer(transfer)
             self._node.replicate()
             if self._node.must_flush:
                 self._node.flush()
@@ -353,12 +358,12 @@ class RaftVoter(Voter):
             self._pending.clear()
             self._barriers.clear()
         if self._transfer is not None:
-            self._end_transfer(self._transfer, refusal is not None)
+            self._end_transfer(self._transfer, self._transfer.told and refusal is not None)
 
     def _advance_transfer(self, transfer: _Transfer) -> None:
         if self._loop.time() > transfer.deadline:
             self._end_transfer(transfer, False)
-        elif not transfer.told:
+        elif not transfer.told and transfer.to in self._peers.connected:
             transfer.told = self._node.transfer(transfer.to)
 
     def _end_transfer(self, transfer: _Transfer, happened: bool) -> None:
@@ -369,10 +374,11 @@ class RaftVoter(Voter):
 
 
 class _Transfer:
-    """A transfer of the lead that is under way."""
+    """A transfer of the lead that is under way; `named` if the caller chose the target."""
 
-    def __init__(self, to: int, future: asyncio.Future[bool], deadline: float) -> None:
+    def __init__(self, to: int, named: bool, future: asyncio.Future[bool], deadline: float) -> None:
         self.to = to
+        self.named = named
         self.future = future
         self.deadline = deadline
         self.told = False
