@@ -6,8 +6,8 @@ else is done with the request.
 
 Rules: followers read up to the log end offset; the epoch that they fetch in must be the leader's
 (consistency.md §3.5 rules 4 and 8); one whose last epoch ends elsewhere here is told where instead
-of getting records or watermarks. A partition that can't be fetched is answered with its error and leaves the
-session.
+of getting records or watermarks. A partition that can't be fetched is answered with its error and
+leaves the session.
 """
 
 from __future__ import annotations
