@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import overload
 
+from kraftpy.quorum.journal import MAX_BATCH_SIZE_BYTES
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.replica import Replica
 
@@ -135,19 +136,17 @@ class RaftLog:
     def flush(self) -> None:
         """Make what is staged durable.  Raises as `Journal.append` does."""
         self.settle()
-        if self._staged:
-            self._replica.journal.append(self._staged)
-            self._kept = self._staged[-1].index
-            self._staged = []
+        while self.start_sync() is not None:
+            self.settle()
 
     def start_sync(self) -> Sync | None:
-        """What makes all that is staged durable once another thread runs it.
+        """What makes staged entries durable, as many as one write takes, once a thread runs it.
 
         None if there is nothing to do, or if such a write is under way.
         """
         if not self._staged or self._sync is not None:
             return None
-        entries = list(self._staged)
+        entries = self._next_batch()
         self._sync = Sync(entries, self._replica.journal.appending(entries))
         return self._sync
 
@@ -161,6 +160,15 @@ class RaftLog:
             self._replica.journal.appended(sync.entries)
             self._kept += len(sync.entries)
             del self._staged[: len(sync.entries)]
+
+    def _next_batch(self) -> list[Entry]:
+        count = size_bytes = 0
+        for entry in self._staged:
+            size_bytes += len(entry.command)
+            if size_bytes > MAX_BATCH_SIZE_BYTES:
+                break
+            count += 1
+        return self._staged[:count]
 
     def restarted(self) -> None:
         """The replica installed a snapshot."""

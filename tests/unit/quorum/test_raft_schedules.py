@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from kraftpy.quorum.packing import pack
+from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES
 from kraftpy.quorum.raft import library
 from kraftpy.quorum.raft import node as node_module
 from kraftpy.quorum.raft.bridge import ELECTION_MAX_S, ELECTION_MIN_S, FALLBACK_S, Bridge
@@ -200,6 +201,19 @@ def test_a_leader_counts_itself_only_once_its_own_log_is_durable(world: World) -
     node.settle()
     node.tick()
     assert node.committed_index == node.last_index
+
+
+def test_what_waits_for_a_slow_disk_is_written_in_pieces(world: World) -> None:
+    leader = world.leader()
+    world.settle()
+    end = leader.node.last_index
+    largest = bytes(MAX_COMMAND_SIZE_BYTES)
+    leader.node.append([largest] * 5)
+    write = leader.node.start_sync()
+    assert write is not None
+    assert len(write.entries) == 2
+    leader.node.flush()
+    assert leader.node._log.durable_index == end + 5
 
 
 # Catching up
