@@ -100,8 +100,10 @@ def rewrite_the_metadata(data: Path) -> None:
     assert entries is not None
     path.unlink()
     journal = Journal.create(path, FileLayer())
-    *before, last = entries
-    journal.append([*before, Entry(last.index, last.term, last.command + b"?")])
+    # The first command: what came last may not have reached the other voters before they stopped.
+    changed = next(entry for entry in entries if entry.command)
+    entries[changed.index - 1] = Entry(changed.index, changed.term, changed.command + b"?")
+    journal.append(entries)
     journal.close()
 
 
