@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 from confluent_kafka import Producer
 
@@ -14,7 +13,6 @@ from tests.quorums import Quorum
 
 INTERVAL_S = 0.02
 WATCH_INTERVAL_S = 0.1
-DELIVERY_TIMEOUT_S = 60.0
 
 
 def percentile(values: list[float], percent: float) -> float:
@@ -31,7 +29,6 @@ class Probe:
         self._producer = Producer(
             {"bootstrap.servers": quorum.bootstrap, "linger.ms": 0, "acks": "all", "log_level": 0}
         )
-        self._sent_at = 0.0
         self._latencies_ms: list[float] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
@@ -39,18 +36,21 @@ class Probe:
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL_S):
-            before, self._sent_at = len(self._latencies_ms), time.perf_counter()
-            self._producer.produce(self._topic, b"probe", partition=0, on_delivery=self._delivered)
-            while len(self._latencies_ms) == before and not self._stop.is_set():
+            delivered: list[float] = []
+            sent_at = time.perf_counter()
+            self._producer.produce(
+                self._topic,
+                b"probe",
+                partition=0,
+                on_delivery=lambda error, _, into=delivered: into.append(time.perf_counter()),
+            )
+            while not delivered and not self._stop.is_set():
                 self._producer.poll(0.5)
-
-    def _delivered(self, error: Any, _: Any) -> None:
-        self._latencies_ms.append((time.perf_counter() - self._sent_at) * 1000)
+            self._latencies_ms += [(at - sent_at) * 1000 for at in delivered]
 
     def take(self) -> tuple[float, float, float]:
         """p50, p99 and maximum in ms since the last call."""
-        taken, count = self._latencies_ms[:], len(self._latencies_ms)
-        del self._latencies_ms[: count - 1]  # the last one stays: the thread counts by it
+        taken, self._latencies_ms = self._latencies_ms, []
         return percentile(taken, 50), percentile(taken, 99), max(taken, default=0.0)
 
     def stop(self) -> None:
