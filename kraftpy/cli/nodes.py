@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import random
 import re
@@ -75,10 +76,11 @@ class Prepared:
     first_start: bool
 
     def discard(self) -> None:
-        """Undo a first start: other ports will be picked."""
+        """Undo a first start, so that the next one picks other ports, or is one."""
         if self.first_start:
             for node, _ in self.nodes:
-                node.config_path.unlink()
+                with contextlib.suppress(OSError):  # it was never written
+                    node.config_path.unlink()
 
 
 def existing_nodes(root: Path) -> list[Node]:
@@ -126,12 +128,18 @@ def prepare(
         changes = {**settings.get(None, {}), **settings.get(node.id, {})}
         texts[place] = with_settings(texts[place], changes)
         configs.append(parse_config(texts[place], str(node.config_path)))
-    for node, text, old in zip(nodes, texts, written, strict=True):
-        if text != old:
-            _write(node.config_path, text)
-    if not there and len(nodes) > 1:
-        _write(root / SECRET_FILE, base64.b64encode(os.urandom(32)).decode() + "\n", mode=0o600)
-    return Prepared(list(zip(nodes, configs, strict=True)), picked, not there)
+    prepared = Prepared(list(zip(nodes, configs, strict=True)), picked, not there)
+    try:
+        if not there and len(nodes) > 1:
+            secret = base64.b64encode(os.urandom(32)).decode()
+            _write(root / SECRET_FILE, f"{secret}\n", mode=0o600)
+        for node, text, old in zip(nodes, texts, written, strict=True):
+            if text != old:
+                _write(node.config_path, text)
+    except Failure:
+        prepared.discard()
+        raise
+    return prepared
 
 
 def is_free(port: int) -> bool:

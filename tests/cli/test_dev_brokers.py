@@ -207,6 +207,15 @@ def test_a_node_that_cannot_start_takes_the_others_down(tmp_path: Path) -> None:
         assert dev.ready()["brokers"][2]["address"] == f"127.0.0.1:{taken}"
 
 
+def test_a_folder_that_takes_half_of_the_nodes_stays_new(tmp_path: Path) -> None:
+    (tmp_path / "node2").touch()  # where a folder should be
+    options = (*DEV, "--brokers", "3", "--dir", str(tmp_path))
+    assert f"cannot write {tmp_path}/node2/server.properties" in failure(*options, code=4)
+    (tmp_path / "node2").unlink()
+    with running(*options) as dev:
+        assert len(dev.ready()["brokers"]) == 3
+
+
 def test_people_get_all_addresses_and_an_experiment() -> None:
     with running("dev", "--brokers", "3", "--port", "0") as dev:
         assert dev.stdout_line().startswith("kraftpy: 3 brokers are ready after ")
