@@ -53,6 +53,7 @@ class Node:
     host: str = ""
     port: int = 0
     pid: int = 0
+    votes: bool = True
     exit_code: int | None = None
     report_fd: int = -1
     report: bytes = b""
@@ -100,6 +101,7 @@ class Supervisor:
             import kraftpy.quorum.raft  # noqa: F401
 
         node.exit_code, node.report = None, b""
+        node.votes = "controller" in config.process_roles
         node.log_start = node.log_path.stat().st_size if node.log_path.exists() else 0
         node.report_fd, report = os.pipe()
         sys.stdout.flush()
@@ -170,7 +172,7 @@ class Supervisor:
         starting: list[Node] = []
         while True:
             for node in self.nodes:
-                if node not in starting and node.exit_code is None and self._reap(node):
+                if node not in starting and node.exit_code is None and not self._is_alive(node):
                     assert node.exit_code is not None
                     on_exit(node, _ended(node.exit_code))
             readable, stop = self._select(stdin + [node.report_fd for node in starting])
@@ -208,7 +210,7 @@ class Supervisor:
         if node is None:
             ids = ", ".join(str(each.id) for each in self.nodes)
             click.echo(f"cannot do {line!r}: `start ID` starts one of the brokers {ids}", err=True)
-        elif node.exit_code is None and not self._reap(node):
+        elif self._is_alive(node):
             on_start(node, f"broker {node.id} (pid {node.pid}) has not ended")
         else:
             try:
@@ -227,25 +229,33 @@ class Supervisor:
             numbers = self._signals.recv(4096)
         return readable, any(number != signal.SIGCHLD for number in numbers)
 
-    def _reap(self, node: Node) -> bool:
-        pid, status = os.waitpid(node.pid, os.WNOHANG)
-        if pid:
-            node.exit_code = os.waitstatus_to_exitcode(status)
-        return bool(pid)
+    def _is_alive(self, node: Node) -> bool:
+        """Whether the node runs; its exit code is set if it doesn't."""
+        if node.exit_code is None:
+            pid, status = os.waitpid(node.pid, os.WNOHANG)
+            if pid:
+                node.exit_code = os.waitstatus_to_exitcode(status)
+        return node.exit_code is None
 
     def stop(self) -> None:
-        """SIGTERM to every node, SIGKILL to those that take too long or on another Ctrl-C."""
-        alive = [node for node in self.nodes if node.exit_code is None and not self._reap(node)]
-        for node in alive:
-            os.kill(node.pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while alive := [node for node in alive if not self._reap(node)]:
-            left = deadline - time.monotonic()
-            _, again = self._select([], max(0.0, left))
-            if again or left <= 0:
-                for node in alive:
-                    os.kill(node.pid, signal.SIGKILL)
-                deadline = time.monotonic() + STOP_TIMEOUT_S
+        """SIGTERM to every node, SIGKILL to those that take too long or on another Ctrl-C.
+
+        Nodes that don't vote come first: they need a quorum to hand over what they lead.
+        """
+        hurry = False
+        for voting in (False, True):
+            alive = [node for node in self.nodes if node.votes is voting and self._is_alive(node)]
+            for node in alive:
+                os.kill(node.pid, signal.SIGKILL if hurry else signal.SIGTERM)
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while alive := [node for node in alive if self._is_alive(node)]:
+                left = deadline - time.monotonic()
+                _, again = self._select([], max(0.0, left))
+                hurry = hurry or again
+                if again or left <= 0:
+                    for node in alive:
+                        os.kill(node.pid, signal.SIGKILL)
+                    deadline = time.monotonic() + STOP_TIMEOUT_S
         for node in self.nodes:
             _close_report(node)
         self.nodes.clear()
