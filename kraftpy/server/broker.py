@@ -84,6 +84,7 @@ class Broker:
         self.node_id = config.node_id
         self.loop = loop
         self.metadata = MetadataState()
+        self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
         self._on_fatal = on_fatal
         self._quorum = ControllerClient(
             voters,
@@ -252,6 +253,7 @@ class Broker:
 
     def _on_snapshot(self, state: dict[str, Any], index: int) -> None:
         before, self.metadata = self.metadata, MetadataState.from_snapshot(state)
+        self._topic_configs.clear()
         if self._live:
             self._set_config()
             self.replicas.load(self.metadata, self.topic_config)
@@ -282,6 +284,7 @@ class Broker:
             case TopicDeleted(topic=topic):
                 self.replicas.delete_topic(topic.name)
                 self.groups.topic_deleted(topic.name)
+                self._topic_configs.pop(topic.name, None)
             case ConfigChanged(resource_type=ResourceType.TOPIC, name=name):
                 self.replicas.update_configs(self.topic_config, [name])
             case ConfigChanged():
@@ -313,8 +316,18 @@ class Broker:
         self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)
 
     def topic_config(self, name: str) -> TopicConfig:
-        """The topic's configuration: its own settings over the broker's."""
-        return TopicConfig.resolve(self.metadata.config(ResourceType.TOPIC, name), self.config)
+        """The topic's configuration: its own settings over the broker's.
+
+        One object for all partitions of a topic. Settings are replaced and never changed in place,
+        so what was resolved holds as long as they are the same objects.
+        """
+        overrides = self.metadata.config(ResourceType.TOPIC, name)
+        known = self._topic_configs.get(name)
+        if known is not None and known[0] is overrides and known[1] is self.config:
+            return known[2]
+        resolved = TopicConfig.resolve(overrides, self.config)
+        self._topic_configs[name] = (overrides, self.config, resolved)
+        return resolved
 
     # -- what handlers ask
 

@@ -66,6 +66,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
     broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)
     broker._live = True
+    broker._topic_configs = {}
     broker._on_snapshot(metadata("stays", **{"retention.ms": "5"}).snapshot(), 9)
     assert broker.topic_config("stays").retention_ms == 5
     assert [call for call in calls if call[0] != "update_config"] == [
