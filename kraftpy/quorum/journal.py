@@ -24,6 +24,8 @@ Rules:
   dropped the dirty pages and would report success next time.  The process has to stop.
 * If the very last record is complete but damaged (a bit flip after the fact) it can't be told from
   an interrupted write, and is dropped like one.
+* What is read on opening may only be in the page cache, written by a process that was killed
+  before its fdatasync returned.  It is synced before anybody counts on it.
 * The new file of a compaction is complete and durable before it takes the old one's name.
 """
 
@@ -128,6 +130,7 @@ class Journal:
         journal = cls(path, fd, files)
         try:
             journal._replay(data)
+            journal._sync()
         except BaseException:
             os.close(fd)
             raise
@@ -212,11 +215,14 @@ class Journal:
             raise JournalFullError(
                 f"no space to write the quorum journal {self.path}: {error}"
             ) from None
+        self._sync()
+        self._end = end
+
+    def _sync(self) -> None:
         try:
             self._files.datasync(self._fd)
         except OSError as error:
             raise JournalFailedError(f"fdatasync of {self.path} failed: {error}") from error
-        self._end = end
 
     def _undo_write(self, error: OSError) -> None:
         """After a full disk: forget the unwritten record.  Any other error is final."""
@@ -283,7 +289,6 @@ class Journal:
         )
         try:
             self._files.truncate(self._fd, position)
-            self._files.datasync(self._fd)
         except OSError as error:
             raise JournalFailedError(f"truncating {self.path} failed: {error}") from error
         self._allocated = position

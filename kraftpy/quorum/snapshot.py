@@ -247,6 +247,7 @@ def recover(
         files.sync_directory(folder.parent)
     for leftover in folder.glob("*.tmp"):
         files.unlink(leftover)
+    files.sync_directory(folder)  # a process that was killed may not have come to it
     store = SnapshotStore(folder, files)
     path = folder / JOURNAL_NAME
     if not path.exists():

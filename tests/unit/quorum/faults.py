@@ -9,6 +9,9 @@ from pathlib import Path
 from kraftpy.quorum.files import FileLayer
 
 
+NEVER = 1 << 60
+
+
 class Crash(BaseException):
     """The machine lost power here; nothing may catch this."""
 
@@ -24,6 +27,10 @@ class CrashingLayer(FileLayer):
         self._left = crash_at
         self._unsynced: dict[int, list[tuple[int, int]]] = {}
         self._renamed: list[tuple[Path, Path, bytes | None]] = []
+
+    def crash_after(self, steps: int) -> None:
+        """Lose power at the system call after so many others."""
+        self._left = steps
 
     def _step(self) -> None:
         if self._left == 0:

@@ -21,10 +21,8 @@ from kraftpy.quorum.raft.node import RaftNode
 from kraftpy.quorum.replica import Replica
 from kraftpy.quorum.state import pack_envelope
 
-from .faults import Crash, CrashingLayer
+from .faults import NEVER, Crash, CrashingLayer
 from .standin import Values
-
-NEVER = 1 << 60
 
 
 class Disk(CrashingLayer):
@@ -33,10 +31,6 @@ class Disk(CrashingLayer):
     def __init__(self, random: Random) -> None:
         super().__init__(NEVER)
         self._random = random
-
-    def crash_after(self, steps: int) -> None:
-        """Lose power at the system call after so many others."""
-        self._left = steps
 
     def datasync(self, fd: int) -> None:
         self._step()

@@ -18,7 +18,7 @@ from kraftpy.quorum.journal import (
 )
 from kraftpy.quorum.port import Entry
 
-from .faults import IO_ERROR, NO_SPACE, Crash, CrashingLayer, FailingLayer
+from .faults import IO_ERROR, NEVER, NO_SPACE, Crash, CrashingLayer, FailingLayer
 
 FILES = FileLayer()
 
@@ -255,8 +255,9 @@ def test_compaction_may_crash_at_every_step(path: Path) -> None:
         journal.set_vote(2, 1)
         journal.append([entry(n, 2) for n in range(1, 21)])
         journal.close()
-        files = CrashingLayer(step)
+        files = CrashingLayer(NEVER)
         journal = Journal.open(path, files)
+        files.crash_after(step)
         try:
             journal = journal.compact(12)
             done = True
@@ -285,8 +286,9 @@ def test_append_may_crash_at_every_step(path: Path) -> None:
         write(path, [entry(1)])
         with path.open("r+b") as file:  # so that the append has to allocate
             file.truncate(file.seek(0, os.SEEK_END) - (1 << 19))
-        files = CrashingLayer(step)
+        files = CrashingLayer(NEVER)
         journal = Journal.open(path, files)
+        files.crash_after(step)
         try:
             journal.append([entry(2, command=bytes(1 << 20))])
             done = True

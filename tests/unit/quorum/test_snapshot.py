@@ -22,7 +22,7 @@ from kraftpy.quorum.snapshot import (
 )
 from kraftpy.quorum.state import ReplicatedState, pack_envelope
 
-from .faults import NO_SPACE, Crash, CrashingLayer, FailingLayer
+from .faults import NEVER, NO_SPACE, Crash, CrashingLayer, FailingLayer
 from .standin import Values
 from .test_journal import Poison
 
@@ -103,6 +103,29 @@ def test_a_crash_at_any_step_loses_nothing(tmp_path: Path) -> None:
             break
     assert done
     assert step > 50
+
+
+def test_what_a_killed_process_left_in_the_page_cache_is_durable_once_it_was_read(
+    tmp_path: Path,
+) -> None:
+    """The next process acknowledges what it read; a power loss after that must not take it."""
+    for step in range(1000):
+        folder = tmp_path / str(step)
+        files = CrashingLayer(step)
+        try:
+            grow(folder, 12, files, (4, 8, 10))
+            done = True
+        except Crash:
+            done = False
+        files.crash_after(NEVER)  # killed, but the machine goes on
+        journal, state, _, _ = recover(folder, Values, files, replay=True)
+        journal.close()
+        files.lose_unsynced()
+        assert isinstance(state.machine, Values)
+        assert values_in(folder) == state.machine.values, f"step {step}"
+        if done:
+            break
+    assert done
 
 
 def test_a_damaged_newest_snapshot_is_set_aside_and_the_older_one_gives_the_same_state(
