@@ -31,6 +31,8 @@ SILENCE_TIMEOUT_S = 2.0
 CONNECT_TIMEOUT_S = 1.0
 BACKOFF_MIN_S = 0.02
 BACKOFF_MAX_S = 0.2
+REFUSED_BACKOFF_S = 0.5
+"""The longest wait after a connection that the other end, or this one, didn't want to keep."""
 STABLE_S = 1.0
 """A connection that lasted so long was sound: the next attempt follows at once."""
 
@@ -152,26 +154,29 @@ class Peers:
     async def _keep_dialing(self, voter_id: int) -> None:
         host, port = self.voters[voter_id]
         backoff_s = BACKOFF_MIN_S
-        problem = ""
+        logged = ""
         while True:
             started = self._loop.time()
+            longest_s = BACKOFF_MAX_S
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     _, dialed = await self._loop.create_connection(
                         lambda: _Dialed(self, voter_id), host, port, ssl=self._ssl_context
                     )
-                problem = ""
                 await dialed.ended.wait()
+                problem = dialed.problem
+                longest_s = REFUSED_BACKOFF_S
             except (OSError, TimeoutError) as error:
-                if not problem:
-                    problem = str(error) or "no answer"
-                    logger.info(
-                        "voter %d can't be reached at %s:%d yet: %s", voter_id, host, port, problem
-                    )
+                problem = str(error) or "no answer"
+            if problem and problem != logged:
+                logger.warning(
+                    "no connection with voter %d at %s:%d yet: %s", voter_id, host, port, problem
+                )
+            logged = problem
             if self._loop.time() - started > STABLE_S:
                 backoff_s = BACKOFF_MIN_S
             await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            backoff_s = min(backoff_s * 2, longest_s)
 
 
 class _Link:
@@ -203,6 +208,8 @@ class _Dialed(FrameConnection):
         self._voter_id = voter_id
         self._link: _Link | None = None
         self.ended = asyncio.Event()
+        self.problem = ""
+        """Why there never was a connection with the voter."""
 
     def introduction(self) -> Any:
         return self._peers.introduction
@@ -223,7 +230,7 @@ class _Dialed(FrameConnection):
 
     def disconnected(self, reason: str | None) -> None:
         self.ended.set()
-        if self._link is not None:
+        if self._link is None:
+            self.problem = reason or "it closed the connection"
+        else:
             self._link.disconnected(reason)
-        elif reason is not None:
-            logger.warning("no connection with voter %d: %s", self._voter_id, reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,16 @@ class _Accepted(FrameConnection):
 class Trio:
     """Voters 1 to 3 in folders below `folder`; `start` and `stop` any of them."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, *, server_context: ssl.SSLContext | None = None, **options: Any
+    ) -> None:
+        self._server_context = server_context
         self.folder = folder
         self.options = options
         self.errors: list[tuple[int, Exception]] = []
         self.voters: dict[int, RaftVoter] = {}
         self._servers: dict[int, asyncio.Server] = {}
         self._connections: dict[int, list[_Accepted]] = {}
-        self.sockets = {}
         self.addresses: dict[int, tuple[str, int]] = {}
         for voter_id in (1, 2, 3):
             sock = socket.create_server(("127.0.0.1", 0))
@@ -83,7 +86,7 @@ class Trio:
 
         self._connections[voter_id] = connections
         self._servers[voter_id] = await asyncio.get_running_loop().create_server(
-            accept, *self.addresses[voter_id]
+            accept, *self.addresses[voter_id], ssl=self._server_context
         )
         return voter
 

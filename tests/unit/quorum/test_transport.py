@@ -441,25 +441,30 @@ def test_a_peer_may_have_only_so_many_proposals_under_way(
     run(test)
 
 
-def test_tls_contexts_are_used_if_given(tmp_path: Path) -> None:
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For a server on loopback, and for who connects to it."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
     command = (
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
         *("-nodes", "-days", "2", "-subj", "/CN=localhost"),
         *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
     )
     subprocess.run(command, check=True, capture_output=True)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    return server, ssl.create_default_context(cafile=str(certificate))
+
+
+def test_tls_contexts_are_used_if_given(tmp_path: Path) -> None:
+    server, trusting = tls_contexts(tmp_path)
 
     async def test() -> None:
-        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.load_cert_chain(certificate, key)
         quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
         listener = Listener(quorum, SECRET, ControllerSettings(), server)
         sock = listening_socket()
         await listener.start(sock)
-        trusting = ssl.create_default_context(cafile=str(certificate))
         async with Broker({VOTER: port_of(sock)}, ssl_context=trusting) as broker:
             await broker.add("secret")
             assert broker.copy.values == ["secret"]
