@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import resource
@@ -35,6 +36,7 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.process import (
+    GC_THRESHOLDS,
     ControllerHandle,
     ControllerOptions,
     run_controller,
@@ -207,6 +209,7 @@ async def _serve(
     controller: ControllerHandle | None,
     ready: Ready | None,
 ) -> int:
+    gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[int] = loop.create_future()
 
