@@ -92,7 +92,7 @@ async def read_with_aiokafka(bootstrap: str, ledger: Ledger, until: int) -> None
     )
     await consumer.start()
     try:
-        more = True
+        more = ledger.count < until
         while more:
             wanted = min(5000, until - ledger.count)
             batches = await consumer.getmany(timeout_ms=500, max_records=wanted)

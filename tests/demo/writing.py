@@ -33,6 +33,7 @@ class Outage:
 
     def __init__(self, cluster: Cluster, who: str, victim: int, *, restart: bool) -> None:
         self.first_acknowledged = threading.Event()
+        self.seconds: float | None = None  # None: no event went to what the dead node led
         self.failure: Exception | None = None
         self._cluster = cluster
         self._who = who
@@ -59,10 +60,10 @@ class Outage:
         if not self.first_acknowledged.wait(SILENCE_S):
             self.failure = DemoError(f"nothing was acknowledged for {SILENCE_S:.0f} s")
             return
-        say(
-            f"  kill -9 of node {self._victim}, {self._who}: first event acknowledged after "
-            f"{self.seconds:.2f} s"
-        )
+        after = "no event was for a partition that it led"
+        if self.seconds is not None:
+            after = f"first event acknowledged after {self.seconds:.2f} s"
+        say(f"  kill -9 of node {self._victim}, {self._who}: {after}")
         if not self._restart:
             return
         started = time.monotonic()
@@ -158,5 +159,7 @@ class Writing:
         """Wait until the last one is over: until its node is in sync again, if it comes back."""
         while self._outage is not None and not self._outage.over:
             self._poll(0.05)
+            if not len(self._producer):
+                self._outage.first_acknowledged.set()
         if self._outage is not None and self._outage.failure is not None:
             raise self._outage.failure
