@@ -66,13 +66,21 @@ class Helper:
 
     def start(self, job: Callable[[], int], done: Callable[[int], None]) -> None:
         """Fork; call `done` on the loop with the exit code: what `job` returned (0 to 69),
-        `HELPER_FAILED` if it raised, minus a signal's number if it was killed."""
+        `HELPER_FAILED` if it raised, minus a signal's number if it was killed.
+
+        Raises `OSError` if no process is to be had.
+        """
         assert self._running is None
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._run(parent, job)
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self._running = pid, pidfd
         self._done = done
         self._loop.add_reader(pidfd, self._ended)

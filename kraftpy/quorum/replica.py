@@ -57,7 +57,7 @@ class SnapshotHelper(Protocol):
     def busy(self) -> bool: ...
     def start(self, job: Callable[[], int], done: Callable[[int], None]) -> None:
         """Run `job` elsewhere and call `done` here with what it returned, or with 70 or minus a
-        signal's number if it did not end well."""
+        signal's number if it did not end well.  Raises `OSError` if it can't."""
 
     def stop(self) -> None:
         """Kill the job that runs, if any; `done` is not called."""
@@ -195,7 +195,12 @@ class Replica:
     def _start_snapshot(self) -> None:
         self._new_bytes = 0
         self.settle()
-        self._helper.start(self._write_snapshot, self._snapshot_done)
+        try:
+            self._helper.start(self._write_snapshot, self._snapshot_done)
+        except OSError as error:
+            logger.error(
+                "no process can be had to write a snapshot (%s); the journal is kept", error
+            )
 
     def _write_snapshot(self) -> int:
         """The helper's job."""

@@ -273,7 +273,10 @@ class RaftVoter(Voter):
         if not self._stopped:
             sync = self._node.start_sync()
             if sync is not None:
-                _thread.start_new_thread(self._sync, (sync,))
+                try:
+                    _thread.start_new_thread(self._sync, (sync,))
+                except RuntimeError:  # a limit of threads: slower, but no reason to stop
+                    self._sync(sync)
 
     def _sync(self, sync: Sync) -> None:
         """What the thread does."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from kraftpy.quorum.files import FileLayer
 
-
 NEVER = 1 << 60
 
 

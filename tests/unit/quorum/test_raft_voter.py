@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import logging
 from pathlib import Path
@@ -252,6 +253,23 @@ def test_a_failing_disk_stops_one_voter_and_the_others_go_on(
         await until(lambda: values(trio) == [[1]] * 2)
         for left in list(trio.voters):
             trio.stop(left)
+
+    run(test)
+
+
+def test_a_voter_that_gets_no_thread_writes_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    async def test() -> None:
+        async with Trio(tmp_path) as trio:
+            leader = await trio.leader()
+            monkeypatch.setattr(_thread, "start_new_thread", fail)
+            await leader.propose(command(1))
+            await until(lambda: values(trio) == [[1]] * 3)
+            assert not trio.errors
 
     run(test)
 

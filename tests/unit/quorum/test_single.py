@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -210,6 +213,34 @@ def test_a_snapshot_that_finds_no_space_is_tried_again(
         await until(lambda: "the journal is kept" in caplog.text)
         assert not list(folder.glob("*.checkpoint*"))
         files.failures.clear()
+        n = 100
+        while not list(folder.glob("*.checkpoint")):
+            n += 1
+            await quorum.propose(command(n, 100))
+        quorum.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("call", ["fork", "pidfd_open"])
+def test_a_snapshot_for_which_no_process_can_be_had_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """All voters are to write a snapshot at about the same index: none may stop for that."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def test() -> None:
+        folder = tmp_path / "m"
+        quorum = voter(folder, snapshot_interval_bytes=2_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, fail)
+            for n in range(1, 101):
+                await quorum.propose(command(n, 100))
+        assert "the journal is kept" in caplog.text
+        with contextlib.suppress(ChildProcessError):
+            assert not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT), "a zombie"
         n = 100
         while not list(folder.glob("*.checkpoint")):
             n += 1
