@@ -115,13 +115,14 @@ class Listener:
             oldest.close("too many connections wait to authenticate; this is the oldest")
         return broker
 
-    def admit(self, broker: _Broker) -> None:
-        """`broker` has authenticated."""
+    def admit(self, broker: _Broker) -> bool:
+        """`broker` has authenticated; whether there is room for it."""
         self._unauthenticated.pop(broker, None)
         if len(self._connected) >= MAX_CONNECTIONS:
             broker.close(f"{MAX_CONNECTIONS} brokers are connected already")
-            return
+            return False
         self._connected.add(broker)
+        return True
 
     def admit_voter(self, voter: _Broker) -> None:
         """`voter` has authenticated; the quorum looks after it."""
@@ -223,8 +224,8 @@ class _Broker(FrameConnection):
         match introduction:
             case ["broker", int(node_id), int(epoch)] if node_id >= 0 and epoch >= NO_EPOCH:
                 self.node_id, self._epoch = node_id, epoch
-                self._listener.admit(self)
-                self._listener.controller.heard(self.number, node_id, epoch)
+                if self._listener.admit(self):
+                    self._listener.controller.heard(self.number, node_id, epoch)
             case ["voter", int(), *_]:
                 self._peer = self._quorum.accept_peer(introduction, self)
                 self._listener.admit_voter(self)

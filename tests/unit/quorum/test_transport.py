@@ -180,6 +180,8 @@ def test_strangers_cannot_crowd_brokers_out(
                 third = await raw_peer(serving.port)
                 await until(lambda: third.is_over)
                 assert "2 brokers are connected already" in caplog.text
+                sessions = serving.listener.controller._liveness._connections
+                assert len(sessions) == 2, "who was refused doesn't count as connected"
                 second.close()
                 await broker.add("still works")
             for _, writer in crowd:
