@@ -175,6 +175,9 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
     def _follow_term(self, term: int) -> None:
         """Take over a higher term, whoever leads it."""
         self._SyncObj__setCurrentTerm(term, None)
+        self._step_down()
+
+    def _step_down(self) -> None:
         self._SyncObj__setState(library.FOLLOWER)
         self._SyncObj__raftLeader = None
 

@@ -22,6 +22,7 @@ from typing import overload
 
 from kraftpy.quorum.journal import MAX_BATCH_SIZE_BYTES
 from kraftpy.quorum.port import Entry
+from kraftpy.quorum.raft import library
 from kraftpy.quorum.replica import Replica
 
 __all__ = ["CommittedEntryLost", "RaftLog", "Sync"]
@@ -39,6 +40,7 @@ class Sync:
 
     def __init__(self, entries: list[Entry], write: Callable[[], None]) -> None:
         self.entries = entries
+        self.started_at = library.now()
         self.error: Exception | None = None
         self._write: Callable[[], None] | None = write
         self._lock = threading.Lock()
@@ -149,6 +151,11 @@ class RaftLog:
         entries = self._next_batch()
         self._sync = Sync(entries, self._replica.journal.appending(entries))
         return self._sync
+
+    @property
+    def sync_age_s(self) -> float:
+        """How long a write has been under way."""
+        return 0.0 if self._sync is None else library.now() - self._sync.started_at
 
     def settle(self) -> None:
         """Wait for the write that is under way, if any.  Raises as `Journal.append` does."""

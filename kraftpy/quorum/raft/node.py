@@ -54,6 +54,8 @@ FIRST_MAX_S = 0.12
 """How long a voter that has just started waits for a word from a leader."""
 LOST_MIN_S = 0.06
 LOST_MAX_S = 0.16
+HANGING_DISK_S = 2.0
+"""A leader whose disk doesn't come back for so long gives up the lead: it commits nothing."""
 BLANK_WAIT_S = 2.0
 PRE_VOTE_S = 0.1
 """How long the answers to one round of pre-votes are waited for."""
@@ -162,6 +164,11 @@ class RaftNode(Bridge):
 
     def tick(self) -> list[Applied]:
         """Do what is due; returns what was applied."""
+        if self.leads and self._log.sync_age_s > HANGING_DISK_S:
+            logger.error(
+                "writing the journal has taken %.1f s; another voter may lead", self._log.sync_age_s
+            )
+            self._step_down()
         if self.leads:
             durable = self._log.durable_index
             for peer, progress in self._progress.items():
