@@ -240,7 +240,8 @@ def test_a_snapshot_for_which_no_process_can_be_had_is_tried_again(
                 await quorum.propose(command(n, 100))
         assert "the journal is kept" in caplog.text
         with contextlib.suppress(ChildProcessError):
-            assert not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT), "a zombie"
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
+            assert not ended, "a zombie"
         n = 100
         while not list(folder.glob("*.checkpoint")):
             n += 1
