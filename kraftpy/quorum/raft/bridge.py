@@ -175,6 +175,7 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
     def _follow_term(self, term: int) -> None:
         """Take over a higher term, whoever leads it."""
         self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__transferInProgress = False
         self._step_down()
 
     def _step_down(self) -> None:

@@ -20,8 +20,8 @@ Rules:
   leader's own log as durable throughout, so it is shown no follower further than that is true.
 * A voter with nothing in its folder may have lost it, and with it what it had acknowledged.  Until
   it has received all that a leader has committed it votes only for one with an empty log too (a
-  quorum's first start), or once it has waited `BLANK_WAIT_S` for a leader in vain: it may as well
-  be new in a quorum whose first leader has just died.
+  quorum's first start), or, with a warning, once it has heard of no leader for `BLANK_WAIT_S`: it
+  may as well be new in a quorum whose first leader has just died.
 * An exception in here is final: the process stops (see `voter.py`).
 """
 
@@ -104,8 +104,8 @@ class RaftNode(Bridge):
         self._votes: set[int] = set()
         super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
         self._is_blank = self._log.last_index == 0
-        self._started_at = library.now()
-        self._election_at = self._started_at + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
+        self._leaderless_since = library.now()
+        self._election_at = self._leaderless_since + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
     # What holds
 
@@ -310,17 +310,25 @@ class RaftNode(Bridge):
             self._outbox.append((sender, [Kind.PRE_VOTED, term, number]))
 
     def _may_vote(self, last_index: int) -> bool:
-        waited_s = library.now() - self._started_at
+        waited_s = library.now() - self._leaderless_since
         return last_index == 0 or not self._is_blank or waited_s > BLANK_WAIT_S
 
     def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
         if term < self.term:
             self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
             return
+        if term > self.term:
+            self._follow_term(term)
         if not self._may_vote(last_index):
-            if term > self.term:
-                self._follow_term(term)
             return
+        if self._is_blank and last_index > 0:
+            logger.warning(
+                "voter %d votes for voter %d without having caught up, as no leader was heard of "
+                "for %g s: if its folder was emptied, changes that were confirmed may be lost",
+                self._voter_id,
+                sender,
+                BLANK_WAIT_S,
+            )
         self._see_vote_asked(sender, term, last_index, last_term)
 
     def _begin_lead(self) -> None:
@@ -336,7 +344,7 @@ class RaftNode(Bridge):
             return False
         if self.leads and term == self.term:
             raise RuntimeError(f"voter {sender} leads term {term} too")
-        self._heard_at = library.now()
+        self._heard_at = self._leaderless_since = library.now()
         return True
 
     # Following
@@ -355,6 +363,9 @@ class RaftNode(Bridge):
             return
         log, committed = self._log, self.committed_index
         if previous < committed:  # what is committed here, the leader has as well
+            theirs = entries[committed - previous - 1 : committed - previous]
+            if theirs and theirs[0].term != log.term_at(committed):
+                log.cut(committed, committed)
             entries = entries[committed - previous :]
             previous, previous_term = committed, log.term_at(committed)
         if previous > log.last_index:
@@ -377,8 +388,9 @@ class RaftNode(Bridge):
         if entries and entries[0].index <= log.last_index:
             log.cut(entries[0].index, committed)
         self._see_entries(sender, term, number, commit, previous, entries)
-        if commit <= log.last_index:
-            self._is_blank = False
+        if self._is_blank and log.base_index <= commit <= log.last_index:
+            # until it has committed an entry of its term, a leader doesn't know what is committed
+            self._is_blank = log.term_at(commit) != term
 
     def _answer(self, leader: int, number: int, next_index: int, outcome: Outcome) -> None:
         self._outbox.append((leader, [Kind.APPENDED, self.term, number, next_index, outcome]))
