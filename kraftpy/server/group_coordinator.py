@@ -28,10 +28,10 @@ from typing import Protocol, TypeVar
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups import (
     Client,
-    CommittedOffset,
     Effects,
     GroupConfig,
     GroupMachine,
+    OffsetRow,
     Write,
     decode_record,
     encode_record,
@@ -275,7 +275,7 @@ class GroupCoordinator:
 
     def fetch_offsets(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
-    ) -> list[tuple[str, list[tuple[int, CommittedOffset | None]]]]:
+    ) -> list[tuple[str, list[OffsetRow]]]:
         """Committed offsets by topic; those of all partitions if `topics` is None."""
         return self._route(group_id, allow_empty=True)[1].fetch(group_id, topics)
 

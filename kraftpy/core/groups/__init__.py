@@ -7,6 +7,7 @@ from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Effects, Write
 from kraftpy.core.groups.machine import GroupMachine
 from kraftpy.core.groups.membership import Client
+from kraftpy.core.groups.offsets import OffsetRow, no_offset
 from kraftpy.core.groups.partitioner import java_string_hash, partition_for
 from kraftpy.core.groups.records import (
     CommittedOffset,
@@ -30,9 +31,11 @@ __all__ = [
     "GroupSnapshot",
     "MemberSnapshot",
     "OffsetRecord",
+    "OffsetRow",
     "Write",
     "decode_record",
     "encode_record",
     "java_string_hash",
+    "no_offset",
     "partition_for",
 ]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group, GroupState
-from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import (
     NO_TIMESTAMP,
@@ -132,17 +132,11 @@ class Commits:
 
     def fetch(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]] | None
-    ) -> list[tuple[str, list[tuple[int, CommittedOffset | None]]]]:
-        """Per topic, (partition, committed offset or None); all that the group has for None."""
-        if topics is not None:
-            return [
-                (name, [(index, self._offsets.get(group_id, name, index)) for index in indexes])
-                for name, indexes in topics
-            ]
-        found: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
-        for topic, partition, committed in self._offsets.of_group(group_id):
-            found.setdefault(topic, []).append((partition, committed))
-        return list(found.items())
+    ) -> list[tuple[str, list[OffsetRow]]]:
+        """Rows by topic; of all that the group has for None."""
+        if topics is None:
+            return self._offsets.rows_of_group(group_id)
+        return [(name, self._offsets.rows(group_id, name, indexes)) for name, indexes in topics]
 
     # -- deleting
 
@@ -221,17 +215,16 @@ class Commits:
             return ErrorCode.GROUP_ID_NOT_FOUND
         elif group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        partitions = dict.fromkeys(
-            (topic, index) for topic, index, _ in self._offsets.of_group(group_id)
-        )
+        partitions = dict.fromkeys(self._offsets.partitions_of(group_id))
         partitions.update(dict.fromkeys(self._offsets_in_flight(group_id)))
         self._bury(group, list(partitions), now_ms, done)
         return ErrorCode.NONE
 
     def delete_topic(self, topic: str) -> None:
         """Writes tombstones for all that was committed for a topic, or is about to be."""
-        for group_id in dict.fromkeys([*self._offsets.group_ids(), *self._out.groups_in_flight()]):
-            partitions = dict.fromkeys(self._offsets.of_topic(group_id, topic))
+        groups = [*self._offsets.groups_reading(topic), *self._out.groups_in_flight()]
+        for group_id in dict.fromkeys(groups):
+            partitions = dict.fromkeys(self._offsets.partitions_of_topic(group_id, topic))
             for name, index in self._offsets_in_flight(group_id):
                 if name == topic:
                     partitions[index] = None
@@ -298,6 +291,8 @@ class Commits:
         group = self._groups.get(group_id)
         if group is not None and (group.state is GroupState.DEAD or group.pending):
             return 0
+        if self._nothing_can_expire(group, group_id, now_ms):
+            return 0
         subscribed = None if group is None else group.subscribed_topics()
         expired = []
         kept = False
@@ -311,6 +306,13 @@ class Commits:
             return len(expired)
         self._write_tombstones(group_id, expired)
         return len(expired)
+
+    def _nothing_can_expire(self, group: Group | None, group_id: str, now_ms: int) -> bool:
+        """Whether that can be told without a look at each offset."""
+        if group is not None and group.state is GroupState.EMPTY:
+            return False
+        oldest_ms = self._offsets.oldest_ms(group_id)
+        return oldest_ms is not None and now_ms - oldest_ms < self._config.offsets_retention_ms
 
     def _is_expired(
         self,

@@ -21,9 +21,9 @@ from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
-from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
-from kraftpy.core.groups.records import CommittedOffset, CoordinatorRecord, OffsetRecord
+from kraftpy.core.groups.records import CoordinatorRecord, OffsetRecord
 from kraftpy.core.groups.timers import TimerQueue
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
@@ -45,19 +45,22 @@ _GROUP_TYPE = "Classic"
 
 
 class GroupMachine:
-    """Groups and committed offsets; see the module for how to drive it."""
+    """Groups and committed offsets; see the module for how to drive it.
+
+    `offsets` is for reading: only committed records change it.
+    """
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
         self._groups: dict[str, Group] = {}
-        self._offsets = OffsetMap()
+        self.offsets = OffsetMap()
         self._timers = TimerQueue()
         self._out = Outbox()
         self._rebalance = Rebalance(config, self._groups, self._timers, self._out)
         self._membership = Membership(
             config, self._groups, self._timers, self._out, self._rebalance
         )
-        self._commits = Commits(config, self._groups, self._offsets, self._rebalance, self._out)
+        self._commits = Commits(config, self._groups, self.offsets, self._rebalance, self._out)
 
     # -- loading
 
@@ -112,7 +115,7 @@ class GroupMachine:
 
     def fetch(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
-    ) -> list[tuple[str, list[tuple[int, CommittedOffset | None]]]]:
+    ) -> list[tuple[str, list[OffsetRow]]]:
         """Committed offsets by topic; of all the group's partitions if `topics` is None."""
         return self._commits.fetch(group_id, topics)
 
@@ -139,7 +142,10 @@ class GroupMachine:
 
     def group_ids(self) -> list[str]:
         """Every group that there is, in a list of its own."""
-        return list(dict.fromkeys([*self._groups, *self._offsets.group_ids()]))
+        return [
+            *self._groups,
+            *(name for name in self.offsets.group_ids() if name not in self._groups),
+        ]
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         """ListGroups 0-5: groups in any of these states and types, whatever their case."""
@@ -159,7 +165,7 @@ class GroupMachine:
         """DescribeGroups 0-5: a group that is not there is Dead, without an error."""
         group = self._groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            is_simple = group is None and group_id in self._offsets
+            is_simple = group is None and group_id in self.offsets
             state = GroupState.EMPTY if is_simple else GroupState.DEAD
             return DescribedGroup(group_id=group_id, group_state=state.value)
         is_stable = group.state is GroupState.STABLE
@@ -188,10 +194,12 @@ class GroupMachine:
     def committed(self, write: Write, now_ms: int) -> Effects:
         """The batch is below the high watermark: its records take effect, its requests end."""
         self._out.landed(write)
-        for record in write.records:
+        offsets = [record for record in write.records if isinstance(record, OffsetRecord)]
+        self.offsets.replay(offsets)
+        for record in write.records if len(offsets) < len(write.records) else ():
             if isinstance(record, OffsetRecord):
-                self._replay_offset(record)
-            elif record.snapshot is not None:
+                continue
+            if record.snapshot is not None:
                 self._rebalance.replay(record.group_id, record.snapshot, now_ms)
             else:
                 self._replay_tombstone(record.group_id)
@@ -226,9 +234,9 @@ class GroupMachine:
     def _replay_offset(self, record: OffsetRecord) -> None:
         group_id, topic, partition, committed = record
         if committed is None:
-            self._offsets.remove(group_id, topic, partition)
+            self.offsets.remove(group_id, topic, partition)
         else:
-            self._offsets.put(group_id, topic, partition, committed)
+            self.offsets.put(group_id, topic, partition, committed)
 
     def _replay_tombstone(self, group_id: str) -> None:
         group = self._groups.get(group_id)
@@ -277,8 +285,9 @@ class GroupMachine:
 
     @property
     def offsets_count(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
     @property
     def groups_count(self) -> int:
-        return len(self.group_ids())
+        both = sum(group_id in self.offsets for group_id in self._groups)
+        return len(self._groups) + self.offsets.groups_count - both

@@ -1,62 +1,277 @@
 """The map of committed offsets: group, topic, partition -> what was committed.
 
-Everything that reads or changes committed offsets goes through `OffsetMap`, so that the structure
-behind it can change without anybody noticing.
+Everything that reads or changes committed offsets goes through `OffsetMap`. An entry is to take at
+most 64 bytes whatever the shape (seed 000: a million groups with one partition, a thousand with a
+thousand), so there is no object per entry or per group: groups and topics have numbers
+(`NameTable`), and the numbers of a few hundred groups share a `Page` of sorted columns, whose keys
+are group, topic, partition. All of a group is one range of keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
-from kraftpy.core.groups.records import CommittedOffset
+from kraftpy.core.groups.names import NameTable
+from kraftpy.core.groups.offset_pages import Leaf, Page
+from kraftpy.core.groups.records import CommittedOffset, OffsetRecord
 
-_NOTHING: dict[int, CommittedOffset] = {}
+# A key: 9 bits of the group's number (the others choose the page), 24 of the topic's number, 31 of
+# the partition.
+_PAGE_BITS = 9
+_GROUP_MASK = (1 << _PAGE_BITS) - 1
+_GROUP_SHIFT = 55
+_TOPIC_SHIFT = 31
+_TOPIC_MASK = (1 << 24) - 1
+_PARTITION_MASK = (1 << 31) - 1
+
+# Reading this many times as many entries as are wanted costs less than looking each one up.
+_WORTH_SCANNING = 4
+
+# Partition, offset, leader epoch, metadata, as OffsetFetch has them: -1, -1, "" for no offset.
+OffsetRow = tuple[int, int, int, str]
+
+
+def no_offset(partition: int) -> OffsetRow:
+    """The row of a partition without a committed offset."""
+    return partition, -1, -1, ""
 
 
 class OffsetMap:
     """The committed offsets of the groups of one partition of the offsets topic."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._groups = NameTable()
+        self._topics = NameTable()
+        self._topic_counts = array("Q")
+        self._pages: list[Page] = []
         self._count = 0
 
     def __len__(self) -> int:
         """How many offsets are kept."""
         return self._count
 
-    def __contains__(self, group_id: object) -> bool:
+    def __contains__(self, group_id: str) -> bool:
         """Whether the group has any committed offset."""
-        return group_id in self._groups
+        return self._groups.number_of(group_id) is not None
 
-    def group_ids(self) -> Iterable[str]:
-        return self._groups
+    @property
+    def groups_count(self) -> int:
+        """How many groups have committed offsets."""
+        return len(self._groups)
+
+    def group_ids(self) -> Iterator[str]:
+        """The groups that have committed offsets."""
+        return iter(self._groups)
+
+    # -- changing
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
-        self._count += partition not in partitions
-        partitions[partition] = committed
+        """Sets what a group committed for a partition (0 to 2^31 - 1)."""
+        group = self._groups.number_of(group_id)
+        if group is None:
+            group = self._add_group(group_id, committed.commit_timestamp_ms)
+        number = self._topics.number_of(topic)
+        if number is None:
+            number = self._add_topic(topic)
+        key = (group & _GROUP_MASK) << _GROUP_SHIFT | number << _TOPIC_SHIFT | partition
+        if self._pages[group >> _PAGE_BITS].put(key, committed):
+            self._count += 1
+            self._topic_counts[number] += 1
 
-    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        return self._groups.get(group_id, {}).get(topic, _NOTHING).get(partition)
+    def replay(self, records: Sequence[OffsetRecord]) -> None:
+        """Puts or removes one after the other.
+
+        Faster than `put` where entries of one group and topic follow each other and exist already.
+        """
+        group_id = topic = None
+        page: Page | None = None
+        base = at = 0
+        keys = array("Q")
+        for record in records:
+            next_group_id, next_topic, partition, committed = record
+            if committed is None:
+                self.remove(next_group_id, next_topic, partition)
+                page = None
+                continue
+            if page is None or next_topic is not topic or next_group_id is not group_id:
+                group_id, topic = next_group_id, next_topic
+                found = self._place(group_id, topic)
+                if found is None:
+                    self.put(group_id, topic, partition, committed)
+                    page = None
+                    continue
+                page, base = found
+                at = len(keys)
+            key = base | partition
+            at += 1
+            if at >= len(keys) or keys[at] != key:
+                leaf = page.leaf_of(key)
+                keys = leaf.keys
+                at = bisect_left(keys, key)
+            if at == len(keys) or keys[at] != key:
+                self.put(next_group_id, next_topic, partition, committed)
+            else:
+                page.set(leaf, at, committed)
+
+    def _place(self, group_id: str, topic: str) -> tuple[Page, int] | None:
+        """The group's page and its key of the topic's partition 0, None if either is unknown."""
+        group = self._groups.number_of(group_id)
+        number = self._topics.number_of(topic)
+        if group is None or number is None:
+            return None
+        base = (group & _GROUP_MASK) << _GROUP_SHIFT | number << _TOPIC_SHIFT
+        return self._pages[group >> _PAGE_BITS], base
+
+    def _add_group(self, group_id: str, time_ms: int) -> int:
+        group = self._groups.add(group_id)
+        if group >> _PAGE_BITS == len(self._pages):
+            self._pages.append(Page(time_ms))
+        return group
+
+    def _add_topic(self, topic: str) -> int:
+        number = self._topics.add(topic)
+        assert number <= _TOPIC_MASK, "a cluster has far fewer topics"
+        if number == len(self._topic_counts):
+            self._topic_counts.append(0)
+        return number
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Forgets an offset; nothing happens if there is none."""
-        topics = self._groups.get(group_id, {})
-        partitions = topics.get(topic, {})
-        if partitions.pop(partition, None) is None:
+        group = self._groups.number_of(group_id)
+        number = self._topics.number_of(topic)
+        if group is None or number is None:
+            return
+        page = self._pages[group >> _PAGE_BITS]
+        low = (group & _GROUP_MASK) << _GROUP_SHIFT
+        if not page.remove(low | number << _TOPIC_SHIFT | partition):
             return
         self._count -= 1
-        if not partitions:
-            del topics[topic]
-            if not topics:
-                del self._groups[group_id]
+        self._topic_counts[number] -= 1
+        if not self._topic_counts[number]:
+            self._topics.remove(number)
+        if not page.spans(low, low + (1 << _GROUP_SHIFT)):
+            self._groups.remove(group)
 
-    def of_topic(self, group_id: str, topic: str) -> Iterable[int]:
-        """The topic's partitions that the group has committed offsets for."""
-        return self._groups.get(group_id, {}).get(topic, _NOTHING)
+    # -- reading
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        place = self._place(group_id, topic)
+        return None if place is None else place[0].get(place[1] | partition)
+
+    def rows(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[OffsetRow]:
+        """One row for each of these partitions."""
+        place = self._place(group_id, topic)
+        if place is None:
+            return [no_offset(partition) for partition in partitions]
+        page, base = place
+        if len(partitions) > 1:
+            spans = page.spans(base + min(partitions), base + max(partitions) + 1)
+            if sum(end - start for _, start, end in spans) <= _WORTH_SCANNING * len(partitions):
+                found = {row[0]: row for span in spans for row in _rows(page, *span)}
+                return [found.get(partition) or no_offset(partition) for partition in partitions]
+        rows = []
+        for partition in partitions:
+            committed = page.get(base | partition)
+            if committed is None:
+                rows.append(no_offset(partition))
+            else:
+                rows.append((partition, committed[0], committed[1], committed[2]))
+        return rows
+
+    def rows_of_group(self, group_id: str) -> list[tuple[str, list[OffsetRow]]]:
+        """All of a group's offsets by topic."""
+        found: dict[int, list[OffsetRow]] = {}
+        for number, page, leaf, start, end in self._pieces(group_id):
+            found.setdefault(number, []).extend(_rows(page, leaf, start, end))
+        return [(self._topics.name_of(number), rows) for number, rows in found.items()]
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """All of a group's offsets, topic by topic."""
-        for topic, partitions in self._groups.get(group_id, {}).items():
-            for partition, committed in partitions.items():
-                yield topic, partition, committed
+        for number, page, leaf, start, end in self._pieces(group_id):
+            topic = self._topics.name_of(number)
+            for key in leaf.keys[start:end]:
+                committed = page.get(key)
+                assert committed is not None
+                yield topic, key & _PARTITION_MASK, committed
+
+    def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
+        """The (topic, partition)s that the group has offsets for, topic by topic."""
+        return [
+            (topic, key & _PARTITION_MASK)
+            for number, _, leaf, start, end in self._pieces(group_id)
+            for topic in (self._topics.name_of(number),)
+            for key in leaf.keys[start:end]
+        ]
+
+    def partitions_of_topic(self, group_id: str, topic: str) -> list[int]:
+        """The topic's partitions that the group has offsets for."""
+        place = self._place(group_id, topic)
+        if place is None:
+            return []
+        page, base = place
+        return [
+            key & _PARTITION_MASK
+            for leaf, start, end in page.spans(base, base + (1 << _TOPIC_SHIFT))
+            for key in leaf.keys[start:end]
+        ]
+
+    def groups_reading(self, topic: str) -> list[str]:
+        """The groups that have committed offsets for the topic."""
+        number = self._topics.number_of(topic)
+        if number is None:
+            return []
+        left = self._topic_counts[number]
+        groups: dict[int, None] = {}
+        for index, page in enumerate(self._pages):
+            for leaf in page.leaves:
+                keys = [key for key in leaf.keys if key >> _TOPIC_SHIFT & _TOPIC_MASK == number]
+                left -= len(keys)
+                for key in keys:
+                    groups[index << _PAGE_BITS | key >> _GROUP_SHIFT] = None
+            if not left:
+                break
+        return [self._groups.name_of(group) for group in groups]
+
+    def oldest_ms(self, group_id: str) -> int | None:
+        """When the oldest of the group's offsets was committed.
+
+        None if the group has none, or if some may have expiry times of their own.
+        """
+        times_ms = [
+            leaf.base_ms + min(leaf.times[start:end])
+            for _, page, leaf, start, end in self._pieces(group_id)
+            if page.extras is None
+        ]
+        return min(times_ms, default=None)
+
+    def _pieces(self, group_id: str) -> Iterator[tuple[int, Page, Leaf, int, int]]:
+        """Where the group's entries are, in order: topic number, page, leaf, start and end."""
+        group = self._groups.number_of(group_id)
+        if group is None:
+            return
+        page = self._pages[group >> _PAGE_BITS]
+        low = (group & _GROUP_MASK) << _GROUP_SHIFT
+        for leaf, first, end in page.spans(low, low + (1 << _GROUP_SHIFT)):
+            keys = leaf.keys
+            start = first
+            while start < end:
+                prefix = keys[start] >> _TOPIC_SHIFT
+                middle = bisect_left(keys, prefix + 1 << _TOPIC_SHIFT, start, end)
+                yield prefix & _TOPIC_MASK, page, leaf, start, middle
+                start = middle
+
+
+def _rows(page: Page, leaf: Leaf, start: int, end: int) -> list[OffsetRow]:
+    """The rows of a span of one topic."""
+    keys = leaf.keys[start:end]
+    partitions = [key & _PARTITION_MASK for key in keys]
+    offsets, epochs = leaf.offsets[start:end], leaf.epochs[start:end]
+    extras = page.extras
+    if extras is None:
+        return list(zip(partitions, offsets, epochs, repeat(""), strict=False))
+    nothing = ("", 0)
+    metadata = [extras.get(key, nothing)[0] for key in keys]
+    return list(zip(partitions, offsets, epochs, metadata, strict=True))

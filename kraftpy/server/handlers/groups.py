@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kraftpy.core.groups import Client, CommittedOffset
+from kraftpy.core.groups import Client, OffsetRow, no_offset
 from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -57,7 +57,6 @@ _FIRST_BATCHED_FIND = 4
 _FIRST_BATCHED_LEAVE = 3
 _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
-_NO_OFFSET = -1
 
 # Both end a transactional producer at once. librdkafka, which finds one coordinator at a time,
 # retries every code but the first; Java, which batches, shows our words with any code but that.
@@ -65,7 +64,7 @@ _NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _NO_TRANSACTIONS_BATCHED = ErrorCode.UNSUPPORTED_VERSION
 
 Coordinator = FindCoordinatorResponse.Coordinator
-Offsets = list[tuple[str, list[tuple[int, CommittedOffset | None]]]]
+Offsets = list[tuple[str, list[OffsetRow]]]
 
 
 @handles(ApiKey.FIND_COORDINATOR)
@@ -196,7 +195,7 @@ def offset_fetch(
         if ctx.api_version >= _FIRST_FETCH_WITH_TOP_ERROR:
             return OffsetFetchResponse(error_code=error.code)
         nothing: Offsets = [
-            (name, [(index, None) for index in indexes]) for name, indexes in wanted or ()
+            (name, [no_offset(index) for index in indexes]) for name, indexes in wanted or ()
         ]
         return _fetched(nothing, error.code)
 
@@ -207,13 +206,11 @@ def _fetched(offsets: Offsets, error: ErrorCode) -> OffsetFetchResponse:
             OffsetFetchResponse.OffsetFetchResponseTopic(
                 name,
                 [
-                    OffsetFetchResponse.OffsetFetchResponsePartition(
-                        index, *_shown(committed), error_code=error
-                    )
-                    for index, committed in partitions
+                    OffsetFetchResponse.OffsetFetchResponsePartition(*row, error_code=error)
+                    for row in rows
                 ],
             )
-            for name, partitions in offsets
+            for name, rows in offsets
         ]
     )
 
@@ -232,21 +229,11 @@ def _fetch_group(
     response.topics = [
         OffsetFetchResponse.OffsetFetchResponseTopics(
             name=name,
-            partitions=[
-                OffsetFetchResponse.OffsetFetchResponsePartitions(index, *_shown(committed))
-                for index, committed in partitions
-            ],
+            partitions=[OffsetFetchResponse.OffsetFetchResponsePartitions(*row) for row in rows],
         )
-        for name, partitions in offsets
+        for name, rows in offsets
     ]
     return response
-
-
-def _shown(committed: CommittedOffset | None) -> tuple[int, int, str]:
-    """Offset, leader epoch and metadata as OffsetFetch gives them; -1 for no offset."""
-    if committed is None:
-        return _NO_OFFSET, -1, ""
-    return committed.offset, committed.leader_epoch, committed.metadata
 
 
 @handles(ApiKey.OFFSET_DELETE)

@@ -149,8 +149,8 @@ class FakeHost:
         )
 
     def offset(self, group: str = "g") -> int | None:
-        ((_, ((_, committed),)),) = self.groups.fetch_offsets(group, [("t", [0])])
-        return None if committed is None else committed.offset
+        ((_, ((_, offset, _, _),)),) = self.groups.fetch_offsets(group, [("t", [0])])
+        return None if offset < 0 else offset
 
     def join(
         self, member_id: str = "", session_timeout_ms: int = 10_000, instance: str | None = None

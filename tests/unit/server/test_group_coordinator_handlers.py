@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from kraftpy.core.groups import CommittedOffset
+from kraftpy.core.groups import no_offset
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.handlers import groups
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
-COMMITTED = CommittedOffset(7, 2, "note", 0, -1)
 
 
 def fails(*_: object, **__: object) -> Any:
@@ -157,7 +156,7 @@ class TestOffsetFetch:
 
         def fetch_offsets(group_id: str, topics: Any) -> Any:
             asked.append((group_id, topics))
-            return [("t", [(0, COMMITTED), (1, None)])]
+            return [("t", [(0, 7, 2, "note"), no_offset(1)])]
 
         response = groups.offset_fetch(
             broker(fetch_offsets=fetch_offsets),

@@ -217,14 +217,16 @@ class Driver:
 
     def offsets(self, group: str = "g") -> dict[tuple[str, int], int]:
         """Everything that OffsetFetch gives for the group."""
-        return {place: committed.offset for place, committed in self.committed(group).items()}
+        return {
+            (topic, index): offset
+            for topic, rows in self.machine.fetch(group, None)
+            for index, offset, _, _ in rows
+        }
 
     def committed(self, group: str = "g") -> dict[tuple[str, int], CommittedOffset]:
         return {
             (topic, index): committed
-            for topic, partitions in self.machine.fetch(group, None)
-            for index, committed in partitions
-            if committed is not None
+            for topic, index, committed in self.machine.offsets.of_group(group)
         }
 
     def delete_group(self, group: str = "g") -> str:

@@ -1,0 +1,224 @@
+"""The map of offsets against a plain dict, and its columns at their limits."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraftpy.core.groups import names, offset_pages
+from kraftpy.core.groups.names import NameTable
+from kraftpy.core.groups.offset_pages import LEAF_MAX, Page
+from kraftpy.core.groups.offsets import OffsetMap, no_offset
+from kraftpy.core.groups.records import CommittedOffset, OffsetRecord
+
+Model = dict[tuple[str, str, int], CommittedOffset]
+
+NOW_MS = 1_700_000_000_000
+
+some_names = st.sampled_from(["", "a", "b", "ä", "long" * 30]) | st.text(
+    st.characters(codec="utf-8"), max_size=3
+)
+times_ms = (
+    st.integers(NOW_MS, NOW_MS + 10)
+    | st.integers(NOW_MS - 2**33, NOW_MS + 2**33)
+    | st.sampled_from([-1, 0, 2**63 - 1, -(2**63)])
+)
+committed_offsets = st.builds(
+    CommittedOffset,
+    st.integers(0, 100) | st.integers(-(2**63), 2**63 - 1),
+    st.integers(-1, 5) | st.sampled_from([2**15 - 1, 2**15, 2**31 - 1, -(2**31)]),
+    st.just("") | st.text(st.characters(codec="utf-8"), max_size=3),
+    times_ms,
+    st.just(-1) | st.integers(0, 2**63 - 1),
+)
+partitions = st.integers(0, 20) | st.sampled_from([2**31 - 1])
+records = st.builds(OffsetRecord, some_names, some_names, partitions, st.none() | committed_offsets)
+
+
+def check(offsets: OffsetMap, model: Model) -> None:
+    groups = {group for group, _, _ in model}
+    assert len(offsets) == len(model)
+    assert sorted(offsets.group_ids()) == sorted(groups)
+    assert offsets.groups_count == len(groups)
+    for group in groups:
+        mine = {(t, p): c for (g, t, p), c in model.items() if g == group}
+        assert group in offsets
+        found = list(offsets.of_group(group))
+        assert len(found) == len(mine)
+        assert {(topic, index): c for topic, index, c in found} == mine
+        assert sorted(offsets.partitions_of(group)) == sorted(mine)
+        rows = offsets.rows_of_group(group)
+        assert len(rows) == len({topic for topic, _ in mine})
+        assert {(topic, row[0]): row[1:] for topic, of_topic in rows for row in of_topic} == {
+            place: c[:3] for place, c in mine.items()
+        }
+        oldest_ms = offsets.oldest_ms(group)
+        if oldest_ms is not None:
+            assert oldest_ms == min(c.commit_timestamp_ms for c in mine.values())
+            assert all(c.expire_timestamp_ms == -1 for c in mine.values())
+    for topic in {topic for _, topic, _ in model}:
+        readers = offsets.groups_reading(topic)
+        assert sorted(readers) == sorted({g for g, t, _ in model if t == topic})
+        for group in readers:
+            wanted = [p for g, t, p in model if (g, t) == (group, topic)]
+            assert sorted(offsets.partitions_of_topic(group, topic)) == sorted(wanted)
+    for (group, topic, index), c in model.items():
+        assert offsets.get(group, topic, index) == c
+        around = [index, index + 1, index, 0]
+        assert offsets.rows(group, topic, around) == [row(model, group, topic, i) for i in around]
+
+
+def row(model: Model, group: str, topic: str, index: int) -> tuple[int, int, int, str]:
+    c = model.get((group, topic, index))
+    return no_offset(index) if c is None else (index, *c[:3])
+
+
+def apply(model: Model, record: OffsetRecord) -> None:
+    group, topic, index, committed = record
+    if committed is None:
+        model.pop((group, topic, index), None)
+    else:
+        model[group, topic, index] = committed
+
+
+@pytest.fixture
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves of a few entries, so that few entries make many."""
+    for module in (names, offset_pages):
+        name = "_LEAF_MAX" if module is names else "LEAF_MAX"
+        monkeypatch.setattr(module, name, 4)
+        monkeypatch.setattr(module, "_LEAF_MERGE_MAX", 3)
+    monkeypatch.setattr(names, "_RECENT_MAX", 3)
+
+
+@pytest.mark.usefixtures("small_leaves")
+class TestAgainstADict:
+    @given(st.lists(st.lists(records, max_size=20), max_size=8))
+    @settings(deadline=None)
+    def test_whatever_is_replayed(self, batches: list[list[OffsetRecord]]) -> None:
+        offsets, model = OffsetMap(), Model()
+        for batch in batches:
+            offsets.replay(batch)
+            for record in batch:
+                apply(model, record)
+            check(offsets, model)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_growing_and_shrinking(self, seed: int) -> None:
+        """Many groups, topics and partitions; then all of them go, in another order."""
+        rng = random.Random(seed)
+        offsets, model = OffsetMap(), Model()
+        for step in range(3_000):
+            group = f"group-{rng.randrange(1500 if seed % 2 else 5)}"
+            index = rng.randrange(5 if seed % 2 else 300)
+            record = OffsetRecord(group, f"t{rng.randrange(3)}", index, None)
+            if rng.random() < 0.7:
+                metadata = "m" if rng.random() < 0.01 else ""
+                time_ms = NOW_MS + step * rng.choice([1, 10**7])
+                record = record._replace(
+                    committed=CommittedOffset(step, step % 7, metadata, time_ms, -1)
+                )
+                if rng.random() < 0.5:
+                    offsets.put(*record)  # type: ignore[arg-type]
+                else:
+                    offsets.replay([record])
+            else:
+                offsets.remove(*record[:3])
+            apply(model, record)
+        check(offsets, model)
+        left = list(model)
+        rng.shuffle(left)
+        for place in left[:-1]:
+            offsets.remove(*place)
+        check(offsets, {left[-1]: model[left[-1]]})
+        offsets.remove(*left[-1])
+        check(offsets, {})
+
+    @given(st.lists(st.tuples(st.booleans(), some_names), max_size=60))
+    @settings(deadline=None)
+    def test_names(self, steps: list[tuple[bool, str]]) -> None:
+        table, model = NameTable(), dict[str, int]()
+        for is_there, name in steps:
+            if is_there and name not in model:
+                model[name] = table.add(name)
+            elif not is_there and name in model:
+                table.remove(model.pop(name))
+            assert sorted(table) == sorted(model)
+            assert len(table) == len(model) == len(set(model.values()))
+            for each, number in model.items():
+                assert table.number_of(each) == number
+                assert table.name_of(number) == each
+            assert table.number_of(name) == model.get(name)
+
+
+def test_names_whose_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "hash", len, raising=False)
+    monkeypatch.setattr(names, "_LEAF_MAX", 4)
+    monkeypatch.setattr(names, "_RECENT_MAX", 1)
+    table = NameTable()
+    numbers = {f"{index:03}": table.add(f"{index:03}") for index in range(20)}
+    for name, number in list(numbers.items())[::3]:
+        table.remove(number)
+        del numbers[name]
+    assert {name: table.number_of(name) for name in numbers} == numbers
+    assert table.number_of("000") is None
+    assert table.number_of("xxxx") is None
+
+
+def test_names_of_the_longest_kind() -> None:
+    """More text than 16 bits can point at, and back."""
+    table = NameTable()
+    long = [letter * 32_767 for letter in "abc"]
+    numbers = [table.add(name) for name in long]
+    assert [table.name_of(number) for number in numbers] == long
+    table.remove(numbers[0])
+    assert list(table) == long[1:]
+    assert table.add("short") == numbers[0]
+    assert list(table) == ["short", *long[1:]]
+
+
+def test_columns_are_narrow_until_a_value_does_not_fit() -> None:
+    page = Page(NOW_MS)
+
+    def put(key: int, epoch: int, time_ms: int) -> None:
+        page.put(key, CommittedOffset(key, epoch, "", time_ms, -1))
+
+    put(1, 3, NOW_MS)
+    put(2, 2**15 - 1, NOW_MS + 20 * 86_400_000)
+    (leaf,) = page.leaves
+    assert (leaf.times.typecode, leaf.epochs.typecode) == ("I", "h")
+    put(3, 1, NOW_MS + 40 * 86_400_000)  # other times fit around another base
+    assert leaf.times.typecode == "I"
+    put(2, 2**15, NOW_MS + 60 * 86_400_000)
+    assert (leaf.times.typecode, leaf.epochs.typecode) == ("q", "i")
+    assert [page.get(key) for key in (1, 2, 3)] == [
+        CommittedOffset(1, 3, "", NOW_MS, -1),
+        CommittedOffset(2, 2**15, "", NOW_MS + 60 * 86_400_000, -1),
+        CommittedOffset(3, 1, "", NOW_MS + 40 * 86_400_000, -1),
+    ]
+
+
+def test_a_leaf_is_split_before_it_is_large() -> None:
+    page = Page(NOW_MS)
+    for key in range(10 * LEAF_MAX):
+        page.put(key * 7919 % 100_003, CommittedOffset(key, -1, "", NOW_MS, -1))
+    assert all(len(leaf.keys) <= LEAF_MAX for leaf in page.leaves)
+    assert page.firsts[1:] == array("Q", [leaf.keys[0] for leaf in page.leaves[1:]])
+    keys = [key for leaf in page.leaves for key in leaf.keys]
+    assert keys == sorted(set(keys))
+    assert len(keys) == 10 * LEAF_MAX
+
+
+def test_metadata_takes_room_only_while_there_is_any() -> None:
+    offsets = OffsetMap()
+    offsets.put("g", "t", 0, CommittedOffset(1, -1, "note", NOW_MS, -1))
+    offsets.put("g", "t", 1, CommittedOffset(1, -1, "", NOW_MS, NOW_MS + 1))
+    assert offsets.oldest_ms("g") is None
+    offsets.replay([OffsetRecord("g", "t", 0, CommittedOffset(2, -1, "", NOW_MS, -1))])
+    offsets.remove("g", "t", 1)
+    assert offsets.get("g", "t", 0) == CommittedOffset(2, -1, "", NOW_MS, -1)
+    assert offsets.oldest_ms("g") == NOW_MS
