@@ -182,7 +182,7 @@ class ReplicaFetcher:
         now_s = self._loop.time()
         for fetched in [each for each, due_s in self._delayed.items() if due_s <= now_s]:
             del self._delayed[fetched]
-            self._name(fetched)
+            self._name_when_flushed(fetched)  # the disk may have refused a part of an answer
         if self._delayed:
             next_s = max(min(self._delayed.values()), now_s + BACKOFF_MIN_MS / 1000)
             self._delay_timer = self._loop.call_at(next_s, self._look_at_delayed)
@@ -199,13 +199,16 @@ class ReplicaFetcher:
             except (ConnectionLostError, KafkaError) as error:
                 self._note(str(error))
             else:
-                self._connected(connection)
-                await self._lost.wait()
-                await connection.close()
+                try:
+                    self._connected(connection)
+                    await self._lost.wait()
+                finally:
+                    await connection.close()
             most_ms = self._host.config.replica_fetch_backoff_ms
             self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_MIN_MS), most_ms)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._retry.wait(), self._backoff_ms / 1000)
+                async with asyncio.timeout(self._backoff_ms / 1000):
+                    await self._retry.wait()
 
     async def _connect(self) -> Connection:
         address = self._host.inter_broker_address(self.leader_id)
@@ -381,11 +384,13 @@ class ReplicaFetcher:
         self._send()
 
     def _refused(self, error: ErrorCode) -> None:
-        if error in SESSION_ERRORS and self._session_id:
-            self._start_over()
-            self._send()
-        elif error not in SESSION_ERRORS:
+        if error not in SESSION_ERRORS:
             self._give_up(f"it answered {error.name}")
+            return
+        if self._session_id:
+            self._start_over()
+        # With two requests under way the second one hears of it too, and only then is it time.
+        self._send()
 
     def _take(self, fetched: _Fetched, data: FetchResponse.PartitionData) -> None:
         """What an answer says of one partition."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,17 +31,42 @@ SESSION = 77
 Response = messages.FetchResponse
 
 
+HELD = object()
+
+
 class Leader(Peer):
-    """Answers each Fetch with the next of `script`, and when that is over not at all."""
+    """Answers each Fetch with the next of `script`, and when that is over not at all.
+
+    What the script says is HELD waits for `answer_held`; `left` is set when a connection ends.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.left = asyncio.Event()
+        self._held: list[Callable[[Any], None]] = []
         self.versions[ApiKey.FETCH] = (4, 16)
         self.script: list[Any] = []
         self.answers[ApiKey.FETCH] = self._answer
 
     def _answer(self, request: Any) -> Any:
         return self.script.pop(0) if self.script else SILENCE
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await super().serve(reader, writer)
+        self.left.set()
+
+    def _write(
+        self, writer: asyncio.StreamWriter, key: ApiKey, version: int, header: Any, answer: Any
+    ) -> None:
+        write = functools.partial(super()._write, writer, key, version, header)
+        if answer is HELD:
+            self._held.append(write)
+        else:
+            write(answer)
+
+    def answer_held(self, answer: Any) -> None:
+        """Answers the request that has been held for longest."""
+        self._held.pop(0)(answer)
 
     @property
     def fetches(self) -> list[Any]:
@@ -212,6 +238,35 @@ def test_starts_over_with_everything(store: Store, lost: ErrorCode | None) -> No
     run(store, test)
 
 
+def test_two_requests_of_a_lost_session_start_it_over_once(store: Store) -> None:
+    async def test(follower: Follower, leader: Leader) -> None:
+        gone = answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        leader.script = [answer(data()), HELD, HELD]
+        follower.fetcher.add(follower.partition())
+        await leader.fetch(1)
+        follower.fetcher.add(follower.partition(1))
+        await leader.fetch(2)
+        leader.answer_held(gone)
+        await asyncio.sleep(0.05)  # the fetcher takes it before the other comes
+        leader.answer_held(gone)
+        again = await leader.fetch(3)
+        assert (again.session_id, again.session_epoch) == (0, 0)
+        assert sorted(named(again)) == [(0, 0, 1), (1, 0, 1)]
+
+    run(store, test)
+
+
+def test_closing_ends_the_connection(store: Store) -> None:
+    async def test(follower: Follower, leader: Leader) -> None:
+        leader.script = [answer(data())]
+        follower.fetcher.add(follower.partition())
+        await leader.fetch(1)
+        follower.fetcher.close()
+        await leader.left.wait()
+
+    run(store, test)
+
+
 def test_one_that_fails_waits_by_itself(store: Store) -> None:
     async def test(follower: Follower, leader: Leader) -> None:
         failed = data(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, high_watermark=-1)
@@ -320,6 +375,7 @@ def test_bad_batches_are_not_taken(store: Store, caplog: pytest.LogCaptureFixtur
         bad[-1] ^= 1
         leader.script = [answer(data(records=bytes(bad)))]
         follower.fetcher.add(partition)
+        await leader.fetch(0)
         while named(await leader.fetch(len(leader.fetches))) != [(0, 0, 1)]:
             pass
         assert partition.log.log_end_offset == 0
