@@ -104,8 +104,8 @@ class Broker:
         for key, value in self._settings.items():
             command += ["-c", f"{key}={value}"]
         self.dir.mkdir(parents=True, exist_ok=True)
-        self._errors.unlink(missing_ok=True)
-        self._process = LineProcess(command, self._errors)
+        with self._errors.open("wb") as errors:
+            self._process = LineProcess(command, errors)
         try:
             ready = json.loads(self._process.read_line(self._start_timeout_s))
         except BrokerError as error:

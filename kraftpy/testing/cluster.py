@@ -3,7 +3,8 @@
 Rules:
 
 * The nodes are started by `kraftpy dev --brokers N --ephemeral`: what a user starts, with its quick
-  timeouts. They stop when this process is gone, however that ended.
+  timeouts. They stop when this process is gone, however that ended, and with them goes a folder
+  that `kraftpy dev` made.
 * Faults are what a machine does to a process: SIGKILL, SIGSTOP, a network that is silent or resets.
   No node is asked to misbehave.
 * Clients reach every node directly; what nodes say to one another goes through
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from kraftpy.testing.view import ClusterView, QuorumView
 
 _HOST = "127.0.0.1"
-_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux has a file system in memory
 _FREE_PORTS = range(10_000, 32_768)  # below those that the kernel gives to outgoing connections
 _START_ATTEMPTS = 5
 _ASK_TIMEOUT_S = 2.0
@@ -138,14 +138,15 @@ class Cluster:
         **settings: object,
     ) -> None:
         self._count = brokers
+        self._dir = None if dir is None else Path(dir).absolute()
         self._temporary = dir is None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object lives
         self._links = links
         self._ephemeral = ephemeral
         self._start_timeout_s = start_timeout_s
         self._settings = {key.replace("_", "."): setting_text(v) for key, v in settings.items()}
         self._dev: LineProcess | None = None
         self._proxies: LineProcess | None = None
-        self.dir = Path(_temporary_folder() if dir is None else dir).absolute()
         self.nodes: dict[int, Node] = {}
         self.start_s = 0.0
         """Seconds that the start took: from spawning the command to its report that all answer."""
@@ -174,13 +175,19 @@ class Cluster:
         """HOST:PORT,... of all brokers, for a client's bootstrap.servers."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
+    @property
+    def dir(self) -> Path:
+        """The folder of all nodes; a temporary one is there from `start` to `close`."""
+        if self._dir is None:
+            raise ClusterError("the cluster has no folder yet: start() it")
+        return self._dir
+
     # -- life
 
     def start(self) -> Cluster:
         """Start all nodes and wait until they answer."""
         if self._dev is not None:
             raise ClusterError(f"{self!r} is started already")
-        self.dir.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _START_ATTEMPTS + 1):
             ports = _free_ports(self._count * 3)
             try:
@@ -200,8 +207,8 @@ class Cluster:
             if node.paused:
                 self.resume(node.id)
         self._end()
-        if self._temporary:
-            shutil.rmtree(self.dir, ignore_errors=True)
+        if self._temporary and self._dir is not None:
+            shutil.rmtree(self._dir, ignore_errors=True)  # there only if it had to be killed
 
     def kill(self, node: int) -> None:
         """kill -9 both processes of a node, and wait until they are gone."""
@@ -322,20 +329,21 @@ class Cluster:
 
     def log_tail(self) -> str:
         """What the command printed to stderr, and the last lines of each node's log."""
-        paths = [self._errors, *sorted(self.dir.glob("node*/log"))]
-        return log_tail(paths)
+        size = os.fstat(self._errors.fileno()).st_size
+        said = os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
+        logs = [] if self._dir is None else sorted(self._dir.glob("node*/log"))
+        return said + log_tail(logs)
 
     # -- inside
 
-    @property
-    def _errors(self) -> Path:
-        return self.dir / "stderr"
-
     def _start(self, ports: Sequence[int]) -> None:
         command = [sys.executable, "-m", "kraftpy", "dev", "-o", "json", "--exit-on-eof"]
-        command += ["--dir", str(self.dir), "--brokers", str(self._count)]
+        command += ["--brokers", str(self._count)]
         command += ["--ephemeral"] * self._ephemeral
-        fresh = not any(self.dir.glob("node*/server.properties"))
+        fresh = True
+        if not self._temporary:
+            command += ["--dir", str(self.dir)]
+            fresh = not any(self.dir.glob("node*/server.properties"))
         settings = dict(self._settings)
         if self._links:
             settings |= self._linked(ports)
@@ -360,6 +368,7 @@ class Cluster:
                 Path(broker["dir"]),
                 Path(broker["config"]),
             )
+            self._dir = Path(broker["config"]).parent.parent
 
     def _linked(self, ports: Sequence[int]) -> dict[str, str]:
         """Start the proxies; the settings that make the nodes use them."""
@@ -367,9 +376,8 @@ class Cluster:
         client, internal, controller = (ports[i::3] for i in range(3))
         voters = ids[: _VOTERS if self._count >= _VOTERS else 1]
         targets = [[i, internal[i - 1]] for i in ids] + [[i, controller[i - 1]] for i in voters]
-        self._proxies = LineProcess(
-            [sys.executable, "-m", "kraftpy.testing.proxies"], self.dir / "proxies"
-        )
+        command = [sys.executable, "-m", "kraftpy.testing.proxies"]
+        self._proxies = LineProcess(command, self._errors)
         self._proxies.write_line(json.dumps({"targets": targets}))
         proxied = self._answer(self._proxies)["ports"]
         settings = {
@@ -485,11 +493,6 @@ def _state(node: Node) -> str:
     if not node.running:
         return "is not running"
     return "is paused" if node.paused else f"runs on {node.bootstrap} (pid {node.pid})"
-
-
-def _temporary_folder() -> str:
-    parent = _MEMORY_FOLDER if os.access(_MEMORY_FOLDER, os.W_OK) else None
-    return tempfile.mkdtemp(prefix="kraftpy-", dir=parent)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.005
@@ -23,18 +24,17 @@ class BrokerError(Exception):
 
 
 class LineProcess:
-    """A started command; `errors` is the file that its stderr goes to."""
+    """A started command; `errors` is the open file that its stderr goes to."""
 
-    def __init__(self, command: Sequence[str], errors: Path) -> None:
+    def __init__(self, command: Sequence[str], errors: IO[bytes]) -> None:
         self._unread = b""
-        with errors.open("ab") as stderr:
-            self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
         self.pid = self._popen.pid
 
     def write_line(self, line: str) -> None:

@@ -121,7 +121,8 @@ def test_the_plugin_is_there_for_whoever_installs_kraftpy(pytester: pytest.Pytes
             assert list(kraftpy_cluster(brokers=2, num_partitions=3).nodes) == [1, 2]
 
         def test_logs_are_kept(request):
-            names = sorted(path.name for path in request.config.logs.glob("kraftpy[0-9]*/node*.log"))
+            logs = request.config.logs.glob("kraftpy[0-9]*/node*.log")
+            names = sorted(path.name for path in logs)
             assert names == ["node1.log", "node1.log", "node2.log"]
         """
     )

@@ -55,7 +55,8 @@ SOON_S = 0.2  # long enough for what passes to arrive; what is cut must not
 
 class StandIn:
     def __init__(self, name: str, errors: Path) -> None:
-        self._process = LineProcess([sys.executable, "-c", NODE, name], errors)
+        with errors.open("wb") as stderr:
+            self._process = LineProcess([sys.executable, "-c", NODE, name], stderr)
         self.port: int = json.loads(self._process.read_line(TIMEOUT_S))
 
     def do(self, order: str, argument: Any = None) -> Any:
@@ -78,7 +79,8 @@ class Net:
         self.one, self.two = started("kraftpy-1"), started("kraftpy-2")
         self.stranger = started("stranger")
         command = [sys.executable, "-m", "kraftpy.testing.proxies"]
-        self._proxies = LineProcess(command, folder / "proxies")
+        with (folder / "proxies").open("wb") as stderr:
+            self._proxies = LineProcess(command, stderr)
         cleanup.callback(self._proxies.end)
         self.port: int = self.tell({"targets": [[2, self.two.port]]})["ports"][0]
         self.tell({"family": os.getpid()})
