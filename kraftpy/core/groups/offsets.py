@@ -174,11 +174,15 @@ class OffsetMap:
                 return [found.get(partition) or no_offset(partition) for partition in partitions]
         rows = []
         for partition in partitions:
-            committed = page.get(base | partition)
-            if committed is None:
+            leaf = page.leaf_of(base | partition)
+            keys = leaf.keys
+            at = bisect_left(keys, base | partition)
+            if at == len(keys) or keys[at] != base | partition:
                 rows.append(no_offset(partition))
+            elif page.extras is None:
+                rows.append((partition, leaf.offsets[at], leaf.epochs[at], ""))
             else:
-                rows.append((partition, committed[0], committed[1], committed[2]))
+                rows += _rows(page, leaf, at, at + 1)
         return rows
 
     def rows_of_group(self, group_id: str) -> list[tuple[str, list[OffsetRow]]]:

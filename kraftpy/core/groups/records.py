@@ -10,6 +10,8 @@ time of its own (only that version has the field).
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from kraftpy.protocol import messages
@@ -26,6 +28,13 @@ _OFFSET_VALUE_VERSION = 3
 _OFFSET_VALUE_WITH_EXPIRY_VERSION = 1
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
+
+# Nearly all records are offsets without metadata, and many of one group and topic follow each
+# other: their values have one layout (version, offset, leader epoch, length of the metadata, time),
+# and their keys differ in the last field.
+_PLAIN_OFFSET_VALUE = struct.Struct(">hqihq")
+_INT32 = struct.Struct(">i")
+_KNOWN_PREFIXES = 1024
 
 
 class CommittedOffset(NamedTuple):
@@ -97,27 +106,27 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    key = encode_versioned(
-        "OffsetCommitKey",
-        _OFFSET_KEY_VERSION,
-        messages.OffsetCommitKey(record.group_id, record.topic, record.partition),
-    )
-    committed = record.committed
+    group_id, topic, partition, committed = record
+    key = _offset_key_prefix(group_id, topic) + _INT32.pack(partition)
     if committed is None:
         return key, None
-    value = messages.OffsetCommitValue(
-        offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        commit_timestamp=committed.commit_timestamp_ms,
-        expire_timestamp=committed.expire_timestamp_ms,
-    )
-    version = (
-        _OFFSET_VALUE_VERSION
-        if committed.expire_timestamp_ms == NO_TIMESTAMP
-        else _OFFSET_VALUE_WITH_EXPIRY_VERSION
-    )
-    return key, encode_versioned("OffsetCommitValue", version, value)
+    offset, epoch, metadata, time_ms, expire_ms = committed
+    if metadata or expire_ms != NO_TIMESTAMP:
+        value = messages.OffsetCommitValue(offset, epoch, metadata, time_ms, expire_ms)
+        version = (
+            _OFFSET_VALUE_VERSION
+            if expire_ms == NO_TIMESTAMP
+            else _OFFSET_VALUE_WITH_EXPIRY_VERSION
+        )
+        return key, encode_versioned("OffsetCommitValue", version, value)
+    return key, _PLAIN_OFFSET_VALUE.pack(_OFFSET_VALUE_VERSION, offset, epoch, 0, time_ms)
+
+
+@lru_cache(maxsize=_KNOWN_PREFIXES)
+def _offset_key_prefix(group_id: str, topic: str) -> bytes:
+    """The key of an offset without the partition, which is its last field."""
+    key = messages.OffsetCommitKey(group_id, topic, 0)
+    return encode_versioned("OffsetCommitKey", _OFFSET_KEY_VERSION, key)[: -_INT32.size]
 
 
 def _encode_group(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -167,10 +176,17 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord:
-    _, decoded_key = decode_versioned("OffsetCommitKey", key)
-    assert isinstance(decoded_key, messages.OffsetCommitKey)
+    group_id, topic = _decode_key_prefix(bytes(key[: -_INT32.size]))
+    (partition,) = _INT32.unpack_from(key, len(key) - _INT32.size)
+    if partition < 0:
+        raise DecodeError(f"group {group_id!r}: {topic!r} can't have a partition {partition}")
     committed = None
     if value is not None:
+        if len(value) == _PLAIN_OFFSET_VALUE.size:
+            version, offset, epoch, length, time_ms = _PLAIN_OFFSET_VALUE.unpack(value)
+            if version == _OFFSET_VALUE_VERSION and not length:
+                committed = CommittedOffset(offset, epoch, "", time_ms, NO_TIMESTAMP)
+                return OffsetRecord(group_id, topic, partition, committed)
         _, decoded = decode_versioned("OffsetCommitValue", value)
         assert isinstance(decoded, messages.OffsetCommitValue)
         committed = CommittedOffset(
@@ -180,7 +196,15 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord:
             decoded.commit_timestamp,
             decoded.expire_timestamp,
         )
-    return OffsetRecord(decoded_key.group, decoded_key.topic, decoded_key.partition, committed)
+    return OffsetRecord(group_id, topic, partition, committed)
+
+
+@lru_cache(maxsize=_KNOWN_PREFIXES)
+def _decode_key_prefix(prefix: bytes) -> tuple[str, str]:
+    """Group and topic of a key without its partition."""
+    _, decoded = decode_versioned("OffsetCommitKey", prefix + bytes(_INT32.size))
+    assert isinstance(decoded, messages.OffsetCommitKey)
+    return decoded.group, decoded.topic
 
 
 def _decode_group(key: bytes, value: bytes | None) -> GroupRecord:

@@ -32,7 +32,8 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 committed = st.builds(CommittedOffset, int64s, int32s, names, int64s, st.just(-1)) | st.builds(
     CommittedOffset, int64s, st.just(-1), names, int64s, st.integers(0, 2**63 - 1)
 )
-offset_records = st.builds(OffsetRecord, names, names, int32s, st.none() | committed)
+partitions = st.integers(0, 2**31 - 1)
+offset_records = st.builds(OffsetRecord, names, names, partitions, st.none() | committed)
 timeouts = st.integers(0, 2**31 - 1)
 member_snapshots = st.builds(
     MemberSnapshot,
