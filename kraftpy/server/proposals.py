@@ -28,22 +28,26 @@ class Proposals:
         """(index, result) of the committed and locally applied command.
 
         A result's error says that the rules refused it. Raises KafkaError: REQUEST_TIMED_OUT when
-        the outcome is unknown, NOT_CONTROLLER when no controller could be reached in time,
+        the outcome is unknown or not known to this broker's metadata yet, NOT_CONTROLLER when no controller could be reached in time,
         INVALID_REQUEST for a command that is too large.
         """
         timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
         deadline_s = time.monotonic() + timeout_ms / 1000
         try:
             index, result = await self._client.propose(command, timeout_ms)
-            if index >= 0:
-                left_ms = max(1, int((deadline_s - time.monotonic()) * 1000))
-                await self._client.wait_applied(index, left_ms)
         except ProposalTimeout as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except ControllerUnavailable as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
         except ValueError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        if index >= 0:
+            left_ms = max(1, int((deadline_s - time.monotonic()) * 1000))
+            try:
+                await self._client.wait_applied(index, left_ms)
+            except ControllerUnavailable as error:
+                # It is committed: nobody may take it for a change that was not made.
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         return index, result
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumDescription:
