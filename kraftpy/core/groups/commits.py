@@ -1,4 +1,4 @@
-"""What requests and time do to committed offsets: commit, fetch, delete, expire.
+"""What requests and time do to committed offsets: commit, delete, expire.
 
 Rules:
 
@@ -15,12 +15,12 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group, GroupState
-from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
+from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import (
     NO_TIMESTAMP,
@@ -127,16 +127,6 @@ class Commits:
                 OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=answers)
             )
         return response, records
-
-    # -- OffsetFetch
-
-    def fetch(
-        self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]] | None
-    ) -> list[tuple[str, list[OffsetRow]]]:
-        """Rows by topic; of all that the group has for None."""
-        if topics is None:
-            return self._offsets.rows_of_group(group_id)
-        return [(name, self._offsets.rows(group_id, name, indexes)) for name, indexes in topics]
 
     # -- deleting
 

@@ -117,7 +117,9 @@ class GroupMachine:
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
     ) -> list[tuple[str, list[OffsetRow]]]:
         """Committed offsets by topic; of all the group's partitions if `topics` is None."""
-        return self._commits.fetch(group_id, topics)
+        if topics is None:
+            return self.offsets.rows_of_group(group_id)
+        return [(name, self.offsets.rows(group_id, name, indexes)) for name, indexes in topics]
 
     def delete_offsets(
         self, token: object, request: OffsetDeleteRequest, partition_exists: PartitionExists

@@ -38,9 +38,9 @@ class _Block:
         self.ends = array("H")
         self.used = 0
 
-    def get(self, slot: int) -> bytes:
+    def get(self, slot: int) -> bytearray:
         ends = self.ends
-        return bytes(self.text[ends[slot - 1] if slot else 0 : ends[slot]])
+        return self.text[ends[slot - 1] if slot else 0 : ends[slot]]
 
     def append(self, text: bytes) -> None:
         self.used |= 1 << len(self.ends)
