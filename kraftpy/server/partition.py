@@ -165,6 +165,8 @@ class Partition:
         if leadership is not None and leadership.leader_epoch == state.leader_epoch:
             if leadership.update(state, min_isr, self.log.log_end_offset, now_ms):
                 self._advanced(leadership.high_watermark)
+            if leadership.expansion_due:
+                self._host.isr_may_grow(self)
             return
         self._end_role()
         # Before the epoch's first append (consistency.md §3.5 rule 5).
@@ -454,6 +456,13 @@ class Partition:
         """Below which offset no replica that is up has records; -1 while that isn't known."""
         start = self.log.log_start_offset
         return start if self.leadership is None else self.leadership.low_watermark(start)
+
+    def may_take_in(self, node_id: int) -> bool:
+        """Whether this broker leads, and that one is a replica that isn't in sync."""
+        leadership = self.leadership
+        if leadership is None or node_id in leadership.isr:
+            return False
+        return node_id in leadership.state.replicas
 
     def isr_answered(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
         """The quorum's verdict on what `propose_isr` gave."""

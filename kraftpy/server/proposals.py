@@ -28,8 +28,8 @@ class Proposals:
         """(index, result) of the committed and locally applied command.
 
         A result's error says that the rules refused it. Raises KafkaError: REQUEST_TIMED_OUT when
-        the outcome is unknown or not known to this broker's metadata yet, NOT_CONTROLLER when no controller could be reached in time,
-        INVALID_REQUEST for a command that is too large.
+        the outcome is unknown, or the news of it late; NOT_CONTROLLER when no controller could be
+        reached in time, so nothing was changed; INVALID_REQUEST for a command that is too large.
         """
         timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
         deadline_s = time.monotonic() + timeout_ms / 1000

@@ -128,7 +128,12 @@ class ReplicaManager:
     def broker_changed(self, node_id: int, broker: BrokerRecord | None) -> None:
         """A broker registered, left, was fenced or unfenced, or began to shut down."""
         if broker is not None and broker.active:
-            self.active_brokers[node_id] = broker.epoch
+            if self.active_brokers.get(node_id) != broker.epoch:
+                self.active_brokers[node_id] = broker.epoch
+                # It may have fetched all before it was let in, and has nothing to ask for since.
+                for partition in self:
+                    if partition.may_take_in(node_id):
+                        self.isr_may_grow(partition)
         else:
             self.active_brokers.pop(node_id, None)
         fetcher = self._fetchers.get(node_id)

@@ -285,6 +285,12 @@ class Leadership:
             self._uncertain = frozenset()
             self._set_followers(now_ms)
             self._set_maximal_isr()
+            # Who caught up while a proposal was in flight may not fetch again for a long while.
+            self.expansion_due = any(
+                follower.id not in self.maximal_isr
+                and self._may_join(follower, log_end_offset, now_ms)
+                for follower in self._followers.values()
+            )
         self._followers_end = self._limit(now_ms, log_end_offset)
         return self.advance(self._own_end)
 

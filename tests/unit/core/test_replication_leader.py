@@ -84,6 +84,20 @@ def ids(proposal: IsrProposal | None) -> tuple[int, ...] | None:
     return None if proposal is None else tuple(id_ for id_, _ in proposal.isr)
 
 
+# -- who joins while another one does
+
+
+def test_who_catches_up_while_another_joins_is_next_without_fetching_again() -> None:
+    partition = Partition((1,))
+    partition.fetch(2)
+    assert ids(partition.propose()) == (1, 2)
+    partition.fetch(3)
+    assert partition.propose() is None
+    partition.update(isr=(1, 2))
+    assert partition.role.expansion_due
+    assert ids(partition.propose()) == (1, 2, 3)
+
+
 # -- the high watermark
 
 

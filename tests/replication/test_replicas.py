@@ -1,0 +1,97 @@
+"""The replicas of a broker and their ISRs, with real logs and a quorum that is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftpy.core.config import BrokerConfig
+from kraftpy.core.metadata import PartitionState
+from kraftpy.server.replicas import ReplicaManager
+from kraftpy.storage.log import Log
+from tests.unit.storage.support import SMALL, TOPIC_ID, Store
+
+LEADER, FOLLOWER, EPOCH, BROKER_EPOCH = 1, 2, 5, 9
+DEADLINE_S = 10.0
+
+
+class Broker:
+    """Broker 1, which leads all of a topic; what it proposes is never answered."""
+
+    def __init__(self, store: Store) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.node_id, self.broker_epoch = LEADER, 1
+        self.config = BrokerConfig.from_properties({})
+        self.flusher = store.flusher
+        self.logs: Any = self
+        self.controller: Any = self
+        self.proposed: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._store = store
+        self.replicas = ReplicaManager(self)  # type: ignore[arg-type]
+
+    def get_or_create(self, topic: str, index: int, topic_id: bytes, config: object) -> Log:
+        return self._store.log(partition=index)
+
+    def checkpointed_high_watermark(self, log: Log) -> int:
+        return 0
+
+    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+        self.proposed.put_nowait(command)
+        return await self.loop.create_future()
+
+    def lead(self, *isr: int, count: int = 1) -> None:
+        state = PartitionState(
+            LEADER, EPOCH, EPOCH, (LEADER, FOLLOWER), isr, directories=(TOPIC_ID, TOPIC_ID)
+        )
+        topic = SimpleNamespace(
+            name="t", id=TOPIC_ID, partitions=dict.fromkeys(range(count), state)
+        )
+        self.replicas.apply_topic(topic, lambda name: SMALL)  # type: ignore[arg-type]
+
+    def alive(self, node_id: int, epoch: int) -> None:
+        broker = SimpleNamespace(active=True, epoch=epoch)
+        self.replicas.broker_changed(node_id, broker)  # type: ignore[arg-type]
+
+
+Test = Callable[[Broker], Awaitable[None]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[[Test], None]]:
+    store = Store(tmp_path / "data")
+
+    def runner(test: Test) -> None:
+        async def main() -> None:
+            broker = Broker(store)
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    await test(broker)
+            finally:
+                broker.replicas.close()
+
+        asyncio.run(main())
+
+    yield runner
+    store.close()
+
+
+def test_who_fetched_all_before_it_was_let_in_joins_when_it_is(run: Callable[[Test], None]) -> None:
+    """An idle partition is not named in a fetch again: waiting for one takes half a lag time."""
+
+    async def test(broker: Broker) -> None:
+        broker.alive(LEADER, 1)
+        broker.lead(LEADER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        partition.check_fetch(FOLLOWER, BROKER_EPOCH, EPOCH)
+        partition.fetched(FOLLOWER, BROKER_EPOCH, 0, 0, broker.replicas.monotonic_ms())
+        broker.alive(FOLLOWER, BROKER_EPOCH)
+        command = await broker.proposed.get()
+        (proposal,) = command["topics"][0]["partitions"]
+        assert [each["broker_id"] for each in proposal["isr"]] == [LEADER, FOLLOWER]
+
+    run(test)
