@@ -2,9 +2,9 @@
 
     python -m tests.unit.quorum.raft_fuzz --seeds 100 --steps 5000
 
-Ticks, deliveries, broken and stalled links, snapshots in small pieces, transfers of the lead, and
-power losses in the middle of system calls, in an order that the seed decides; then everything is
-healed.  Checked: no acknowledged command is lost, none is applied twice, all voters applied the
+Ticks, deliveries, broken and stalled links, snapshots in small pieces, transfers of the lead,
+proposals made again, kills, and kills and power losses in the middle of system calls, in an order
+that the seed decides; then everything is healed.  Checked: no acknowledged command is lost, none is applied twice, all voters applied the
 same entries and end in the same state, and no term has two leaders.
 """
 
@@ -15,6 +15,7 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -52,15 +53,17 @@ class Fuzz:
         voter_id = member.voter_id
         if kind < 0.45:
             sync = random.random() < 0.7
-            world.guarded(voter_id, lambda: member.turn(sync=sync))
+            self.guarded(voter_id, lambda: member.turn(sync=sync))
         elif kind < 0.80:
             self.deliver(voter_id)
         elif kind < 0.93:
             for _ in range(random.choice((1, 3, 10, 20))):
-                if member.propose(self.next_value):
+                if self.next_value and random.random() < 0.1:
+                    member.propose(random.randrange(self.next_value))
+                elif member.propose(self.next_value):
                     self.next_value += 1
         elif kind < 0.95:
-            world.guarded(voter_id, member.helper.finish)
+            self.guarded(voter_id, member.helper.finish)
         elif kind < 0.97:
             world.rejoin(voter_id)
         elif kind < 0.98:
@@ -72,7 +75,7 @@ class Fuzz:
         receiver = self.random.choice([i for i in self.world.ids if i != sender])
         if (sender, receiver) not in self.stalled and self.world.members[receiver].alive:
             count = self.random.choice((1, 1, 2, 5, 20))
-            self.world.guarded(receiver, lambda: self.world.deliver(sender, receiver, count))
+            self.guarded(receiver, lambda: self.world.deliver(sender, receiver, count))
 
     def fault(self, voter_id: int) -> None:
         world, random = self.world, self.random
@@ -88,8 +91,17 @@ class Fuzz:
             world.members[voter_id].transfer_to = other
         elif kind < 0.85:
             world.members[voter_id].disk.crash_after(random.randrange(12))
-        else:
+        elif kind < 0.93:
             world.crash(voter_id)
+        else:
+            world.kill(voter_id)
+
+    def guarded(self, voter_id: int, action: Callable[[], object]) -> None:
+        """Do something as a voter, which may end on the way, and lose its power or not."""
+        try:
+            action()
+        except Crash:
+            self.random.choice((self.world.crash, self.world.kill))(voter_id)
 
     def restart(self, voter_id: int) -> None:
         member = self.world.members[voter_id]

@@ -137,11 +137,12 @@ class Member:
             write.run()  # done, though the voter doesn't know yet
 
     def propose(self, value: Any) -> bool:
-        """Take a command into the log, if this voter leads."""
+        """Take a command into the log, again perhaps, if this voter leads."""
         if not self.node.leads or self.transfer_to is not None:
             return False
         client_id = pack(value).rjust(16, b"\0")[-16:]
-        command = pack_envelope(client_id, 1, 1, NEVER, {"add": value})
+        opened_at = self.world.opened.setdefault(value, self.replica.applied_index)
+        command = pack_envelope(client_id, 1, 1, opened_at, {"add": value})
         self.proposed[self.node.append([command])] = self.node.term, value
         return True
 
@@ -158,7 +159,7 @@ class Member:
 
     def _answer(self, one: Applied) -> None:
         term, value = self.proposed.pop(one.entry.index, (-1, None))
-        if term == one.entry.term:
+        if term == one.entry.term and not one.result.error:
             self.world.acknowledged.append(value)
 
 
@@ -179,6 +180,7 @@ class World:
         }
         self.members = {voter_id: Member(self, voter_id) for voter_id in self.ids}
         self.acknowledged: list[Any] = []
+        self.opened: dict[Any, int] = {}
         self.leaders: dict[int, int] = {}
         self.log: dict[int, Entry] = {}
 
@@ -241,12 +243,17 @@ class World:
 
     def crash(self, voter_id: int) -> None:
         """Lose power: what is not synced is gone."""
+        self.kill(voter_id)
+        self.members[voter_id].disk.lose_unsynced()
+
+    def kill(self, voter_id: int) -> None:
+        """The process ends; its next life finds all that this one wrote, unless power is lost."""
         member = self.members[voter_id]
         member.alive = False
         member.helper.stop()
         self.isolate(voter_id)
         member.replica.journal.close()
-        member.disk.lose_unsynced()
+        member.disk.crash_after(NEVER)
 
     def guarded(self, voter_id: int, action: Callable[[], object]) -> None:
         """Do something as a voter, which may lose its power on the way."""
