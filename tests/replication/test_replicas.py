@@ -12,6 +12,8 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import PartitionState
+from kraftpy.server import isr_proposals
+from kraftpy.server.partition import Partition
 from kraftpy.server.replicas import ReplicaManager
 from kraftpy.storage.log import Log
 from tests.unit.storage.support import SMALL, TOPIC_ID, Store
@@ -93,5 +95,26 @@ def test_who_fetched_all_before_it_was_let_in_joins_when_it_is(run: Callable[[Te
         command = await broker.proposed.get()
         (proposal,) = command["topics"][0]["partitions"]
         assert [each["broker_id"] for each in proposal["isr"]] == [LEADER, FOLLOWER]
+
+    run(test)
+
+
+def test_looking_for_replicas_that_lag_holds_nobody_up(
+    run: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[Partition] = []
+    monkeypatch.setattr(isr_proposals, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(Partition, "propose_isr", lambda each, now_ms: looked_at.append(each))
+
+    async def test(broker: Broker) -> None:
+        broker.lead(LEADER, FOLLOWER, count=5)
+        broker.replicas.tick()
+        most = 0
+        while len(looked_at) < 5:
+            before = len(looked_at)
+            await asyncio.sleep(0)
+            most = max(most, len(looked_at) - before)
+        assert most == 2
+        assert set(looked_at) == set(broker.replicas)
 
     run(test)
