@@ -6,6 +6,8 @@
     python -m tests.bench partitions                               10,000 partitions on three nodes
     python -m tests.bench partitions-kafka                         the same on Apache Kafka
     python -m tests.bench saturation                               a quorum beside an overload
+    python -m tests.bench offsets                                  bytes of a committed offset
+    python -m tests.bench offsets-load                             10 M of them, read from a log
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
@@ -23,14 +25,23 @@ from typing import Protocol, TypeVar
 
 import kraftpy
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_jars
-from tests.bench import figures, many, measure, replicated, saturation
+from tests.bench import figures, many, measure, offsets, replicated, saturation
 from tests.bench.commits import quorum_commits
 from tests.bench.load import client_name, produce
 from tests.processes import Broker, BrokerError, Kraftpy
 from tests.quorums import KraftpyQuorum, Quorum
 
 WARM_UP_MESSAGES = 300_000
-MODES = ["bench", "race", "compare", "partitions", "partitions-kafka", "saturation"]
+MODES = [
+    "bench",
+    "race",
+    "compare",
+    "partitions",
+    "partitions-kafka",
+    "saturation",
+    "offsets",
+    "offsets-load",
+]
 
 
 def say(text: str) -> None:
@@ -114,8 +125,15 @@ def one_round(
             entrant.stop()
 
 
+def once(result: measure.Round) -> figures.Values:
+    """Figures that come out the same in every round."""
+    return {name: [value] for name, value in result.items()}
+
+
 def bench(rounds: int, nodes: int | None, file: Path | None, as_json: bool) -> None:
     values: figures.Values = {}
+    if nodes != 3:
+        values |= once(offsets.sizes(say))
     for number in range(1, rounds + 1):
         say(f"round {number} of {rounds}")
         if nodes != 3:
@@ -175,6 +193,10 @@ def main() -> int:
             print(many.run(ApacheKafkaQuorum, say))
         elif options.mode == "saturation":
             print(saturation.run(say))
+        elif options.mode == "offsets":
+            print(figures.bench_table(once(offsets.sizes(say))))
+        elif options.mode == "offsets-load":
+            print(figures.bench_table(once(offsets.loading(say))))
         else:
             work = race if options.mode == "race" else bench
             work(options.rounds, options.nodes, options.json, options.output == "json")

@@ -69,6 +69,16 @@ FIGURES = {
         Figure("fetch 1 MiB, per broker core", "GB/s", True, 2.0, 4.0),
         Figure("latency at 200 msg/s, p50", "ms", ratio_floor=1.0, ratio_goal=0.7),
         Figure("latency at 200 msg/s, p99", "ms", ratio_floor=1.0, ratio_goal=0.7),
+        *(
+            figure
+            for shape in ("1,000 groups x 1,000", "100,000 groups x 10", "1,000,000 groups x 1")
+            for figure in (
+                _less(f"committed offset, {shape}", "bytes", 64, 40),
+                _less(f"committed offset, {shape}, dict of objects", "bytes"),
+            )
+        ),
+        _less("committed offset, loaded", "bytes", 64, 40),
+        _less("load 10,000,000 committed offsets", "s"),
         _less("RF 3: start, kraftpy dev", "s", 1.5, 1.0),
         _less("RF 3: start", "s", 1.5, 1.0),
         _less("RF 3: memory of a node, idle", "MiB", 70, 45),
