@@ -13,7 +13,7 @@ Rules:
   damaged, the older one and the journal give exactly the same state; the damaged file is renamed to
   `*.damaged`, and a log line says so.
 * If what is left can't give the whole state, `recover` refuses with a sentence.  An empty state is
-  only ever made in a folder that holds neither journal nor snapshot.
+  only ever made in a folder that holds no file of an earlier life.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from kraftpy.quorum.state import ReplicatedState
 
 __all__ = [
     "JOURNAL_NAME",
+    "VOTERS_NAME",
     "Recovered",
     "Snapshot",
     "SnapshotDamagedError",
@@ -50,6 +51,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 JOURNAL_NAME = "quorum.journal"
+VOTERS_NAME = "quorum.voters"
+"""Whose folder it is; see `voter.py`.  It is written once there is a journal."""
 SNAPSHOTS_KEPT = 2
 _FORMAT_VERSION = 1
 _MARKER = b"\xf5kpS"
@@ -251,7 +254,9 @@ def recover(
     store = SnapshotStore(folder, files)
     path = folder / JOURNAL_NAME
     if not path.exists():
-        if other := sorted(p.name for p in folder.glob("*.checkpoint*")):
+        if other := sorted(p.name for p in folder.glob("*.checkpoint*")) or [
+            p.name for p in folder.glob(VOTERS_NAME)
+        ]:
             raise JournalDamagedError(
                 f"quorum journal {path} is missing though {other[0]} exists, so entries and the "
                 f"vote are lost. Restore the folder {folder} from a backup, or move it away to "

@@ -33,10 +33,9 @@ from kraftpy.quorum.port import (
     StateMachine,
 )
 from kraftpy.quorum.replica import Replica
+from kraftpy.quorum.snapshot import VOTERS_NAME
 
-__all__ = ["VOTERS_NAME", "Proposal", "Voter", "VotersChangedError"]
-
-VOTERS_NAME = "quorum.voters"
+__all__ = ["Proposal", "Voter", "VotersChangedError"]
 
 Proposal = tuple[bytes, asyncio.Future[Applied]]
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import _thread
 import asyncio
 import logging
+import time
 from pathlib import Path
 
 import pytest
 
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Role
+from kraftpy.quorum.raft.bridge import ELECTION_MAX_S
 from kraftpy.quorum.raft.peers import Peers
 from kraftpy.quorum.single import SingleVoter
+from kraftpy.quorum.snapshot import VOTERS_NAME
 from kraftpy.quorum.state import pack_envelope
-from kraftpy.quorum.voter import VOTERS_NAME, VotersChangedError
+from kraftpy.quorum.voter import VotersChangedError
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
 from .raft_stack import Trio
@@ -257,6 +261,37 @@ def test_a_failing_disk_stops_one_voter_and_the_others_go_on(
     run(test)
 
 
+class SlowLayer(FileLayer):
+    """Takes a while for each sync."""
+
+    takes_s = 0.0
+
+    def datasync(self, fd: int) -> None:
+        time.sleep(self.takes_s)
+        super().datasync(fd)
+
+
+def test_a_busy_disk_costs_no_leader_its_lead(tmp_path: Path) -> None:
+    async def test() -> None:
+        layers: dict[int, SlowLayer] = {}
+        trio = Trio(tmp_path)
+        for voter_id in trio.addresses:
+            layers[voter_id] = trio.options["files"] = SlowLayer()
+            await trio.start(voter_id)
+        leader = await trio.leader()
+        term = leader.term
+        layers[leader.voter_id].takes_s = 0.02
+        await leader.propose(command(1))
+        layers[leader.voter_id].takes_s = ELECTION_MAX_S + 0.3
+        await asyncio.gather(leader.propose(command(2)), leader.barrier())
+        assert (leader.role, leader.term) == (Role.LEADER, term)
+        for voter_id in list(trio.voters):
+            layers[voter_id].takes_s = 0
+            trio.stop(voter_id)
+
+    run(test)
+
+
 def test_a_voter_that_gets_no_thread_writes_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +301,7 @@ def test_a_voter_that_gets_no_thread_writes_without_one(
     async def test() -> None:
         async with Trio(tmp_path) as trio:
             leader = await trio.leader()
+            leader._disk_slow_until = asyncio.get_running_loop().time() + 10
             monkeypatch.setattr(_thread, "start_new_thread", fail)
             await leader.propose(command(1))
             await until(lambda: values(trio) == [[1]] * 3)

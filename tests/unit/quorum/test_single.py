@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.quorum.journal import JournalFailedError, JournalFullError
+from kraftpy.quorum.journal import JournalDamagedError, JournalFailedError, JournalFullError
 from kraftpy.quorum.packing import unpack
 from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Applied, ProposalRefusedError, Role
 from kraftpy.quorum.single import SingleVoter
+from kraftpy.quorum.snapshot import JOURNAL_NAME
 from kraftpy.quorum.state import pack_envelope
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
@@ -196,6 +197,18 @@ def test_snapshots_are_written_beside_the_traffic_and_bound_the_journal(tmp_path
         assert values(again) == list(range(1, n + 1))
         assert again._replica.journal.base_index > 1
         again.stop()
+
+    run(test)
+
+
+def test_a_journal_that_vanished_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        quorum = voter(tmp_path / "m")
+        await quorum.propose(command(1))
+        quorum.stop()
+        (tmp_path / "m" / JOURNAL_NAME).unlink()
+        with pytest.raises(JournalDamagedError, match="is missing though"):
+            voter(tmp_path / "m")
 
     run(test)
 
