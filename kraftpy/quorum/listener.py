@@ -43,7 +43,7 @@ from kraftpy.quorum.port import (
     Quorum,
 )
 from kraftpy.quorum.state import MAX_OUTSTANDING
-from kraftpy.quorum.transport import FrameConnection
+from kraftpy.quorum.transport import AUTHENTICATION_TIMEOUT_S, FrameConnection
 
 __all__ = ["Listener"]
 
@@ -85,7 +85,11 @@ class Listener:
         """Accept on `sock`, which is bound to its address."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._new_connection, sock=sock, ssl=self._ssl_context, backlog=128
+            self._new_connection,
+            sock=sock,
+            ssl=self._ssl_context,
+            ssl_handshake_timeout=AUTHENTICATION_TIMEOUT_S if self._ssl_context else None,
+            backlog=128,
         )
         self._check()
         self.controller.start()

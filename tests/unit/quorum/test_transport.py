@@ -480,6 +480,24 @@ def test_tls_contexts_are_used_if_given(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_stranger_that_does_not_finish_tls_is_closed_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "AUTHENTICATION_TIMEOUT_S", 0.2)
+    server, _ = tls_contexts(tmp_path)
+
+    async def test() -> None:
+        quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
+        listener = Listener(quorum, SECRET, ControllerSettings(), server)
+        sock = listening_socket()
+        await listener.start(sock)
+        assert await asyncio.wait_for(stranger_says(port_of(sock), b"\x16"), 5) == b""
+        listener.close()
+        quorum.stop()
+
+    run(test)
+
+
 def test_a_secret_is_made_on_loopback_and_kept(tmp_path: Path) -> None:
     secret = load_secret(None, "127.0.0.1", tmp_path / "m")
     assert len(secret) >= 32
