@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Iterable, Sequence
@@ -80,6 +81,14 @@ class TopicInfo:
     internal: bool
     partitions: dict[int, PartitionInfo]
     fetched_at: float
+
+
+_lanes = itertools.count(1)
+
+
+def new_lane(purpose: str) -> str:
+    """The name of a lane that nobody else uses; end it with `Cluster.close_lane`."""
+    return f"{purpose}-{next(_lanes)}"
 
 
 class Retry:
@@ -177,6 +186,13 @@ class Cluster:
         await asyncio.gather(*(connection.close() for connection in connections))
 
     # Connections
+
+    async def close_lane(self, lane: str) -> None:
+        """Close the connections of a lane."""
+        names = [name for name in self._connections if name[1] == lane]
+        for name in names:
+            self._connecting.pop(name, None)
+        await asyncio.gather(*(self._connections.pop(name).close() for name in names))
 
     async def connection(self, node_id: int, lane: str = "") -> Connection:
         """The open connection to a broker in a lane; `ConnectionLostError` if there is none."""

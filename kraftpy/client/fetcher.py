@@ -6,6 +6,9 @@ Rules:
   dropped.  Control batches (transaction markers) are never shown, but the position moves past them.
 * A response may end with a part of a batch (the size limit cut it off), which is fetched again.
 * One fetch per broker is under way; the next one leaves before the records of the last are decoded.
+* `positions` may be changed at any time.  What was fetched for another position is thrown away.
+* A partition that fails holds up no other: it is tried again, and its error raised once no
+  partition has anything to give, or at once if it cannot pass.
 * A position outside the log raises KafkaError(OFFSET_OUT_OF_RANGE), or with `auto_offset_reset`
   goes to the log's start or end, as Kafka's consumer does.
 """
@@ -13,12 +16,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from kraftpy.client.cluster import Cluster, Retry, check, error_code
+from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable, new_lane
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.records import (
@@ -34,7 +39,7 @@ Partition = tuple[str, int]
 LATEST = -1
 EARLIEST = -2
 
-_FETCH_LANE = "fetch"
+_REFRESH_PAUSE_S = 0.1
 
 
 async def list_offsets(
@@ -142,8 +147,11 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._max_partition_bytes = max_partition_bytes
         self._auto_offset_reset = auto_offset_reset
-        self._fetches: dict[int, asyncio.Task[Any]] = {}
+        self._lane = new_lane("fetch")
+        self._fetches: dict[int, asyncio.Task[tuple[dict[Partition, int], Any]]] = {}
         self._retry: Retry | None = None
+        self._refresh_at = 0.0
+        self._failure: Exception | None = None
 
     async def __aenter__(self) -> Fetcher:
         return self
@@ -157,11 +165,15 @@ class Fetcher:
         await self.close()
 
     async def close(self) -> None:
-        """Give up the fetches under way."""
-        for task in self._fetches.values():
+        """Give up the fetches under way and close their connections."""
+        await self._give_up()
+        await self._cluster.close_lane(self._lane)
+
+    async def _give_up(self) -> None:
+        fetches, self._fetches = self._fetches, {}
+        for task in fetches.values():
             task.cancel()
-        await asyncio.gather(*self._fetches.values(), return_exceptions=True)
-        self._fetches.clear()
+        await asyncio.gather(*fetches.values(), return_exceptions=True)
 
     def drop(self, topic: str, partition: int) -> None:
         """Stop following a partition."""
@@ -181,48 +193,86 @@ class Fetcher:
         """
         if not self.positions:
             return []
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         try:
             await self._start_fetches()
             await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
-            found = []
+            found: list[_Data] = []
             for node_id in [node_id for node_id, task in self._fetches.items() if task.done()]:
-                found += await self._collect(await self._fetches.pop(node_id))
+                try:
+                    found += await self._collect(*await self._fetches.pop(node_id))
+                except (ConnectionError, KafkaError) as error:
+                    if not found:
+                        raise
+                    self._put_off(error)
             self._retry = None
         except (ConnectionError, KafkaError) as error:
             await self._recover(error)
             return []
         if found:
-            await self._start_fetches()
-        return [self._decode(*data) for data in found]
+            # An error of this is met again by the next poll.
+            with contextlib.suppress(ConnectionError, KafkaError):
+                await self._start_fetches()
+        return self._decode_all(found)
 
     async def _recover(self, error: Exception) -> None:
         self._retry = self._retry or Retry(self._cluster.request_timeout_ms)
-        await self._retry.wait(error)
-        await self.close()
-        for topic, _ in self.positions:
-            self._cluster.topics.pop(topic, None)
+        try:
+            await self._retry.wait(error)
+        except (ConnectionError, KafkaError):
+            self._retry = None
+            raise
+        await self._give_up()
+        self._mistrust_metadata()
+
+    def _mistrust_metadata(self) -> None:
+        """Ask for the leaders again before the next fetch, but not too often."""
+        now = time.monotonic()
+        if now >= self._refresh_at:
+            self._refresh_at = now + _REFRESH_PAUSE_S
+            for topic in {topic for topic, _ in self.positions}:
+                self._cluster.topics.pop(topic, None)
+
+    def _put_off(self, error: Exception) -> None:
+        """Deal with a partition's error after others have given their records."""
+        if is_retriable(error):
+            self._mistrust_metadata()
+        else:
+            self._failure = self._failure or error
 
     async def _start_fetches(self) -> None:
         """Send a fetch to every leader that has none under way."""
         for topic in {topic for topic, _ in self.positions}:
             await self._cluster.topic(topic)
-        by_leader: dict[int, list[Partition]] = {}
-        for name in self.positions:
-            by_leader.setdefault(self._cluster.leader(*name), []).append(name)
-        for node_id, names in by_leader.items():
+        by_leader: dict[int, dict[Partition, int]] = {}
+        missing: KafkaError | None = None
+        for name, position in self.positions.items():
+            try:
+                by_leader.setdefault(self._cluster.leader(*name), {})[name] = position
+            except KafkaError as error:
+                missing = error
+        if missing is not None:
+            if not by_leader:
+                raise missing
+            self._mistrust_metadata()
+        for node_id, wanted in by_leader.items():
             if node_id not in self._fetches:
-                self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, names))
+                self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, wanted))
 
-    async def _fetch(self, node_id: int, names: list[Partition]) -> Any:
+    async def _fetch(
+        self, node_id: int, wanted: dict[Partition, int]
+    ) -> tuple[dict[Partition, int], Any]:
         kinds = messages.FetchRequest
         topics: dict[str, list[Any]] = {}
-        for name in names:
+        for (topic, number), offset in wanted.items():
             partition = kinds.FetchPartition(
-                partition=name[1],
-                fetch_offset=self.positions[name],
+                partition=number,
+                fetch_offset=offset,
                 partition_max_bytes=self._max_partition_bytes,
             )
-            topics.setdefault(name[0], []).append(partition)
+            topics.setdefault(topic, []).append(partition)
         request = kinds(
             replica_id=-1,
             max_wait_ms=self._max_wait_ms,
@@ -234,63 +284,95 @@ class Fetcher:
                 for topic, partitions in topics.items()
             ],
         )
-        return await self._cluster.request(
+        response = await self._cluster.request(
             request,
             node_id=node_id,
-            lane=_FETCH_LANE,
+            lane=self._lane,
             timeout_ms=self._max_wait_ms + self._cluster.request_timeout_ms,
         )
+        return wanted, response
 
-    async def _collect(self, response: Any) -> list[tuple[Partition, int, Any, list[int], int]]:
+    async def _collect(self, wanted: dict[Partition, int], response: Any) -> list[_Data]:
         """Check a response and move the positions past its batches, without decoding records.
 
-        Returns per partition: its name, the offset wanted, the bytes, the positions in them of the
-        batches to decode, and the high watermark.
+        Raises the first error if there are no records besides.
         """
         check(response.error_code)
-        found = []
+        found: list[_Data] = []
+        failures: list[Exception] = []
         for topic in response.responses:
             for data in topic.partitions:
                 name = (topic.topic, data.partition_index)
-                if name not in self.positions:
+                offset = self.positions.get(name)
+                if offset is None or offset != wanted.get(name):
                     continue
-                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    await self._reset(name)
-                    continue
-                if data.error_code:
-                    code = error_code(data.error_code)
-                    raise KafkaError(code, f"{topic.topic}-{data.partition_index}: {code.message}")
-                wanted = self.positions[name]
                 try:
-                    batches, self.positions[name] = _batches(data.records or b"", wanted)
+                    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        await self._reset(name, offset)
+                    elif data.error_code:
+                        code = error_code(data.error_code)
+                        raise KafkaError(code, f"{name[0]}-{name[1]}: {code.message}")
+                    else:
+                        records = data.records or b""
+                        batches, end = _batches(records, offset)
+                        if end > offset:
+                            self.positions[name] = end
+                            found.append(
+                                _Data(name, offset, end, records, batches, data.high_watermark)
+                            )
                 except DecodeError as error:
-                    raise _corrupt(name, wanted, error) from error
-                if self.positions[name] > wanted:
-                    found.append((name, wanted, data.records, batches, data.high_watermark))
+                    failures.append(_corrupt(name, offset, error))
+                except (ConnectionError, KafkaError) as error:
+                    failures.append(error)
+        if failures and not found:
+            raise failures[0]
+        for failure in failures:
+            self._put_off(failure)
         return found
 
-    async def _reset(self, name: Partition) -> None:
+    async def _reset(self, name: Partition, offset: int) -> None:
         if self._auto_offset_reset == "none":
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {self.positions[name]} is outside the log of {name[0]}-{name[1]}",
+                f"offset {offset} is outside the log of {name[0]}-{name[1]}",
             )
         when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
-        self.positions.update(await list_offsets(self._cluster, {name: when}))
+        found = await list_offsets(self._cluster, {name: when})
+        if self.positions.get(name) == offset:
+            self.positions.update(found)
 
-    def _decode(
-        self, name: Partition, wanted: int, buf: Any, batches: list[int], high_watermark: int
-    ) -> Fetched:
-        try:
-            records = [
-                record
-                for position in batches
-                for record in iter_records(buf, position)
-                if record.offset >= wanted
-            ]
-        except DecodeError as error:
-            raise _corrupt(name, wanted, error) from error
-        return Fetched(*name, records, self.positions.get(name, wanted), high_watermark)
+    def _decode_all(self, found: list[_Data]) -> list[Fetched]:
+        decoded: list[Fetched] = []
+        for data in found:
+            name = data.name
+            try:
+                records = [
+                    record
+                    for position in data.batches
+                    for record in iter_records(data.records, position)
+                    if record.offset >= data.offset
+                ]
+            except DecodeError as error:
+                if name in self.positions:
+                    self.positions[name] = data.offset
+                failure = _corrupt(name, data.offset, error)
+                if not decoded and data is found[-1]:
+                    raise failure from error
+                self._failure = self._failure or failure
+            else:
+                decoded.append(Fetched(*name, records, data.end, data.high_watermark))
+        return decoded
+
+
+class _Data(NamedTuple):
+    """What a response has of a partition between two offsets; `batches` are places in `records`."""
+
+    name: Partition
+    offset: int
+    end: int
+    records: Any
+    batches: list[int]
+    high_watermark: int
 
 
 def _corrupt(name: Partition, wanted: int, error: DecodeError) -> KafkaError:

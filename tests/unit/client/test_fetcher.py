@@ -231,3 +231,70 @@ def test_dropping_every_partition_ends_the_iteration() -> None:
                 fetcher.drop(fetched.topic, fetched.partition)
 
     fetch(peer, {T0: 0}, work)
+
+
+def mixed_response(good: bytes, error: int) -> Any:
+    """Records of t-0, an error of t-1."""
+    response = fetch_response({T0: good})
+    response.responses += fetch_response({("t", 1): b""}, error=error).responses
+    return response
+
+
+def test_an_error_of_one_partition_loses_no_records_of_another() -> None:
+    peer = Peer({"t": 2})
+
+    def answer(request: Any) -> Any:
+        offsets = {p.partition: p.fetch_offset for p in request.topics[0].partitions}
+        if offsets[0] == 0:
+            return mixed_response(batch(0, b"a", b"b"), 6)
+        return fetch_response({("t", 1): batch(0, b"c") if offsets[1] == 0 else b""})
+
+    peer.answers[ApiKey.FETCH] = answer
+
+    async def work(fetcher: Fetcher) -> None:
+        assert sorted(await values(fetcher, 3)) == [b"a", b"b", b"c"]
+
+    fetch(peer, {T0: 0, ("t", 1): 0}, work)
+
+
+def test_an_error_that_does_not_pass_is_raised_after_the_records_of_another() -> None:
+    peer = Peer({"t": 2})
+    peer.answers[ApiKey.FETCH] = lambda request: mixed_response(batch(0, b"a"), 29)
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 1) == [b"a"]
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await fetcher.poll()
+
+    fetch(peer, {T0: 0, ("t", 1): 0}, work)
+
+
+def test_what_was_fetched_for_another_position_is_thrown_away() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.FETCH] = answering({0: batch(0, b"a", b"b"), 2: batch(2, b"c")})
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 2) == [b"a", b"b"]
+        # The fetch from offset 2 is under way.
+        fetcher.positions[T0] = 1
+        peer.answers[ApiKey.FETCH] = answering({1: batch(0, b"a", b"b"), 2: batch(2, b"c")})
+        assert await values(fetcher, 2) == [b"b", b"c"]
+
+    fetch(peer, {T0: 0}, work)
+
+
+def test_a_partition_without_leader_holds_up_no_other() -> None:
+    peer = Peer({"t": 2})
+    peer.answers[ApiKey.FETCH] = answering({0: batch(0, b"a")})
+
+    def metadata(request: Any) -> Any:
+        response = peer._metadata(request)
+        response.topics[0].partitions[1].leader_id = -1
+        return response
+
+    peer.answers[ApiKey.METADATA] = metadata
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 1) == [b"a"]
+
+    fetch(peer, {T0: 0, ("t", 1): 0}, work)
