@@ -33,12 +33,20 @@ from kraftpy.protocol.codec import decode_response, encode_request
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
-# Fetch stops at 12 and DeleteTopics at 5 because later versions name topics by id.
+# Fetch stops at 12, OffsetCommit at 9 and DeleteTopics at 5 because later versions name topics by
+# id; OffsetFetch at 7 and FindCoordinator at 3 because later ones ask for several groups.
 CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (3, 11),
     ApiKey.FETCH: (4, 12),
     ApiKey.LIST_OFFSETS: (1, 7),
     ApiKey.METADATA: (4, 12),
+    ApiKey.OFFSET_COMMIT: (2, 9),
+    ApiKey.OFFSET_FETCH: (2, 7),
+    ApiKey.FIND_COORDINATOR: (1, 3),
+    ApiKey.JOIN_GROUP: (2, 9),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (3, 5),
+    ApiKey.SYNC_GROUP: (0, 5),
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 5),

@@ -1,0 +1,610 @@
+"""The consumer: partitions of subscribed topics, shared with the other members of a group.
+
+Rules:
+
+* Everything that the user can notice happens inside `poll` (and `async for`, which polls):
+  callbacks of rebalances run there, and a record counts as processed when the next one is asked
+  for.  So auto commit never commits what the user has not finished.  Heartbeats, joining and
+  fetching go on in between.
+* Before partitions are given up, what was processed is committed (with auto commit).
+* An eager group gives up all partitions in a rebalance; with `cooperative-sticky` alone only those
+  that move (KIP-429), and records of the others keep coming meanwhile.
+* What is fetched ahead is bounded: one answer of each broker at a time, `fetch_max_bytes` each, and
+  the next ones only when that has been handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from kraftpy.client.assignors import ASSIGNORS, Assignor
+from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
+from kraftpy.client.commits import Commits
+from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.fetcher import (
+    EARLIEST,
+    LATEST,
+    Fetched,
+    Fetcher,
+    Partition,
+    list_offsets,
+)
+from kraftpy.client.group import GroupTimes, Member
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import Header
+
+Deserializer = Callable[[bytes], Any]
+"""Bytes of a key or value to what the user wants; null stays None without asking it."""
+
+_ITERATION_POLL_MS = 1_000
+_MISSING_TOPIC_CHECK_S = 1.0
+
+
+@dataclass(slots=True)
+class ConsumerRecord:
+    """A record as the consumer hands it out; `timestamp` in milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: list[Header]
+
+
+class RebalanceListener:
+    """What a user wants to do when partitions come and go; override what is needed.
+
+    The methods are awaited inside `poll`; partitions are sorted.  The group waits for `revoked`,
+    but not longer than `max_poll_interval_ms`.
+    """
+
+    async def assigned(self, partitions: Sequence[Partition]) -> None:
+        """These are this consumer's from now on; no record of them was handed out yet."""
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        """These are about to go to other members: the last moment to commit."""
+
+    async def lost(self, partitions: Sequence[Partition]) -> None:
+        """These may belong to others already: too late to commit.  By default as `revoked`."""
+        await self.revoked(partitions)
+
+
+class Consumer:
+    """Reads partitions that it subscribes to with a group, or that it is assigned by hand.
+
+        async with Consumer(cluster, group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
+            async for record in consumer:
+                ...
+
+    Options, with Kafka's names and defaults: group.id, group.instance.id, auto.offset.reset,
+    enable.auto.commit, auto.commit.interval.ms, max.poll.records, metadata.max.age.ms, and the
+    fetch sizes.  `assignors` are names of `assignors.ASSIGNORS` or `Assignor`s, the liked ones
+    first; `times` are the group's time limits.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky"),
+        times: GroupTimes | None = None,
+        auto_offset_reset: str = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        max_poll_records: int = 500,
+        fetch_max_wait_ms: int = 500,
+        fetch_max_bytes: int = 50 * 1024 * 1024,
+        max_partition_fetch_bytes: int = 1024 * 1024,
+        metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._coordinator = None if group_id is None else Coordinator(cluster, group_id)
+        self._instance_id = group_instance_id
+        self._assignors = [ASSIGNORS[a] if isinstance(a, str) else a for a in assignors]
+        self._times = times or GroupTimes()
+        self._auto_offset_reset = auto_offset_reset
+        self._max_poll_records = max_poll_records
+        self._metadata_max_age_s = metadata_max_age_ms / 1000
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._fetcher = Fetcher(
+            cluster,
+            {},
+            max_wait_ms=fetch_max_wait_ms,
+            max_bytes=fetch_max_bytes,
+            max_partition_bytes=max_partition_fetch_bytes,
+            auto_offset_reset=auto_offset_reset,
+        )
+        self._member: Member | None = None
+        self._listener = RebalanceListener()
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._look_at = 0.0
+        self._assigned: frozenset[Partition] = frozenset()
+        self._positions: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+        self._buffer: deque[_Chunk] = deque()
+        self._disregard: set[Partition] = set()
+        self._joining: asyncio.Task[list[Partition]] | None = None
+        self._locating: asyncio.Task[dict[Partition, int]] | None = None
+        self._fetching: asyncio.Task[list[Fetched]] | None = None
+        self._wake = asyncio.Event()
+        self._commits: Commits | None = None
+        if self._coordinator is not None:
+            interval_ms = auto_commit_interval_ms if enable_auto_commit else None
+            self._commits = Commits(self._coordinator, interval_ms, self._committing)
+        self._closed = False
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # What to read
+
+    def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
+    ) -> None:
+        """Share these topics (or all whose whole name matches the pattern) with the group.
+
+        Replaces what was subscribed to; takes effect in the next `poll`.  Topics that don't exist
+        yet are read when they do: a pattern is matched again every `metadata_max_age_ms`.
+        """
+        if self._coordinator is None:
+            raise ValueError("subscribing needs a group_id")
+        if self._member is None and self._assigned:
+            raise ValueError("partitions were assigned by hand: unsubscribe() first")
+        if isinstance(topics, str):
+            raise TypeError("subscribe takes a list of topics or a compiled pattern, not one str")
+        if isinstance(topics, re.Pattern):
+            self._pattern, self._topics = topics, frozenset()
+        else:
+            self._pattern, self._topics = None, frozenset(topics)
+        self._listener = listener or RebalanceListener()
+        self._look_at = 0.0
+        if self._member is None:
+            self._member = Member(
+                self._cluster,
+                self._coordinator,
+                self._assignors,
+                self._times,
+                instance_id=self._instance_id,
+                changed=self._wake.set,
+            )
+        self._member.needs_join = True
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions, without the group; committed offsets are used if there is one."""
+        if self._member is not None:
+            raise ValueError("topics are subscribed to: unsubscribe() first")
+        wanted = frozenset(partitions)
+        self._forget(self._assigned - wanted)
+        self._assigned = wanted
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or forget the partitions assigned by hand."""
+        await self._leave()
+        self._topics, self._pattern = frozenset(), None
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that this consumer has now."""
+        return self._assigned
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to; for a pattern those that it matched last."""
+        return self._topics
+
+    @property
+    def generation(self) -> Generation:
+        """The membership that commits are made with."""
+        return Generation() if self._member is None else self._member.generation
+
+    # Records
+
+    async def poll(
+        self, timeout_ms: int = 500, *, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """The next records, those of a partition in order; [] if none come in time.
+
+        Callbacks of a rebalance run in here, and may take longer than `timeout_ms`.  Raises what
+        does not pass: KafkaError and `ConnectionError` of the group and of reading.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            await self._advance()
+            records = self._take(max_records or self._max_poll_records)
+            if records:
+                return records
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return []
+            await self._wait(left_s)
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        while not self._closed:
+            for record in await self.poll(_ITERATION_POLL_MS, max_records=1):
+                yield record
+
+    async def _wait(self, timeout_s: float) -> None:
+        """Wait until something is done that `_advance` acts upon."""
+        woken = asyncio.ensure_future(self._wake.wait())
+        tasks = (self._joining, self._locating, self._fetching, woken)
+        try:
+            await asyncio.wait(
+                [task for task in tasks if task is not None],
+                timeout=timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            woken.cancel()
+        self._wake.clear()
+
+    async def _advance(self) -> None:
+        """Act on everything that happened, and see that what has to go on goes on."""
+        if self._closed:
+            raise RuntimeError("the consumer is closed")
+        if self._commits is not None:
+            self._commits.auto_commit_if_due(self._positions)
+        if self._member is not None:
+            self._member.polled()
+            await self._advance_membership(self._member)
+        if self._locating is not None and self._locating.done():
+            located, self._locating = self._locating, None
+            for name, offset in located.result().items():
+                if name in self._assigned and name not in self._positions:
+                    self._go_to(name, offset)
+        missing = self._assigned - self._positions.keys()
+        if missing and self._locating is None:
+            self._locating = asyncio.create_task(self._locate(missing))
+        if self._fetching is not None and self._fetching.done():
+            fetched, self._fetching = self._fetching, None
+            self._accept(fetched.result())
+        if not self._buffer and self._fetching is None and self._fetcher.positions:
+            self._disregard.clear()
+            self._fetching = asyncio.create_task(self._fetcher.poll())
+
+    def _accept(self, fetched: Sequence[Fetched]) -> None:
+        """Keep what was fetched, but for partitions whose position was changed meanwhile."""
+        for each in fetched:
+            name = (each.topic, each.partition)
+            if name in self._disregard or name not in self._positions:
+                if name in self._fetcher.positions:
+                    self._fetcher.positions[name] = self._positions[name]
+            else:
+                self._buffer.append(_Chunk(each))
+
+    def _take(self, most: int) -> list[ConsumerRecord]:
+        """Hand out records that were fetched, and move the positions behind them.
+
+        What a deserializer raises reaches the user when the record is the next one; `seek` passes
+        it.
+        """
+        taken: list[ConsumerRecord] = []
+        while self._buffer and len(taken) < most:
+            chunk = self._buffer[0]
+            fetched = chunk.fetched
+            name = (fetched.topic, fetched.partition)
+            for record in fetched.records[chunk.taken : chunk.taken + most - len(taken)]:
+                self._positions[name] = record.offset
+                try:
+                    key = _deserialize(self._key_deserializer, record.key)
+                    value = _deserialize(self._value_deserializer, record.value)
+                except Exception:
+                    if not taken:
+                        raise
+                    return taken
+                taken.append(
+                    ConsumerRecord(
+                        *name, record.offset, record.timestamp, key, value, record.headers
+                    )
+                )
+                chunk.taken += 1
+                self._positions[name] = record.offset + 1
+            if chunk.taken == len(fetched.records):
+                self._buffer.popleft()
+                self._positions[name] = fetched.position
+        return taken
+
+    async def _locate(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Where to begin: at the committed offset, or else where auto.offset.reset says."""
+        found: dict[Partition, int] = {}
+        if self._coordinator is not None:
+            found = await self._coordinator.committed(partitions)
+        others = sorted(name for name in partitions if name not in found)
+        if others and self._auto_offset_reset == "none":
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"nothing is committed for {others[0][0]}-{others[0][1]}, and auto_offset_reset "
+                "is none: seek() to where it shall begin",
+            )
+        when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
+        return found | await list_offsets(self._cluster, dict.fromkeys(others, when))
+
+    # The group
+
+    async def _advance_membership(self, member: Member) -> None:
+        if member.failure is not None:
+            raise member.failure
+        if member.lost:
+            member.lost = False
+            if self._joining is not None and self._joining.done():
+                self._joining = None
+            lost = self._forget(self._assigned)
+            if lost:
+                await self._listener.lost(lost)
+        if self._joining is not None and self._joining.done():
+            joined, self._joining = self._joining, None
+            if joined.exception() is not None:
+                member.needs_join = True
+            await self._take_over(member, joined.result())
+        await self._look_at_topics(member)
+        if self._joining is None and member.needs_join and (self._topics or self._pattern is None):
+            await self._join(member)
+
+    async def _join(self, member: Member) -> None:
+        previous = sorted(self._assigned)
+        await self._commit_processed(previous)
+        if member.cooperative:
+            leaving = [name for name in previous if name[0] not in self._topics]
+        else:
+            leaving = previous
+        if leaving:
+            await self._listener.revoked(leaving)
+            self._forget(leaving)
+        self._joining = asyncio.create_task(
+            member.join(self._topics, sorted(self._assigned), previous)
+        )
+
+    async def _take_over(self, member: Member, assigned: Iterable[Partition]) -> None:
+        """Make the assignment of a new generation this consumer's."""
+        now = frozenset(assigned)
+        revoked = sorted(self._assigned - now)
+        if revoked:
+            await self._commit_processed(revoked)
+            await self._listener.revoked(revoked)
+            self._forget(revoked)
+            # They are given to others once this member has joined without them (KIP-429).
+            member.needs_join = True
+        added = sorted(now - self._assigned)
+        self._assigned = now
+        if added or not revoked:
+            await self._listener.assigned(added)
+
+    async def _look_at_topics(self, member: Member) -> None:
+        """Look for topics that the pattern matches and, when leading, for new partitions."""
+        now = time.monotonic()
+        led = member.led
+        if now < self._look_at or (self._pattern is None and led is None):
+            return
+        self._look_at = now + self._metadata_max_age_s
+        try:
+            await self._cluster.refresh(None if self._pattern is not None else sorted(led or ()))
+        except (ConnectionError, KafkaError) as error:
+            if isinstance(error, NoBrokerError) and error.first_contact:
+                raise
+            self._look_at = now + _MISSING_TOPIC_CHECK_S
+            return
+        known = self._cluster.topics
+        if self._pattern is not None:
+            matching = frozenset(
+                name
+                for name, info in known.items()
+                if not info.internal and self._pattern.fullmatch(name)
+            )
+            if matching != self._topics:
+                self._topics = matching
+                member.needs_join = True
+        if led is not None:
+            there = {
+                topic: frozenset(known[topic].partitions if topic in known else ()) for topic in led
+            }
+            if there != led:
+                member.needs_join = True
+            if not all(there.values()):
+                self._look_at = now + _MISSING_TOPIC_CHECK_S
+
+    def _forget(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Have these partitions no more; returns them sorted."""
+        gone = frozenset(partitions) & self._assigned
+        self._assigned -= gone
+        for name in gone:
+            self._positions.pop(name, None)
+            self._paused.discard(name)
+            self._drop_fetched(name)
+            self._fetcher.drop(*name)
+        if gone and self._locating is not None:
+            self._locating.cancel()
+            self._locating = None
+        return sorted(gone)
+
+    async def _leave(self) -> None:
+        member = self._member
+        joining, self._joining = self._joining, None
+        if joining is not None:
+            joining.cancel()
+            await asyncio.gather(joining, return_exceptions=True)
+        if member is not None:
+            owned = sorted(self._assigned)
+            try:
+                if member.lost or member.failure is not None:
+                    await self._listener.lost(owned)
+                elif owned:
+                    await self._commit_processed(owned)
+                    await self._listener.revoked(owned)
+            finally:
+                self._member = None
+                await member.close()
+        elif self._assigned:
+            await self._commit_processed(sorted(self._assigned))
+        self._forget(self._assigned)
+
+    async def close(self) -> None:
+        """Commit what was processed (with auto commit), leave the group, give everything up."""
+        if self._closed:
+            return
+        try:
+            await self._leave()
+        finally:
+            self._closed = True
+            if self._commits is not None:
+                await self._commits.finish()
+            tasks = [task for task in (self._locating, self._fetching) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._fetcher.close()
+            if self._coordinator is not None:
+                await self._coordinator.close()
+
+    # Positions
+
+    def _check_assigned(self, name: Partition) -> None:
+        if name not in self._assigned:
+            raise ValueError(f"{name[0]}-{name[1]} is not assigned to this consumer")
+
+    def _go_to(self, name: Partition, offset: int) -> None:
+        self._positions[name] = offset
+        self._drop_fetched(name)
+        if name not in self._paused:
+            self._fetcher.positions[name] = offset
+
+    def _drop_fetched(self, name: Partition) -> None:
+        """Throw away what was fetched of a partition, here and under way."""
+        self._disregard.add(name)
+        self._buffer = deque(
+            c for c in self._buffer if (c.fetched.topic, c.fetched.partition) != name
+        )
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
+        self._check_assigned(partition)
+        if offset < 0:
+            raise ValueError(f"{offset} is no offset")
+        self._go_to(partition, offset)
+
+    async def seek_to(self, when: int, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
+
+        Without a record that young a partition goes on from its end.  All partitions by default.
+        """
+        names = sorted(self._assigned if partitions is None else partitions)
+        for name in names:
+            self._check_assigned(name)
+        offsets = await self.offsets_for_times(dict.fromkeys(names, when))
+        late = [name for name, offset in offsets.items() if offset < 0]
+        offsets |= await list_offsets(self._cluster, dict.fromkeys(late, LATEST))
+        for name, offset in offsets.items():
+            if name in self._assigned:
+                self._go_to(name, offset)
+
+    async def position(self, partition: Partition) -> int:
+        """The offset of the record that comes next of an assigned partition."""
+        self._check_assigned(partition)
+        if partition not in self._positions:
+            located = await self._locate([partition])
+            if partition in self._assigned and partition not in self._positions:
+                self._go_to(partition, located[partition])
+        return self._positions[partition]
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Hand out nothing of these partitions until they are resumed, but keep them."""
+        for name in partitions:
+            self._check_assigned(name)
+            self._paused.add(name)
+            self._drop_fetched(name)
+            self._fetcher.drop(*name)
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Take paused partitions up again where they were left."""
+        for name in partitions:
+            self._check_assigned(name)
+            if name in self._paused:
+                self._paused.discard(name)
+                if name in self._positions:
+                    self._go_to(name, self._positions[name])
+                self._wake.set()
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions that are paused."""
+        return frozenset(self._paused)
+
+    async def offsets_for_times(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
+        """The first offset at or after a time, or -1; `EARLIEST` and `LATEST` are times too."""
+        return await list_offsets(self._cluster, times_ms)
+
+    # Commits
+
+    async def commit(
+        self, offsets: Mapping[Partition, int] | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit the positions (or these offsets: each that of the next record to process).
+
+        Raises KafkaError, and the last `ConnectionError` when the coordinator can't be reached.
+        After UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION somebody else has the partitions, and
+        processes the records again; poll to join again.
+        """
+        commits = self._group_commits()
+        await commits.commit(self._positions if offsets is None else offsets, timeout_ms=timeout_ms)
+
+    def commit_async(self, offsets: Mapping[Partition, int] | None = None) -> asyncio.Task[None]:
+        """Commit without waiting, in order with all other commits; the task has the result."""
+        return self._group_commits().soon(self._positions if offsets is None else offsets)
+
+    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The group's committed offsets; partitions without one are left out."""
+        self._group_commits()
+        assert self._coordinator is not None
+        return await self._coordinator.committed(partitions)
+
+    def _group_commits(self) -> Commits:
+        if self._commits is None:
+            raise ValueError("committing needs a group_id")
+        return self._commits
+
+    def _committing(self, error: KafkaError | None = None) -> Generation:
+        """Who commits; what the coordinator answered that member tells it where it stands."""
+        if error is not None and self._member is not None:
+            self._member.observe(error)
+        return self.generation
+
+    async def _commit_processed(self, partitions: Iterable[Partition]) -> None:
+        if self._commits is not None:
+            offsets = {p: self._positions[p] for p in partitions if p in self._positions}
+            await self._commits.before_giving_up(offsets, self._times.session_timeout_ms // 2)
+
+
+class _Chunk:
+    """What was fetched of a partition, and how many of its records are handed out."""
+
+    __slots__ = ("fetched", "taken")
+
+    def __init__(self, fetched: Fetched) -> None:
+        self.fetched = fetched
+        self.taken = 0
+
+
+def _deserialize(deserializer: Deserializer | None, data: bytes | None) -> Any:
+    return data if deserializer is None or data is None else deserializer(data)

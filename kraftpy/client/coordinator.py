@@ -1,0 +1,178 @@
+"""Talking to a group's coordinator: finding it, again when it moves, and keeping offsets with it.
+
+Rules:
+
+* The coordinator is asked for when a request says that it moved or its connection breaks; requests
+  are tried again, with `Retry`'s pauses, on errors that pass.
+* A member's requests have connections of their own, and its JoinGroup one apart from all others,
+  because it is answered when the other members have joined too.
+* Commits carry the member's generation, so that the coordinator refuses those of a member that has
+  been replaced.  Without a generation (-1) they are those of a simple consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code, new_lane
+from kraftpy.client.fetcher import Partition
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_GROUP_KEY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Who commits or joins: a member of a generation of its group, or (the default) nobody's."""
+
+    id: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class Coordinator:
+    """The broker that coordinates one group."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.group_id = group_id
+        self._cluster = cluster
+        self._node_id: int | None = None
+        self._lane = new_lane("group")
+        self._join_lane = new_lane("join")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._cluster.close_lane(self._lane)
+        await self._cluster.close_lane(self._join_lane)
+
+    async def ask(
+        self, request: Any, *, joining: bool = False, timeout_ms: int | None = None
+    ) -> Any:
+        """Send a request to the coordinator, once; `ConnectionError` and KafkaError as they come.
+
+        After an error at the response's top level that says that the coordinator moved, or a broken
+        connection, the next request looks for it again.
+        """
+        if self._node_id is None:
+            self._node_id = await self._find()
+        try:
+            response = await self._cluster.request(
+                request,
+                node_id=self._node_id,
+                lane=self._join_lane if joining else self._lane,
+                timeout_ms=timeout_ms,
+            )
+        except ConnectionError:
+            self._node_id = None
+            raise
+        if getattr(response, "error_code", 0) in _MOVED:
+            self._node_id = None
+        return response
+
+    def forget(self) -> None:
+        """Look for the coordinator again before the next request."""
+        self._node_id = None
+
+    async def _find(self) -> int:
+        response = await self._cluster.request(
+            messages.FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY)
+        )
+        check(response.error_code, response.error_message)
+        node_id: int = response.node_id
+        if node_id not in self._cluster.brokers:
+            self._cluster.brokers[node_id] = BrokerInfo(node_id, response.host, response.port, None)
+        return node_id
+
+    async def commit(
+        self,
+        offsets: Mapping[Partition, int],
+        generation: Generation,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Keep the offsets to go on from; all of them, or an error.
+
+        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when the
+        member has been replaced, REBALANCE_IN_PROGRESS when it has to join again first; and the
+        last `ConnectionError` or retriable KafkaError when that does not pass.
+        """
+        kinds = messages.OffsetCommitRequest
+        topics: dict[str, list[Any]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                kinds.OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = kinds(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=generation.id,
+            member_id=generation.member_id,
+            group_instance_id=generation.instance_id,
+            topics=[
+                kinds.OffsetCommitRequestTopic(name=topic, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+
+        async def attempt(timeout_ms: int) -> None:
+            response = await self.ask(request, timeout_ms=timeout_ms)
+            self._check_partitions(response.topics)
+
+        await self._try(attempt, timeout_ms)
+
+    async def committed(
+        self, partitions: Iterable[Partition], *, timeout_ms: int | None = None
+    ) -> dict[Partition, int]:
+        """The group's offsets of these partitions; those without one are left out."""
+        kinds = messages.OffsetFetchRequest
+        wanted: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            wanted.setdefault(topic, []).append(partition)
+        request = kinds(
+            group_id=self.group_id,
+            topics=[
+                kinds.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+                for topic, numbers in wanted.items()
+            ],
+            require_stable=True,
+        )
+        found: dict[Partition, int] = {}
+
+        async def attempt(timeout_ms: int) -> None:
+            response = await self.ask(request, timeout_ms=timeout_ms)
+            check(response.error_code)
+            self._check_partitions(response.topics)
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if partition.committed_offset >= 0:
+                        name = (topic.name, partition.partition_index)
+                        found[name] = partition.committed_offset
+
+        if wanted:
+            await self._try(attempt, timeout_ms)
+        return found
+
+    def _check_partitions(self, topics: Iterable[Any]) -> None:
+        """Raise the first error of a response's partitions."""
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    code = error_code(partition.error_code)
+                    if code in _MOVED:
+                        self.forget()
+                    name = f"{topic.name}-{partition.partition_index}"
+                    raise KafkaError(code, f"group {self.group_id!r}, {name}: {code.message}")
+
+    async def _try(self, attempt: Callable[[int], Awaitable[None]], timeout_ms: int | None) -> None:
+        timeout_ms = timeout_ms or self._cluster.request_timeout_ms
+        retry = Retry(timeout_ms)
+        while True:
+            try:
+                return await attempt(timeout_ms)
+            except (ConnectionError, KafkaError) as error:
+                await retry.wait(error)
