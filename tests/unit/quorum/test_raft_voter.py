@@ -283,7 +283,12 @@ def test_a_busy_disk_costs_no_leader_its_lead(tmp_path: Path) -> None:
         layers[leader.voter_id].takes_s = 0.02
         await leader.propose(command(1))
         layers[leader.voter_id].takes_s = ELECTION_MAX_S + 0.3
-        await asyncio.gather(leader.propose(command(2)), leader.barrier())
+        slow = asyncio.gather(leader.propose(command(2)), leader.barrier())
+        turns = 0
+        while not slow.done():
+            turns += 1
+            await asyncio.sleep(0.01)
+        assert turns > 10, "the loop, and with it every heartbeat, waited for the disk"
         assert (leader.role, leader.term) == (Role.LEADER, term)
         for voter_id in list(trio.voters):
             layers[voter_id].takes_s = 0
