@@ -262,6 +262,7 @@ class Broker:
                 if topic.id not in self.metadata.topics_by_id:
                     self.groups.topic_deleted(topic.name)
             self.groups.refresh()
+            self._membership.changed(self.metadata.brokers.get(self.node_id))
 
     def _on_commit(self, index: int, command: dict[str, Any]) -> None:
         result = self.metadata.apply(index, command)
@@ -299,11 +300,9 @@ class Broker:
             self._gone_at_s[changed.id] = self.loop.time()
         else:
             self._gone_at_s.pop(changed.id, None)
-        if new is None or (old is not None and new.epoch != old.epoch):
+        if new is None or old is None or new.epoch != old.epoch:
             self.follower_sessions.close(changed.id)
         if changed.id == self.node_id:
-            if changed.epoch > self.broker_epoch:
-                raise RuntimeError(f"another process has registered as broker {self.node_id}")
             self._membership.changed(new)
 
     def _set_config(self) -> None:

@@ -7,6 +7,8 @@ Rules that it keeps:
 * A life of the broker registers once; its epoch guards what it proposes (KIP-631). It gives the
   epoch of the last clean shutdown, so that one whose logs may have lost their end is not taken for
   in sync (KIP-966).
+* Unregistered while it lives, it registers again: who wants it gone stops it first, as in Kafka. Its
+  node may vote in the quorum, so it is not for it to stop.
 * Fenced while it lives (a pause, a cut link), it asks to be let in again once the quorum hears it
   and it has caught up with the metadata.
 * A broker whose session with the quorum has lapsed leads nothing until it has caught up (trap 21).
@@ -19,10 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.server.proposals import Proposals
 from kraftpy.storage.checkpoints import uuid_to_text
 
@@ -58,6 +61,7 @@ class Membership:
         self._client = client
         self._controller = controller
         self._incarnation_id = uuid.uuid4().bytes
+        self._registration: dict[str, Any] = {}
         self._unfencing: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -114,9 +118,13 @@ class Membership:
             # Another new node was faster.
             wanted = named
             value = await self.propose({**command, "cluster_id": wanted})
-        self.epoch = value["broker_epoch"]
-        self._client.registered(self.epoch)
+        self._registration = {**command, "cluster_id": wanted, "previous_broker_epoch": -1}
+        self._registered(value["broker_epoch"])
         return wanted
+
+    def _registered(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._client.registered(epoch)
 
     async def _fence_previous_life(self, metadata: MetadataState, directories: list[bytes]) -> None:
         """Ends the registration of a life that was killed before it could.
@@ -153,24 +161,45 @@ class Membership:
         return self._session_timeout_s - self._client.session_age_ms / 1000
 
     def changed(self, broker: BrokerRecord | None) -> None:
-        """The metadata says something new of this broker."""
-        if broker is not None and broker.epoch == self.epoch and broker.fenced:
-            self.ask_back_in()
+        """What the metadata says of this broker; asks to be let in again if that is nothing good.
 
-    def ask_back_in(self) -> None:
-        """Proposes to be unfenced, unless that is under way."""
+        Raises RuntimeError if another process is this broker now.
+        """
+        if broker is None:
+            self._ask_back_in(self._register_again)
+        elif broker.incarnation_id != self._incarnation_id:
+            raise RuntimeError(f"another process has registered as broker {self._node_id}")
+        elif broker.epoch == self.epoch and broker.fenced:
+            self._ask_back_in(self._unfence_again)
+
+    def _ask_back_in(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._stopping or self._unfencing is not None:
             return
-        self._unfencing = asyncio.get_running_loop().create_task(self._ask_back_in())
+        self._unfencing = asyncio.get_running_loop().create_task(ask())
         self._unfencing.add_done_callback(self._asked)
 
-    async def _ask_back_in(self) -> None:
+    async def _unfence_again(self) -> None:
         log.warning("the quorum has fenced this broker; asking to be let in again")
         try:
             await self._client.barrier(UNFENCE_TIMEOUT_MS)
-            await self._controller.propose(self._command("unfence_broker"), UNFENCE_TIMEOUT_MS)
-        except Exception as error:
+            await self.propose(self._command("unfence_broker"), UNFENCE_TIMEOUT_MS)
+        except (KafkaError, ControllerUnavailable) as error:
             log.warning("still fenced: %s", error)
+
+    async def _register_again(self) -> None:
+        log.warning(
+            "broker %d was unregistered while it runs; registering it again. To remove it, use "
+            "kraftpy cluster decommission %d, which says when to stop it",
+            self._node_id,
+            self._node_id,
+        )
+        try:
+            await self._client.barrier(UNFENCE_TIMEOUT_MS)
+            value = await self.propose(self._registration, UNFENCE_TIMEOUT_MS)
+            self._registered(value["broker_epoch"])
+            await self.propose(self._command("unfence_broker"), UNFENCE_TIMEOUT_MS)
+        except (KafkaError, ControllerUnavailable) as error:
+            log.warning("still not registered, or fenced: %s", error)
 
     def _asked(self, _: asyncio.Task[None]) -> None:
         self._unfencing = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
@@ -12,7 +14,7 @@ from kraftpy.testing import Cluster
 from tests.server.wire import Wire
 
 from .conftest import NewTopicMaker
-from .support import Writer, connect, read_all, wait_until
+from .support import Writer, connect, in_sync, read_all, wait_until
 
 
 class Witness:
@@ -83,3 +85,34 @@ def test_a_broker_that_hangs_beside_its_controller_loses_its_partitions_and_come
         os.kill(three.nodes[victim].pid, signal.SIGCONT)
     three.wait_healthy()
     assert read_all(three.bootstrap, topic) == 2 * [b"%08d" % number for number in range(100)]
+
+
+def test_a_running_broker_that_is_unregistered_registers_again(
+    three: Cluster, new_topic: NewTopicMaker
+) -> None:
+    """It can't be left a zombie, and its node may vote: who wants it gone stops it first."""
+    topic = new_topic(three, partitions=3)
+    admin = AdminClient({"bootstrap.servers": three.bootstrap})
+    alone = f"{topic}-alone"
+    created = admin.create_topics([NewTopic(alone, 1, replica_assignment=[[3]])])
+    created[alone].result(timeout=20)
+    three.wait_healthy()
+    before = Writer(three, alone)
+    before.send(1)
+    before.wait()
+    with connect(three, 1) as wire:
+        answer = wire.call(ApiKey.UNREGISTER_BROKER, 0, messages.UnregisterBrokerRequest(3))
+    assert answer.error_code == ErrorCode.NONE
+    everybody = frozenset({1, 2, 3})
+    for partition in range(3):
+        wait_until(
+            lambda at=partition: in_sync(three, topic, 1, at) == everybody,  # type: ignore[misc]
+            "broker 3 is back in sync",
+        )
+    three.wait_healthy()
+    for name in (topic, alone):
+        writer = Writer(three, name)
+        writer.send(10)
+        writer.wait()
+    assert len(read_all(three.bootstrap, alone)) == 11
+    assert "broker 3 was unregistered while it runs; registering it again" in three.log_tail()

@@ -64,6 +64,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.config = BrokerConfig.from_properties({})
     broker.metadata = metadata("stays", "goes")
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
+    broker._membership = broker.replicas  # type: ignore[assignment]
     broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)
     broker._live = True
     broker._topic_configs = {}
@@ -74,4 +75,5 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
         ("update_configs", None),
         ("topic_deleted", "goes"),
         ("refresh", None),
+        ("changed", None),
     ]
