@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.bench import measure
@@ -25,6 +25,13 @@ LARGE_MESSAGES = 150_000
 SMALL_MESSAGES = 1_000_000
 WARM_UP_MESSAGES = 200_000
 COMMITS = {1: 400, 100: 150}  # partitions in a request -> requests
+COORDINATOR_MOVES = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
 CATCH_UP_MESSAGES = 1_000_000
 CREATE_TOPICS = 50
 KILLS = 5  # of each kind in a round
@@ -121,10 +128,20 @@ def offset_commits(quorum: Quorum, say: Say) -> Round:
 
 
 def _commit(consumer: Consumer, topic: str, partitions: int, offset: int) -> None:
+    """Tries again while the coordinator moves, as an application does."""
     offsets = [TopicPartition(topic, i, offset) for i in range(partitions)]
-    for answer in consumer.commit(offsets=offsets, asynchronous=False):
-        if answer.error:
-            raise BrokerError(f"a commit was refused: {answer.error}")
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            answers = consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+        else:
+            if any(answer.error for answer in answers):
+                raise BrokerError(f"a commit was refused: {answers}")
+            return
 
 
 def creation(quorum: Quorum, say: Say) -> Round:
