@@ -7,8 +7,8 @@ Rules that it keeps:
 * A life of the broker registers once; its epoch guards what it proposes (KIP-631). It gives the
   epoch of the last clean shutdown, so that one whose logs may have lost their end is not taken for
   in sync (KIP-966).
-* Unregistered while it lives, it registers again: who wants it gone stops it first, as in Kafka. Its
-  node may vote in the quorum, so it is not for it to stop.
+* Unregistered while it lives, it registers again: who wants it gone stops it first, as in Kafka.
+  Its node may vote in the quorum, so it is not for the broker to stop that.
 * Fenced while it lives (a pause, a cut link), it asks to be let in again once the quorum hears it
   and it has caught up with the metadata.
 * A broker whose session with the quorum has lapsed leads nothing until it has caught up (trap 21).

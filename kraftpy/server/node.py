@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import gc
 import logging
 import os
 import resource
@@ -210,6 +211,7 @@ async def _serve(
     ready: Ready | None,
 ) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)  # a broker keeps all of the metadata, too
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[int] = loop.create_future()
 
