@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import gc
 import logging
 import os
 import resource
@@ -211,7 +210,6 @@ async def _serve(
     ready: Ready | None,
 ) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
-    gc.set_threshold(*GC_THRESHOLDS)  # a broker keeps all of the metadata, too
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[int] = loop.create_future()
 
