@@ -238,12 +238,10 @@ class Links:
 
     def _choose(self) -> None:
         best: Link | None = None
-        for link in self._links.values():
-            if link.leads_term is not None and (
-                best is None or link.leads_term > (best.leads_term or 0)
-            ):
-                best = link
-        term = self.term if best is None else best.leads_term or 0
+        term = self.term
+        for link in self._links.values():  # also those that are being closed for an older claim
+            if link.leads_term is not None and link.leads_term >= term:
+                best, term = link, link.leads_term
         if best is self.leading and term == self.term:
             return
         previous, self.leading, self.term = self.leading, best, term

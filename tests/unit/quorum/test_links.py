@@ -11,6 +11,7 @@ import pytest
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.client import ControllerUnavailable
+from kraftpy.quorum.messages import FromController
 from kraftpy.quorum.port import ProposalRefusedError, VoterState
 
 from .proxy import TO_BROKER, Proxy
@@ -193,6 +194,26 @@ def test_an_old_leader_that_has_not_noticed_yet_is_not_followed() -> None:
             assert not old.proposals
             new.commit_all()
             await proposal
+
+    run(test)
+
+
+def test_whose_old_claim_was_refused_is_not_followed_before_the_connection_ends() -> None:
+    async def test() -> None:
+        old, new = Puppet(1, None, term=5), Puppet(2, 2, term=5)
+        async with (
+            Controller(old) as first,
+            Controller(new) as second,
+            Broker({1: first.port, 2: second.port}) as broker,
+        ):
+            links = broker.client._links
+            await until(lambda: len(links._links) == 2)
+            with pytest.raises(ValueError, match="is older than 5"):
+                links.received(links._links[1], [FromController.LEADER, 1, 4])
+            # in the same iteration of the loop it is heard that the other one leads no more
+            links.received(links._links[2], [FromController.LEADER, None, 5])
+            assert broker.client.leader_id is None
+            assert broker.client.term == 5
 
     run(test)
 
