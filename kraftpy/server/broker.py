@@ -364,6 +364,12 @@ class Broker:
             raise KafkaError(error)
         return partition
 
+    @property
+    def in_touch(self) -> bool:
+        """Whether the quorum was heard of lately, so that what is led here most likely still is."""
+        recent_ms = 2 * self.config.broker_heartbeat_interval_ms
+        return self._quorum.is_connected and self._quorum.session_age_ms <= recent_ms
+
     def missing_partition_error(self, topic: str, index: int) -> ErrorCode:
         """Why `replicas.get` has no such partition."""
         known = self.metadata.topics.get(topic)

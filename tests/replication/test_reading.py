@@ -112,3 +112,27 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
             wait_until(ask, f"broker {node} knows the coordinator of {group}")
     assert len(found) == 1
     return found.pop()
+
+
+def test_a_leader_that_is_cut_off_sends_nobody_elsewhere_in_the_log(
+    three: Cluster, new_topic: NewTopicMaker
+) -> None:
+    """The offset that it doesn't have may be its successor's: a consumer must not skip there."""
+    topic = new_topic(three)
+    victim = three.leader_of(topic)
+    assert victim is not None
+    with connect(three, victim) as wire:
+
+        def answer() -> int:
+            return int(fetch(wire, topic, 1_000).error_code)
+
+        assert answer() == ErrorCode.OFFSET_OUT_OF_RANGE
+        three.isolate(victim, close=True)
+        wait_until(lambda: answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it to notice", 2.0)
+        three.heal()
+    three.wait_healthy()
+    wait_until(lambda: three.leader_of(topic) is not None, "a leader")
+    leader = three.leader_of(topic)
+    assert leader is not None
+    with connect(three, leader) as wire:
+        assert fetch(wire, topic, 1_000).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

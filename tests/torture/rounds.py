@@ -28,6 +28,7 @@ from kraftpy.protocol.errors import DecodeError
 from kraftpy.testing import Cluster, ClusterError, Node
 from kraftpy.testing.process import is_alive
 from kraftpy.testing.view import ask_metadata
+from tests.replication.support import wait_until
 from tests.torture.checker import Led, check_partition, check_reader
 from tests.torture.evidence import Evidence
 from tests.torture.faults import inflict, schedule
@@ -147,6 +148,8 @@ class Round:
             for each in [*writers, *readers, *observers]:
                 each.start()
                 cleanup.callback(each.stop)
+            # kafka-python gives up for good if it can't get its producer id at the first attempt.
+            wait_until(lambda: all(w.answered for w in writers), "a first answer for all")
             self._inflict(cluster, seconds)
             self._say("peace")
             cluster.wait_healthy(TIMEOUT_S)

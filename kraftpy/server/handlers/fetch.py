@@ -268,7 +268,7 @@ class _Fetch:
                 min_one=self._size_bytes == 0,
             )
         except KafkaError as failure:
-            data.error_code = failure.code
+            data.error_code = self._believable(failure.code, partition, wanted)
             data.high_watermark = -1
             return data
         if result.slices:
@@ -286,6 +286,22 @@ class _Fetch:
                 )
             ]
         return data
+
+    def _believable(
+        self, error: ErrorCode, partition: Partition, wanted: FetchPartition
+    ) -> ErrorCode:
+        """A consumer that hears OFFSET_OUT_OF_RANGE goes elsewhere in the log, and skips records.
+
+        So a broker that is cut off from the quorum doesn't say it of an offset beyond its end: a
+        newer leader may well have it, and the client looks for that one instead. (Clients that send
+        their leader epoch, KIP-320, hear UNKNOWN_LEADER_EPOCH anyway.)
+        """
+        beyond = error == ErrorCode.OFFSET_OUT_OF_RANGE and (
+            wanted.fetch_offset > partition.log.log_end_offset
+        )
+        if beyond and not self._broker.in_touch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return error
 
     def _prefers_replica(
         self, partition: Partition, wanted: FetchPartition, data: FetchResponse.PartitionData
