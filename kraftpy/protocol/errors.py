@@ -230,6 +230,8 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132, False, "The streams topology epoch is outdated."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker has as many share sessions as it allows."
 
+    UNEXPECTED_OFFSET = 10_000, False, "Another offset is committed, or about to be, than expected."
+
 
 class KafkaError(Exception):
     """A request failed with a Kafka error code; the server puts it into the response.

@@ -1,4 +1,4 @@
-"""Error codes against kio's table."""
+"""Error codes against kio's table; those from 10000 up are kraftpy's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 
 def test_codes_names_and_retriability_are_kafkas() -> None:
-    ours = {(code.name, int(code), code.retriable) for code in ErrorCode}
+    ours = {(code.name, int(code), code.retriable) for code in ErrorCode if code < 10_000}
     theirs = {(code.name.upper(), int(code), code.retriable) for code in KioErrorCode}
     assert ours == theirs
 

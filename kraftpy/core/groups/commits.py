@@ -5,7 +5,10 @@ Rules:
 * The map holds committed records only: it changes in `replay` and nowhere else, so a fetch never
   sees a commit that could still fail, and a failed append changes nothing.
 * One OffsetCommit is one write, whole or not at all. Partitions refused on their own account
-  (unknown, metadata too large) are not part of it.
+  (unknown, metadata too large, not the expected offset) are not part of it.
+* A commit may name the offset that it expects to replace (an extension, the optimistic locking of
+  seed 000's open questions). It is refused, too, while another commit of the partition is in
+  flight, whose fate nobody knows yet: of two with one expectation one at most succeeds.
 * Every commit is checked against the group's generation (KIP-41's fencing). A commit from outside
   (generation -1, no member) is for groups without members only.
 * What goes into the log after a write in flight must know of that write: a tombstone for a group
@@ -20,7 +23,7 @@ from collections.abc import Callable, Sequence
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group, GroupState
-from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.offsets import NO_OFFSET, OffsetMap
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import (
     NO_TIMESTAMP,
@@ -31,6 +34,7 @@ from kraftpy.core.groups.records import (
     too_long,
 )
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 from kraftpy.protocol.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -42,6 +46,8 @@ log = logging.getLogger(__name__)
 
 # Tombstones of one group go out in batches of this many: a batch must stay below max.message.bytes.
 _TOMBSTONES_PER_BATCH = 1_000
+
+_EXPECTED_OFFSET_BYTES = 8
 
 PartitionExists = Callable[[str, int], bool]
 
@@ -97,12 +103,12 @@ class Commits:
 
     def _judge(
         self, request: OffsetCommitRequest, partition_exists: PartitionExists, now_ms: int
-    ) -> tuple[OffsetCommitResponse, list[CoordinatorRecord]]:
+    ) -> tuple[OffsetCommitResponse, list[OffsetRecord]]:
         """The answer if all goes well, and the records to write."""
         retention_ms = request.retention_time_ms
         expire_ms = NO_TIMESTAMP if retention_ms < 0 else now_ms + retention_ms
         response = OffsetCommitResponse()
-        records: list[CoordinatorRecord] = []
+        records: list[OffsetRecord] = []
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
@@ -113,7 +119,12 @@ class Commits:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif len(metadata) > self._config.offset_metadata_max_bytes or too_long(metadata):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
+                elif partition._tags is not None and EXPECTED_OFFSET_TAG in partition._tags:
+                    expected = partition._tags[EXPECTED_OFFSET_TAG]
+                    error = self._check_expected(
+                        expected, request.group_id, topic.name, index, records
+                    )
+                if error is ErrorCode.NONE:
                     committed = CommittedOffset(
                         partition.committed_offset,
                         partition.committed_leader_epoch,
@@ -127,6 +138,27 @@ class Commits:
                 OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=answers)
             )
         return response, records
+
+    def _check_expected(
+        self,
+        expected: bytes,
+        group_id: str,
+        topic: str,
+        partition: int,
+        records: Sequence[OffsetRecord],
+    ) -> ErrorCode:
+        """Whether this is the offset to replace; `records` are those of the same request so far."""
+        if len(expected) != _EXPECTED_OFFSET_BYTES:
+            return ErrorCode.INVALID_REQUEST
+        in_flight = [record for write in self._out.in_flight(group_id) for record in write.records]
+        for record in (*in_flight, *records):
+            if isinstance(record, OffsetRecord) and record[:3] == (group_id, topic, partition):
+                return ErrorCode.UNEXPECTED_OFFSET
+        committed = self._offsets.get(group_id, topic, partition)
+        offset = NO_OFFSET if committed is None else committed.offset
+        if offset != int.from_bytes(expected, "big", signed=True):
+            return ErrorCode.UNEXPECTED_OFFSET
+        return ErrorCode.NONE
 
     # -- deleting
 

@@ -30,13 +30,15 @@ _PARTITION_MASK = (1 << 31) - 1
 # Reading this many times as many entries as are wanted costs less than looking each one up.
 _WORTH_SCANNING = 4
 
+NO_OFFSET = -1
+
 # Partition, offset, leader epoch, metadata, as OffsetFetch has them: -1, -1, "" for no offset.
 OffsetRow = tuple[int, int, int, str]
 
 
 def no_offset(partition: int) -> OffsetRow:
     """The row of a partition without a committed offset."""
-    return partition, -1, -1, ""
+    return partition, NO_OFFSET, -1, ""
 
 
 class OffsetMap:
@@ -168,7 +170,8 @@ class OffsetMap:
             return [no_offset(partition) for partition in partitions]
         page, base = place
         if len(partitions) > 1:
-            spans = page.spans(base + min(partitions), base + max(partitions) + 1)
+            first = max(min(partitions), 0)  # clients may ask for negative ones
+            spans = page.spans(base + first, base + max(partitions) + 1)
             if sum(end - start for _, start, end in spans) <= _WORTH_SCANNING * len(partitions):
                 found = {row[0]: row for span in spans for row in _rows(page, *span)}
                 return [found.get(partition) or no_offset(partition) for partition in partitions]

@@ -17,6 +17,7 @@ from kraftpy.core.groups import (
 )
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -180,8 +181,11 @@ class Driver:
         instance: str | None = None,
         metadata: str | None = "",
         retention_ms: int = -1,
+        expected: int | bytes | None = None,
     ) -> str:
         token = self._next()
+        if isinstance(expected, int):
+            expected = expected.to_bytes(8, "big", signed=True)
         request = messages.OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -198,6 +202,7 @@ class Driver:
                             # No version has both of these.
                             committed_leader_epoch=5 if retention_ms < 0 else -1,
                             committed_metadata=metadata,
+                            _tags=None if expected is None else {EXPECTED_OFFSET_TAG: expected},
                         )
                     ],
                 )

@@ -68,7 +68,7 @@ def check(offsets: OffsetMap, model: Model) -> None:
             assert sorted(offsets.partitions_of_topic(group, topic)) == sorted(wanted)
     for (group, topic, index), c in model.items():
         assert offsets.get(group, topic, index) == c
-        around = [index, index + 1, index, 0]
+        around = [index, index ^ 1, index, 0, -1]
         assert offsets.rows(group, topic, around) == [row(model, group, topic, i) for i in around]
 
 

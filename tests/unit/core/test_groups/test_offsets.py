@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record
+from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 
-from .driver import DELAY_MS, Driver
+from .driver import DELAY_MS, Driver, partition_exists
 
 RETENTION_MS = 10_080 * 60_000
 
@@ -149,6 +151,63 @@ class TestCommit:
         driver.commit({("t", 0): 3})
         driver.settle(), driver.settle()
         assert driver.offsets() == {("t", 0): 3}
+
+
+class TestExpectedOffset:
+    unexpected = ErrorCode.UNEXPECTED_OFFSET
+
+    def errors(self, driver: Driver, offset: int, expected: int | bytes) -> list[ErrorCode]:
+        return driver.commit_errors(driver.commit({("t", 0): offset}, expected=expected))
+
+    def test_the_commit_happens_if_the_offset_is_that_one(self) -> None:
+        driver = Driver()
+        assert self.errors(driver, 1, expected=0) == [self.unexpected]
+        assert self.errors(driver, 1, expected=-1) == [ErrorCode.NONE]
+        assert self.errors(driver, 2, expected=-1) == [self.unexpected]
+        assert self.errors(driver, 2, expected=2) == [self.unexpected]
+        assert driver.offsets() == {("t", 0): 1}
+        assert self.errors(driver, 2, expected=1) == [ErrorCode.NONE]
+        assert driver.offsets() == {("t", 0): 2}
+
+    def test_partitions_are_refused_one_by_one(self) -> None:
+        driver = Driver()
+        driver.commit({("t", 0): 1, ("t", 1): 7})
+        commit = driver.commit({("t", 0): 2, ("t", 1): 2}, expected=1)
+        assert driver.commit_errors(commit) == [ErrorCode.NONE, self.unexpected]
+        assert driver.offsets() == {("t", 0): 2, ("t", 1): 7}
+
+    def test_of_two_at_once_one_succeeds(self) -> None:
+        driver = Driver(commits=False)
+        first = driver.commit({("t", 0): 1}, expected=-1)
+        assert self.errors(driver, 2, expected=-1) == [self.unexpected]
+        assert self.errors(driver, 2, expected=1) == [self.unexpected]  # it may still fail
+        driver.time_out()
+        assert self.errors(driver, 2, expected=-1) == [self.unexpected]
+        driver.settle()
+        assert driver.commit_errors(first) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert driver.offsets() == {("t", 0): 1}
+
+    def test_a_partition_twice_in_a_request(self) -> None:
+        driver = Driver()
+        expected = {EXPECTED_OFFSET_TAG: (-1).to_bytes(8, "big", signed=True)}
+        request = messages.OffsetCommitRequest
+        twice = [
+            request.OffsetCommitRequestPartition(0, offset, _tags=expected) for offset in (1, 2)
+        ]
+        topics = [request.OffsetCommitRequestTopic(name="t", partitions=twice)]
+        driver.carry_out(
+            driver.machine.commit(
+                "token", request(group_id="g", topics=topics), partition_exists, driver.now_ms
+            )
+        )
+        assert driver.commit_errors("token") == [ErrorCode.NONE, self.unexpected]
+        assert driver.offsets() == {("t", 0): 1}
+
+    @pytest.mark.parametrize("expected", [b"", bytes(7), bytes(9)])
+    def test_of_the_wrong_size(self, expected: bytes) -> None:
+        driver = Driver()
+        assert self.errors(driver, 1, expected) == [ErrorCode.INVALID_REQUEST]
+        assert driver.offsets() == {}
 
 
 def test_fetch_of_some_partitions() -> None:

@@ -1,0 +1,10 @@
+"""Tagged fields of kraftpy's own in Kafka's messages, from 10000 up; flexible versions only.
+
+A broker or client that does not know them skips them (KIP-482).
+"""
+
+from __future__ import annotations
+
+# OffsetCommitRequestPartition, version 8 and later: commit only if the committed offset is this
+# one, -1 if there is none; eight bytes, big-endian. Refused with UNEXPECTED_OFFSET.
+EXPECTED_OFFSET_TAG = 10_000
