@@ -8,7 +8,10 @@ Rules:
   byte the same on every retry: the broker recognises what it wrote already (KIP-98).
   DUPLICATE_SEQUENCE_NUMBER therefore means delivered.
 * When an idempotent batch fails for good, it may or may not have been written, and the sequence
-  behind it has a gap.  The producer asks for a new producer id and begins again at 0.
+  behind it has a gap.  The partition goes on at sequence 0 of the next epoch (KIP-360), so that a
+  copy of the lost batch that is still on its way is refused once a later one is written.
+* OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID say that the leader lacks what came before
+  the batch, and so the batch, the only one in flight: it is sent again with the next epoch.
 * At most `buffer_size_bytes` of records wait; `send` waits for room.  A batch that is not
   acknowledged `delivery_timeout_ms` after its first record fails with its last error.
 """
@@ -19,7 +22,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -29,6 +32,18 @@ from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, Header, RecordInput, build_batch
+
+Serializer = Callable[[Any], bytes]
+"""A key or value to bytes; None is a null and isn't given to it."""
+
+Partitioner = Callable[[str, bytes | None, int], int | None]
+"""Topic, serialized key and number of partitions to a partition; None leaves it to the default."""
+
+DeliveryCallback = Callable[["RecordMetadata | None", "Exception | None"], None]
+"""Called with where a record was written, or with why it was not."""
+
+_LAST_EPOCH = 0x7FFF
+_SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 # An upper bound of a record's own fields: length, attributes, deltas, key and value lengths.
 _RECORD_OVERHEAD = 21
@@ -66,26 +81,41 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         base_offset = yield from asyncio.shield(self._batch.done).__await__()
-        offset = base_offset + self._index if base_offset >= 0 else -1
-        return RecordMetadata(self._batch.topic, self._batch.partition, offset)
+        return self._batch.metadata(self._index, base_offset)
 
 
 class _Batch:
     """Records of one partition; `done` becomes the base offset or the error."""
 
-    __slots__ = ("created", "done", "encoded", "error", "partition", "records", "size", "topic")
+    __slots__ = (
+        "callbacks",
+        "created",
+        "done",
+        "encoded",
+        "error",
+        "partition",
+        "records",
+        "size",
+        "topic",
+    )
 
     def __init__(self, topic: str, partition: int, now: float) -> None:
         self.topic = topic
         self.partition = partition
         self.created = now
         self.records: list[RecordInput] = []
+        self.callbacks: list[tuple[int, DeliveryCallback]] = []
         self.size = RECORD_BATCH_OVERHEAD
         self.encoded: bytes | None = None
         self.error: Exception | None = None
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Marks the error as seen: flush() reports it whether or not somebody awaits a delivery.
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def metadata(self, index: int, base_offset: int) -> RecordMetadata:
+        """Where a record of this batch was written."""
+        offset = base_offset + index if base_offset >= 0 else -1
+        return RecordMetadata(self.topic, self.partition, offset)
 
 
 class _Queue:
@@ -105,7 +135,8 @@ class Producer:
     """Sends records through a `Cluster`; `async with Producer(...)` flushes at the end.
 
     The options are Kafka's: acks (-1 all, 1, 0), compression.type (none, gzip, snappy, lz4, zstd),
-    linger.ms, batch.size, buffer.memory, delivery.timeout.ms, enable.idempotence.
+    linger.ms, batch.size, buffer.memory, delivery.timeout.ms, enable.idempotence (by default with
+    acks=-1), partitioner.class, key.serializer and value.serializer.
     """
 
     def __init__(
@@ -118,7 +149,10 @@ class Producer:
         batch_size_bytes: int = 128 * 1024,
         buffer_size_bytes: int = 32 * 1024 * 1024,
         delivery_timeout_ms: int = 120_000,
-        idempotent: bool = False,
+        idempotent: bool | None = None,
+        partitioner: Partitioner | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
     ) -> None:
         if idempotent and acks != -1:
             raise ValueError("an idempotent producer needs acks=-1 (all)")
@@ -129,7 +163,10 @@ class Producer:
         self._batch_size_bytes = batch_size_bytes
         self._buffer_size_bytes = buffer_size_bytes
         self._delivery_timeout_s = delivery_timeout_ms / 1000
-        self._idempotent = idempotent
+        self._idempotent = acks == -1 if idempotent is None else idempotent
+        self._partitioner = partitioner
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
         self._producer = (-1, -1)
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._active: set[tuple[str, int]] = set()
@@ -160,14 +197,18 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Sequence[Header] = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Queue a record and return its `Delivery` (await that to know it is written).
+
+        Key and value are bytes or None, or what the serializers take.  `on_delivery` is called once
+        it is known what became of the record, in the order of the partition's records.
 
         Waits for the topic's metadata (a missing topic is created if the broker allows it) and for
         room in the buffer.  Raises UnknownPartitionError, and KafkaError(MESSAGE_TOO_LARGE) for a
@@ -176,8 +217,14 @@ class Producer:
         if self._closed:
             raise RuntimeError("the producer is closed")
         info = await self._cluster.topic(topic, auto_create=True)
+        if self._key_serializer is not None and key is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None and value is not None:
+            value = self._value_serializer(value)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(data or b"") + 10 for name, data in headers)
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(topic, key, len(info.partitions))
         if partition is None:
             partition = self._choose(topic, key, size)
         elif partition not in info.partitions:
@@ -185,14 +232,20 @@ class Producer:
                 f"topic {topic!r} has partitions 0 to {len(info.partitions) - 1}, not {partition}"
             )
         await self._wait_for_room(size)
-        now = time.monotonic()
-        batch = self._open_batch(topic, partition, size, now)
+        batch = self._open_batch(topic, partition, size, time.monotonic())
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
+        index = len(batch.records)
         batch.records.append((timestamp_ms, key, value, list(headers)))
         batch.size += size
         self._buffered_bytes += size
-        return Delivery(batch, len(batch.records) - 1)
+        if on_delivery is not None:
+            batch.callbacks.append((index, on_delivery))
+        return Delivery(batch, index)
+
+    async def send_and_wait(self, topic: str, value: Any, **options: Any) -> RecordMetadata:
+        """`send` a record and wait until it is written; a whole batch is quicker than one each."""
+        return await (await self.send(topic, value, **options))
 
     def _choose(self, topic: str, key: bytes | None, size: int) -> int:
         partitions = self._cluster.topics[topic].partitions
@@ -422,15 +475,30 @@ class Producer:
         queue.in_flight = False
         if isinstance(outcome, Exception):
             overdue = now + _RETRY_PAUSE_S > batch.created + self._delivery_timeout_s
-            if is_retriable(outcome) and not overdue:
+            code = outcome.code if isinstance(outcome, KafkaError) else None
+            sequence_lost = self._idempotent and code in _SEQUENCE_LOST
+            again = not overdue and (sequence_lost or is_retriable(outcome))
+            if self._idempotent and (sequence_lost or not again):
+                self._start_epoch(queue, code)
+            if again:
+                if sequence_lost:
+                    batch.encoded = None
                 batch.error = outcome
                 queue.not_before = now + _RETRY_PAUSE_S
                 return True
-            if self._idempotent:
-                self._producer = (-1, -1)
         queue.not_before = 0.0
         self._complete(name, outcome)
         return False
+
+    def _start_epoch(self, queue: _Queue, code: ErrorCode | None) -> None:
+        """Let the partition's next batch begin at sequence 0, and fence off those before it."""
+        if queue.producer != self._producer:
+            return  # another partition's failure did it
+        producer_id, epoch = self._producer
+        if epoch in (-1, _LAST_EPOCH) or code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            self._producer = (-1, -1)
+        else:
+            self._producer = (producer_id, epoch + 1)
 
     def _complete(self, name: tuple[str, int], outcome: int | Exception) -> None:
         queue = self._queues[name]
@@ -448,3 +516,9 @@ class Producer:
             batch.done.set_exception(outcome)
         else:
             batch.done.set_result(outcome)
+        for index, callback in batch.callbacks:
+            asyncio.get_running_loop().call_soon(
+                callback,
+                None if isinstance(outcome, Exception) else batch.metadata(index, outcome),
+                outcome if isinstance(outcome, Exception) else None,
+            )

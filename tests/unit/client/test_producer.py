@@ -12,7 +12,8 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.partitioner import partition_of_key
-from kraftpy.client.producer import Producer, UnknownPartitionError
+from kraftpy.client.producer import Producer, RecordMetadata, UnknownPartitionError
+from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import read_batch_header
@@ -123,7 +124,7 @@ def test_a_duplicate_was_delivered() -> None:
     produce(peer, work, idempotent=True)
 
 
-def test_after_a_lost_batch_numbers_begin_again_under_a_new_id() -> None:
+def test_after_a_lost_batch_numbers_begin_again_in_the_next_epoch() -> None:
     peer = Peer({"t": 1})
     codes = iter([0, 10])  # MESSAGE_TOO_LARGE
     peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
@@ -139,8 +140,117 @@ def test_after_a_lost_batch_numbers_begin_again_under_a_new_id() -> None:
         await (await producer.send("t", b"c"))
 
     produce(peer, work, idempotent=True)
+    assert sequences(peer) == [(1001, 0, 0), (1001, 0, 1), (1001, 1, 0)]
+
+
+def sequences(peer: Peer) -> list[tuple[int, int, int]]:
+    """Producer id, epoch and first sequence of each batch that was sent."""
     headers = [read_batch_header(data, 0) for data in peer.raw_batches]
-    assert [(h.producer_id, h.base_sequence) for h in headers] == [(1001, 0), (1001, 1), (1002, 0)]
+    return [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers]
+
+
+@pytest.mark.parametrize("code", [45, 59])  # OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
+def test_a_batch_whose_predecessors_the_leader_lost_is_sent_in_the_next_epoch(code: int) -> None:
+    peer = Peer({"t": 2})
+    codes = iter([0, code])
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (next(codes, 0), None)
+    )
+
+    async def work(producer: Producer) -> None:
+        for value, partition in ((b"a", 0), (b"b", 0), (b"c", 0), (b"d", 1)):
+            await producer.send_and_wait("t", value, partition=partition)
+
+    produce(peer, work)
+    assert sequences(peer) == [
+        (1001, 0, 0),
+        (1001, 0, 1),
+        (1001, 1, 0),
+        (1001, 1, 1),
+        (1001, 1, 0),
+    ]
+    assert [value for _, value in peer.written["t", 0]] == [b"a", b"b", b"c"]
+
+
+def test_a_batch_on_retry_keeps_its_epoch_when_another_partition_starts_one() -> None:
+    peer = Peer({"t": 2})
+    refusals = {0: iter([10]), 1: iter([6, 6])}  # MESSAGE_TOO_LARGE, NOT_LEADER_OR_FOLLOWER
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda topic, partition, data: (next(refusals[partition], 0), None)
+    )
+
+    async def work(producer: Producer) -> None:
+        lost = await producer.send("t", b"lost", partition=0)
+        kept = await producer.send("t", b"kept", partition=1)
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await lost
+        await producer.send("t", b"next", partition=1)
+        await kept
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+
+    produce(peer, work, linger_ms=50)
+    assert [value for _, value in peer.written["t", 1]] == [b"kept", b"next"]
+    assert sequences(peer) == [(1001, 0, 0)] * 4 + [(1001, 1, 0)]
+
+
+def test_a_producer_without_epochs_left_asks_for_a_new_id() -> None:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.INIT_PRODUCER_ID] = lambda request: messages.InitProducerIdResponse(
+        producer_id=1000 + len(peer.asked(ApiKey.INIT_PRODUCER_ID)), producer_epoch=0x7FFF
+    )
+    codes = iter([10])
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (next(codes, 0), None)
+    )
+
+    async def work(producer: Producer) -> None:
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.send_and_wait("t", b"a")
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+        await producer.send_and_wait("t", b"b")
+
+    produce(peer, work)
+    assert sequences(peer) == [(1001, 0x7FFF, 0), (1002, 0x7FFF, 0)]
+
+
+def test_serializers_partitioner_and_callbacks() -> None:
+    peer = Peer({"t": 3})
+    told: list[Any] = []
+
+    def last_partition(topic: str, key: bytes | None, count: int) -> int | None:
+        return None if key is None else count - 1
+
+    async def work(producer: Producer) -> None:
+        for n in range(3):
+            await producer.send(
+                "t", n, key=f"k{n}", on_delivery=lambda place, error: told.append((place, error))
+            )
+        await producer.flush()
+        refused = await producer.send(
+            "t", 9, key="k", on_delivery=lambda place, error: told.append((place, error))
+        )
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await refused
+        with pytest.raises(KafkaError):
+            await producer.flush()
+
+    codes = iter([0, 10])
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (next(codes), None)
+    )
+    produce(
+        peer,
+        work,
+        partitioner=last_partition,
+        key_serializer=str.encode,
+        value_serializer=lambda value: b"%d" % value,
+    )
+    assert peer.written["t", 2] == [(b"k0", b"0"), (b"k1", b"1"), (b"k2", b"2")]
+    assert [place for place, _ in told[:3]] == [RecordMetadata("t", 2, n) for n in range(3)]
+    assert told[3][0] is None
+    assert told[3][1].code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_gives_up_after_the_delivery_timeout_with_the_last_error() -> None:
