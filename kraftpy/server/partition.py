@@ -101,6 +101,7 @@ class Partition:
         "_flush_waiters",
         "_followers",
         "_host",
+        "_resigned_from",
         "_wake_scheduled",
         "closed",
         "config",
@@ -138,6 +139,7 @@ class Partition:
         self.high_watermark = high_watermark
         self.leadership: Leadership | None = None
         self.following: Following | None = None
+        self._resigned_from: Leadership | None = None
         self.in_sync = False
         self.closed = False
         self._host = host
@@ -168,6 +170,7 @@ class Partition:
             if leadership.expansion_due:
                 self._host.isr_may_grow(self)
             return
+        former, self._resigned_from = self._resigned_from, None
         self._end_role()
         # Before the epoch's first append (consistency.md §3.5 rule 5).
         self.log.assign_leader_epoch(state.leader_epoch)
@@ -181,6 +184,7 @@ class Partition:
             lag_max_ms=self._host.lag_max_ms,
             active=self._host.active_brokers,
             now_ms=now_ms,
+            former=former,
         )
         self._own_records_count()
 
@@ -202,11 +206,13 @@ class Partition:
 
     def resign(self) -> None:
         """Neither leads nor follows, until it is told again."""
+        leadership = self.leadership
         self._end_role()
+        self._resigned_from = leadership
 
     def _end_role(self) -> None:
         """Nothing that waited for the old role is left waiting (rule 13)."""
-        self.leadership = self.following = None
+        self.leadership = self.following = self._resigned_from = None
         self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _fail_waiters(self, error: ErrorCode) -> None:

@@ -16,6 +16,7 @@ from kraftpy.server import isr_proposals
 from kraftpy.server.partition import Partition
 from kraftpy.server.replicas import ReplicaManager
 from kraftpy.storage.log import Log
+from tests.unit.client.peer import batch
 from tests.unit.storage.support import SMALL, TOPIC_ID, Store
 
 LEADER, FOLLOWER, EPOCH, BROKER_EPOCH = 1, 2, 5, 9
@@ -53,6 +54,7 @@ class Broker:
         topic = SimpleNamespace(
             name="t", id=TOPIC_ID, partitions=dict.fromkeys(range(count), state)
         )
+        self.topics = {"t": topic}
         self.replicas.apply_topic(topic, lambda name: SMALL)  # type: ignore[arg-type]
 
     def alive(self, node_id: int, epoch: int) -> None:
@@ -116,5 +118,31 @@ def test_looking_for_replicas_that_lag_holds_nobody_up(
             most = max(most, len(looked_at) - before)
         assert most == 2
         assert set(looked_at) == set(broker.replicas)
+
+    run(test)
+
+
+def test_who_steps_down_and_up_again_remembers_what_it_proposed(
+    run: Callable[[Test], None],
+) -> None:
+    """consistency.md §3.5 rule 7: the quorum may have carried it out, or may yet do so."""
+
+    async def test(broker: Broker) -> None:
+        broker.alive(LEADER, 1)
+        broker.alive(FOLLOWER, BROKER_EPOCH)
+        broker.lead(LEADER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        partition.check_fetch(FOLLOWER, BROKER_EPOCH, EPOCH)
+        partition.fetched(FOLLOWER, BROKER_EPOCH, 0, 0, broker.replicas.monotonic_ms())
+        await broker.proposed.get()
+        broker.replicas.resign()
+        broker.replicas.resume(broker, lambda name: SMALL)  # type: ignore[arg-type]
+        assert partition.leadership is not None
+        assert partition.leadership.maximal_isr == {LEADER, FOLLOWER}
+        records = memoryview(bytearray(batch(0, b"x")))
+        partition.append(records, 1_700_000_000_000)
+        assert partition.high_watermark == 0
+        partition.fetched(FOLLOWER, BROKER_EPOCH, 1, 0, broker.replicas.monotonic_ms())
+        assert partition.high_watermark == 1
 
     run(test)

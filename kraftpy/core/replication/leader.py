@@ -92,6 +92,7 @@ class Leadership:
     `active` is a view, shared by all partitions and kept up to date by the caller, of the brokers
     that may be in an ISR: id to broker epoch of those that are neither fenced nor in controlled
     shutdown. `min_isr` is the effective min.insync.replicas. `now_ms` is a monotonic clock.
+    `former` is the leadership that the broker resigned from, if it leads on in the same epoch.
     `expansion_due` says that `propose` has a replica to add: call it soon.
     """
 
@@ -126,6 +127,7 @@ class Leadership:
         lag_max_ms: int,
         active: Mapping[int, int],
         now_ms: int,
+        former: Leadership | None = None,
     ) -> None:
         assert state.leader == node_id, (state, node_id)
         self._node_id = node_id
@@ -139,11 +141,13 @@ class Leadership:
         self._active = active
         self._own_end = self.high_watermark
         self._pending: IsrProposal | None = None
-        self._uncertain: frozenset[int] = frozenset()
+        # What was proposed on this very state may still be carried out.
+        unsettled = former is not None and former.state == state
+        self._uncertain = former.maximal_isr if former is not None and unsettled else frozenset()
         self._retry_ms = _NEVER_MS
         self._ran_ms = now_ms
         self._followers: dict[int, Follower] = {}
-        self.maximal_isr: frozenset[int] = frozenset(state.isr)
+        self.maximal_isr: frozenset[int] = self._uncertain.union(state.isr)
         self._set_followers(now_ms)
         # Up to where the others let the high watermark go; -1 while it has to stand still.
         self._followers_end = self._limit(now_ms, epoch_start_offset)
