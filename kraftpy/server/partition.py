@@ -175,6 +175,7 @@ class Partition:
         # Before the epoch's first append (consistency.md §3.5 rule 5).
         self.log.assign_leader_epoch(state.leader_epoch)
         self.leader_epoch = state.leader_epoch
+        self._flush_to = self.log.recovery_point  # what an earlier role asked for may be cut off
         self.leadership = Leadership(
             self._host.node_id,
             state,
@@ -306,6 +307,7 @@ class Partition:
         assert leadership is not None
         end_offset = log.log_end_offset
         if self.config.flush_messages == 1 and log.recovery_point < end_offset:
+            self._flush_to = end_offset
             self._host.flusher.request(log, end_offset, self._flushed)
             end_offset = log.recovery_point
         if leadership.advance(end_offset):

@@ -12,15 +12,17 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import PartitionState
+from kraftpy.protocol.records import build_batch
 from kraftpy.server import isr_proposals
 from kraftpy.server.partition import Partition
 from kraftpy.server.replicas import ReplicaManager
 from kraftpy.storage.log import Log
 from tests.unit.client.peer import batch
-from tests.unit.storage.support import SMALL, TOPIC_ID, Store
+from tests.unit.storage.support import SMALL, TOPIC_ID, Store, with_config
 
 LEADER, FOLLOWER, EPOCH, BROKER_EPOCH = 1, 2, 5, 9
 DEADLINE_S = 10.0
+NOW_MS = 1_700_000_000_000
 
 
 class Broker:
@@ -34,6 +36,7 @@ class Broker:
         self.logs: Any = self
         self.controller: Any = self
         self.proposed: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.topic_config = SMALL
         self._store = store
         self.replicas = ReplicaManager(self)  # type: ignore[arg-type]
 
@@ -47,15 +50,15 @@ class Broker:
         self.proposed.put_nowait(command)
         return await self.loop.create_future()
 
-    def lead(self, *isr: int, count: int = 1) -> None:
+    def lead(self, *isr: int, count: int = 1, epoch: int = EPOCH) -> None:
         state = PartitionState(
-            LEADER, EPOCH, EPOCH, (LEADER, FOLLOWER), isr, directories=(TOPIC_ID, TOPIC_ID)
+            LEADER, epoch, epoch, (LEADER, FOLLOWER), isr, directories=(TOPIC_ID, TOPIC_ID)
         )
         topic = SimpleNamespace(
             name="t", id=TOPIC_ID, partitions=dict.fromkeys(range(count), state)
         )
         self.topics = {"t": topic}
-        self.replicas.apply_topic(topic, lambda name: SMALL)  # type: ignore[arg-type]
+        self.replicas.apply_topic(topic, lambda name: self.topic_config)  # type: ignore[arg-type]
 
     def alive(self, node_id: int, epoch: int) -> None:
         broker = SimpleNamespace(active=True, epoch=epoch)
@@ -140,9 +143,31 @@ def test_who_steps_down_and_up_again_remembers_what_it_proposed(
         assert partition.leadership is not None
         assert partition.leadership.maximal_isr == {LEADER, FOLLOWER}
         records = memoryview(bytearray(batch(0, b"x")))
-        partition.append(records, 1_700_000_000_000)
+        partition.append(records, NOW_MS)
         assert partition.high_watermark == 0
         partition.fetched(FOLLOWER, BROKER_EPOCH, 1, 0, broker.replicas.monotonic_ms())
         assert partition.high_watermark == 1
+
+    run(test)
+
+
+def test_a_batch_sent_again_waits_for_no_flush_that_nobody_asked_for(
+    run: Callable[[Test], None],
+) -> None:
+    """A log that was cut was flushed beyond its end; what it got since waits for flush.messages."""
+
+    async def test(broker: Broker) -> None:
+        broker.topic_config = with_config(SMALL, flush_messages=3)
+        broker.lead(LEADER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        partition.append(memoryview(bytearray(batch(0, b"1", b"2", b"3"))), NOW_MS)
+        partition.log.flush()
+        partition.resign()
+        partition.log.truncate_to(0)
+        broker.lead(LEADER, epoch=EPOCH + 1)
+        again = build_batch([(1, None, b"1", [])], producer_id=1, producer_epoch=0, base_sequence=0)
+        for _ in range(2):
+            assert not partition.append(memoryview(bytearray(again)), NOW_MS).flush_pending
+        assert partition.log.log_end_offset == 1
 
     run(test)
