@@ -136,7 +136,8 @@ class _Partition:
         self.appends: deque[_Append] = deque()
         self.draining = False
         self.last_offset = -1
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
+        self.timer_due_s = 0.0
         self.load_offset = 0
         self.deleted_topics: list[str] = []
         self.loaded_records = 0
@@ -438,9 +439,11 @@ class GroupCoordinator:
         """Makes sure that the partition's timer fires at this time of the loop at the latest."""
         timer = partition.timer
         if timer is not None:
-            if timer.when() <= deadline_s:
+            if partition.timer_due_s <= deadline_s:
                 return
             timer.cancel()
+        # What uvloop returns for a time that is now or past doesn't know its `when`.
+        partition.timer_due_s = deadline_s
         partition.timer = self._loop.call_at(deadline_s, self._on_timer, partition)
 
     def _on_timer(self, partition: _Partition) -> None:
