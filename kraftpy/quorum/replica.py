@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -40,12 +41,14 @@ from kraftpy.quorum.snapshot import (
 )
 from kraftpy.quorum.state import ReplicatedState
 
-__all__ = ["SNAPSHOT_INTERVAL_BYTES", "Replica", "SnapshotHelper"]
+__all__ = ["INCOMPLETE_NAME", "SNAPSHOT_INTERVAL_BYTES", "Replica", "SnapshotHelper"]
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_INTERVAL_BYTES = 4 << 20
 """Bytes of commands between snapshots (or the size of the last snapshot if that is larger)."""
+INCOMPLETE_NAME = "quorum.incomplete"
+"""In the folder of a voter that began with nothing, until it has caught up with a leader."""
 _ENTRY_OVERHEAD_BYTES = 16
 _WRITTEN, _FULL, _DISK_FAILED = 0, 1, 2
 
@@ -86,6 +89,7 @@ class Replica:
         self.journal, self.state, self._kept_after, self._stale = recover(
             folder, machine_type, files, replay=replay
         )
+        self._files = files
         self._machine_type = machine_type
         self._helper = helper
         self._on_fatal = on_fatal
@@ -107,6 +111,22 @@ class Replica:
     def close(self) -> None:
         self._helper.stop()
         self.journal.close()
+
+    def is_incomplete(self) -> bool:
+        """Whether the folder began with nothing and `completed` was not called since.
+
+        That it begins with nothing is noted in it, durably, for this process's successors.
+        """
+        marker = self.store.folder / INCOMPLETE_NAME
+        if self.journal.last_index == 0 and not marker.exists():
+            os.close(self._files.create(marker))
+            self._files.sync_directory(self.store.folder)
+        return marker.exists()
+
+    def completed(self) -> None:
+        """All that a leader had committed has arrived."""
+        self._files.unlink(self.store.folder / INCOMPLETE_NAME)
+        self._files.sync_directory(self.store.folder)
 
     # Applying
 

@@ -18,7 +18,7 @@ Rules:
   others refuse the pre-vote.
 * Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
-* A voter with nothing in its folder may have lost it, and with it what it had acknowledged.  Until
+* A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until
   it has received all that a leader has committed it votes only for one with an empty log too (a
   quorum's first start), or, with a warning, once it has heard of no leader for `BLANK_WAIT_S`: it
   may as well be new in a quorum whose first leader has just died.
@@ -103,7 +103,7 @@ class RaftNode(Bridge):
         self._pre_votes: set[int] = set()
         self._votes: set[int] = set()
         super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
-        self._is_blank = self._log.last_index == 0
+        self._is_blank = replica.is_incomplete()
         self._leaderless_since = library.now()
         self._election_at = self._leaderless_since + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
@@ -388,9 +388,16 @@ class RaftNode(Bridge):
         if entries and entries[0].index <= log.last_index:
             log.cut(entries[0].index, committed)
         self._see_entries(sender, term, number, commit, previous, entries)
-        if self._is_blank and log.base_index <= commit <= log.last_index:
-            # until it has committed an entry of its term, a leader doesn't know what is committed
-            self._is_blank = log.term_at(commit) != term
+        if log.base_index <= commit <= log.last_index:
+            self._vouched_for(commit)
+
+    def _vouched_for(self, commit: int) -> None:
+        """This voter has all that its leader knows to be committed.  Until it has committed an
+        entry of its own term, a leader doesn't know what is."""
+        if self._is_blank and self._log.term_at(commit) == self.term:
+            self._log.flush()
+            self._replica.completed()
+            self._is_blank = False
 
     def _answer(self, leader: int, number: int, next_index: int, outcome: Outcome) -> None:
         self._outbox.append((leader, [Kind.APPENDED, self.term, number, next_index, outcome]))
@@ -538,4 +545,6 @@ class RaftNode(Bridge):
             return 0
         entries = self._log.read(applied + 1, committed, APPLY_BYTES)
         self._applied = self._replica.apply(entries)
+        if self.leads:
+            self._vouched_for(committed)
         return len(entries)

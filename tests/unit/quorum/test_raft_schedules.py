@@ -28,6 +28,7 @@ from kraftpy.quorum.raft.bridge import (
 from kraftpy.quorum.raft.log import CommittedEntryLost
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome
 from kraftpy.quorum.raft.node import BLANK_WAIT_S, HANGING_DISK_S
+from kraftpy.quorum.replica import INCOMPLETE_NAME
 from kraftpy.quorum.state import pack_envelope
 
 from .faults import Crash
@@ -198,7 +199,7 @@ def test_an_acknowledgement_of_what_was_never_sent_is_refused(world: World) -> N
 def test_nothing_is_acknowledged_or_voted_before_it_is_durable(world: World) -> None:
     leader = world.leader()
     b, _ = others(world, leader)
-    world.settle()
+    world.run(0.1)
     leader.propose("x")
     leader.turn()
     world.deliver(leader.voter_id, b.voter_id, NEVER)
@@ -481,8 +482,16 @@ def test_a_voter_that_lost_its_disk_waits_again_after_each_word_of_a_leader(
     assert f"voter {b.voter_id} votes for voter {c.voter_id} without having" in caplog.text
 
 
+def test_the_voters_of_a_new_quorum_soon_count_as_complete(world: World) -> None:
+    world.leader()
+    world.run(0.1)
+    assert not [m for m in world.members.values() if (m.folder / INCOMPLETE_NAME).exists()]
+    assert not [m for m in world.members.values() if m.node._is_blank]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
 def test_a_new_leader_that_knows_of_nothing_committed_does_not_vouch_for_the_log(
-    world: World,
+    world: World, restarts: bool
 ) -> None:
     leader, b, c = without_disk(world)
     term = leader.node.term
@@ -490,6 +499,10 @@ def test_a_new_leader_that_knows_of_nothing_committed_does_not_vouch_for_the_log
     message = [Kind.APPEND, term, 1, 0, 0, 0, [[first.term, first.command]]]
     say(world, leader, b, message)  # as after a restart of all, with nothing committed yet
     b.turn()
+    if restarts:
+        world.crash(b.voter_id)
+        b.start()
+        assert b.node.last_index == 1
     world.connect(b.voter_id, c.voter_id)
     say(world, c, b, [Kind.VOTE, term + 1, c.node.last_index, c.node._log.last_term])
     b.turn()
