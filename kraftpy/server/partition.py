@@ -96,6 +96,7 @@ class Partition:
 
     __slots__ = (
         "_commit_waiters",
+        "_deletion_waiters",
         "_fetch_waiters",
         "_flush_to",
         "_flush_waiters",
@@ -145,6 +146,7 @@ class Partition:
         self._host = host
         self._flush_to = 0  # everything below has been flushed or is about to be
         self._commit_waiters = Waiters()
+        self._deletion_waiters = Waiters()
         self._flush_waiters = Waiters()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
         self._followers: list[FollowedPartition] = []
@@ -169,6 +171,7 @@ class Partition:
                 self._advanced(leadership.high_watermark)
             if leadership.expansion_due:
                 self._host.isr_may_grow(self)
+            self.look_at_low_watermark()
             return
         former, self._resigned_from = self._resigned_from, None
         self._end_role()
@@ -218,6 +221,7 @@ class Partition:
 
     def _fail_waiters(self, error: ErrorCode) -> None:
         self._commit_waiters.fail(error)
+        self._deletion_waiters.fail(error)
         self._flush_waiters.fail(error)
         for follower in self._followers:
             follower.failed(error)
@@ -440,6 +444,7 @@ class Partition:
             self._advanced(leadership.high_watermark)
         if leadership.expansion_due:
             self._host.isr_may_grow(self)
+        self.look_at_low_watermark()
 
     def propose_isr(self, now_ms: int) -> IsrProposal | None:
         """The change of the ISR that is due; see `Leadership.propose`."""
@@ -464,6 +469,19 @@ class Partition:
         """Below which offset no replica that is up has records; -1 while that isn't known."""
         start = self.log.log_start_offset
         return start if self.leadership is None else self.leadership.low_watermark(start)
+
+    def when_deleted(self, offset: int, waiter: Waiter) -> None:
+        """Calls `waiter` once the low watermark reaches `offset`, or with an error."""
+        if self.leadership is None:
+            waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self._deletion_waiters.add(offset, waiter)
+            self.look_at_low_watermark()
+
+    def look_at_low_watermark(self) -> None:
+        """A follower's log start, or who follows and is up, may be another one than before."""
+        if self._deletion_waiters:
+            self._deletion_waiters.advance(self.low_watermark)
 
     def may_take_in(self, node_id: int) -> bool:
         """Whether this broker leads, and that one is a replica that isn't in sync."""

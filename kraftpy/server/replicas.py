@@ -136,6 +136,8 @@ class ReplicaManager:
                         self.isr_may_grow(partition)
         else:
             self.active_brokers.pop(node_id, None)
+            for partition in self:
+                partition.look_at_low_watermark()
         fetcher = self._fetchers.get(node_id)
         if fetcher is not None:
             fetcher.retry_now()

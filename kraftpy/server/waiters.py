@@ -18,6 +18,9 @@ class Waiters:
     def __init__(self) -> None:
         self._queue: deque[tuple[int, Waiter]] = deque()
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def add(self, offset: int, waiter: Waiter) -> None:
         self._queue.append((offset, waiter))
 

@@ -12,6 +12,7 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import PartitionState
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch
 from kraftpy.server import isr_proposals
 from kraftpy.server.partition import Partition
@@ -169,5 +170,34 @@ def test_a_batch_sent_again_waits_for_no_flush_that_nobody_asked_for(
         for _ in range(2):
             assert not partition.append(memoryview(bytearray(again)), NOW_MS).flush_pending
         assert partition.log.log_end_offset == 1
+
+    run(test)
+
+
+def test_deletions_are_waited_for_until_the_replicas_that_are_up_have_heard(
+    run: Callable[[Test], None],
+) -> None:
+    async def test(broker: Broker) -> None:
+        broker.alive(LEADER, 1)
+        broker.alive(FOLLOWER, BROKER_EPOCH)
+        broker.lead(LEADER, FOLLOWER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        partition.append(memoryview(bytearray(batch(0, b"1", b"2", b"3"))), NOW_MS)
+        told: list[ErrorCode] = []
+        partition.delete_records_before(2)
+        partition.when_deleted(2, told.append)
+        for start in (0, 2):
+            assert not told
+            partition.fetched(FOLLOWER, BROKER_EPOCH, 3, start, broker.replicas.monotonic_ms())
+        assert told == [ErrorCode.NONE]
+        partition.delete_records_before(3)
+        partition.when_deleted(3, told.append)
+        assert len(told) == 1
+        broker.replicas.broker_changed(FOLLOWER, None)
+        assert told == [ErrorCode.NONE] * 2
+        broker.alive(FOLLOWER, BROKER_EPOCH)
+        partition.when_deleted(3, told.append)
+        partition.resign()
+        assert told[2:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
     run(test)

@@ -8,6 +8,7 @@ first record at or after a time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
@@ -33,7 +34,6 @@ MAX_TIMESTAMP = -3
 UNKNOWN = -1
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
-REPLICAS_POLL_S = 0.01
 
 
 @handles(ApiKey.LIST_OFFSETS)
@@ -161,13 +161,11 @@ async def delete_records(
 
 async def _wait_for_replicas(partition: Partition, target: int, deadline_s: float) -> None:
     """Returns when no replica has records below `target` any more, or at the deadline."""
-    loop = asyncio.get_running_loop()
-    while (  # noqa: ASYNC110 - an admin's request, on as many partitions as it likes
-        partition.leadership is not None
-        and partition.low_watermark < target
-        and loop.time() < deadline_s
-    ):
-        await asyncio.sleep(REPLICAS_POLL_S)
+    done = asyncio.Event()
+    partition.when_deleted(target, lambda _: done.set())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline_s):
+            await done.wait()
 
 
 def _delete_before(partition: Partition, offset: int) -> int:
