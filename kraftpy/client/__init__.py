@@ -8,6 +8,7 @@ parts, each usable by itself:
 * `admin`: topics, partitions, configurations
 * `producer`: batches, partitioner, compression, idempotence
 * `fetcher`: offsets by time, and records from given offsets on
+* `simple_consumer`: single answers from an offset, offsets before a time
 * `consumer`: partitions shared with a group: `coordinator` (which broker, committed offsets),
   `group` (membership), `assignors` (who gets what), `commits` (when, in which order)
 """

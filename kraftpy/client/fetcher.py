@@ -124,7 +124,8 @@ class Fetched:
 class Fetcher:
     """Follows partitions from given offsets; `async for fetched in fetcher`, or `await poll()`.
 
-    `positions` (topic and partition to next offset) moves as records are handed out.
+    `positions` (topic and partition to next offset) moves as records are handed out.  With `ahead`
+    the next records are fetched while those are dealt with; `lane` is one of the cluster to use.
     """
 
     def __init__(
@@ -137,6 +138,8 @@ class Fetcher:
         max_bytes: int = 50 * 1024 * 1024,
         max_partition_bytes: int = 1024 * 1024,
         auto_offset_reset: str = "none",
+        ahead: bool = True,
+        lane: str | None = None,
     ) -> None:
         if auto_offset_reset not in ("none", "earliest", "latest"):
             raise ValueError("auto_offset_reset must be none, earliest or latest")
@@ -147,7 +150,9 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._max_partition_bytes = max_partition_bytes
         self._auto_offset_reset = auto_offset_reset
-        self._lane = new_lane("fetch")
+        self._ahead = ahead
+        self._own_lane = lane is None
+        self._lane = new_lane("fetch") if lane is None else lane
         self._fetches: dict[int, asyncio.Task[tuple[dict[Partition, int], Any]]] = {}
         self._retry: Retry | None = None
         self._refresh_at = 0.0
@@ -165,9 +170,10 @@ class Fetcher:
         await self.close()
 
     async def close(self) -> None:
-        """Give up the fetches under way and close their connections."""
+        """Give up the fetches under way, and close their connections if the lane isn't shared."""
         await self._give_up()
-        await self._cluster.close_lane(self._lane)
+        if self._own_lane:
+            await self._cluster.close_lane(self._lane)
 
     async def _give_up(self) -> None:
         fetches, self._fetches = self._fetches, {}
@@ -211,7 +217,7 @@ class Fetcher:
         except (ConnectionError, KafkaError) as error:
             await self._recover(error)
             return []
-        if found:
+        if found and self._ahead:
             # An error of this is met again by the next poll.
             with contextlib.suppress(ConnectionError, KafkaError):
                 await self._start_fetches()

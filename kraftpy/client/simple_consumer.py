@@ -1,0 +1,76 @@
+"""The low-level reader: one answer from one offset, and nothing kept in between.
+
+This is the SimpleConsumer of Kafka's first API: stateless, so that whoever uses it may keep offsets
+where he likes.  Leaders are looked up and errors that pass are tried again as everywhere here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kraftpy.client.cluster import Cluster, new_lane
+from kraftpy.client.fetcher import EARLIEST, LATEST, Fetched, Fetcher, Partition, list_offsets
+
+
+class SimpleConsumer:
+    """Fetches from given offsets through a `Cluster`, which closes the connections."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lane = new_lane("simple")
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1024 * 1024,
+        max_wait_ms: int = 500,
+    ) -> Fetched:
+        """Records from an offset on: those that fit into `max_bytes`, but at least one batch.
+
+        At the log's end it waits `max_wait_ms` for one, and may return none, as it does after an
+        error that passes.  Raises KafkaError(OFFSET_OUT_OF_RANGE) outside the log.
+        """
+        name = (topic, partition)
+        found = await self.multifetch({name: offset}, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        return found.get(name) or Fetched(topic, partition, [], offset, -1)
+
+    async def multifetch(
+        self,
+        offsets: Mapping[Partition, int],
+        *,
+        max_bytes: int = 1024 * 1024,
+        max_wait_ms: int = 500,
+    ) -> dict[Partition, Fetched]:
+        """The same for several partitions, `max_bytes` of each.
+
+        Those that have nothing when the first ones have are left out.
+        """
+        async with Fetcher(
+            self._cluster,
+            offsets,
+            max_wait_ms=max_wait_ms,
+            max_partition_bytes=max_bytes,
+            ahead=False,
+            lane=self._lane,
+        ) as fetcher:
+            return {(each.topic, each.partition): each for each in await fetcher.poll()}
+
+    async def offsets_before(
+        self, topic: str, partition: int, time_ms: int, max_offsets: int = 1
+    ) -> list[int]:
+        """Up to `max_offsets` valid offsets before a time, the latest first.
+
+        `time_ms` may be `LATEST` (the log's end) or `EARLIEST` (its start).  For any other the
+        first is that of the first record which isn't older, so that everything before it is; the
+        log's start is the last one.  Today's protocol tells no more than these two; Kafka's first
+        brokers put the starts of segments in between.
+        """
+        name = (topic, partition)
+        start = (await list_offsets(self._cluster, {name: EARLIEST}))[name]
+        found = (await list_offsets(self._cluster, {name: time_ms}))[name]
+        if found < 0:
+            found = (await list_offsets(self._cluster, {name: LATEST}))[name]
+        return list(dict.fromkeys([max(found, start), start]))[:max_offsets]
