@@ -470,3 +470,27 @@ def test_who_is_not_polled_loses_its_partitions_and_cannot_commit(
                 await other.stop()
 
     asyncio.run(run())
+
+
+def test_what_cannot_be_deserialized_is_raised_when_it_is_next(
+    bootstrap: str, reference: Driver, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    reference.produce(topic, [Message(value, partition=0) for value in (b"1", b"x", b"3")])
+    zero = (topic, 0)
+
+    async def run() -> None:
+        async with (
+            Cluster(bootstrap) as cluster,
+            Consumer(cluster, auto_offset_reset="earliest", value_deserializer=int) as consumer,
+        ):
+            consumer.assign([zero])
+            assert [record.value for record in await consumer.poll(5000)] == [1]
+            for _ in range(2):
+                with pytest.raises(ValueError, match="invalid literal"):
+                    await consumer.poll(5000)
+                assert await consumer.position(zero) == 1
+            consumer.seek(zero, 2)
+            assert [record.value for record in await consumer.poll(5000)] == [3]
+
+    asyncio.run(run())
