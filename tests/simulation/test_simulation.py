@@ -14,7 +14,7 @@ KNOWN_SEEDS = {
     "maximal-isr": 1,
     "min-isr": 1,
     "join": 8,
-    "uncertain": 66,
+    "uncertain": 27,
     "divergence": 7,
     "compare-and-set": 40,
     "unclean-exclusion": 1,
