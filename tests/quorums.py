@@ -120,7 +120,7 @@ class Quorum:
         raise BrokerError(f"nobody leads the metadata quorum\n{self.log_tail()}")
 
     def wait_balanced(self, topic: str) -> None:
-        """Elects preferred leaders, until every running node leads one of the topic's partitions."""
+        """Elects preferred leaders, until every running node leads a partition of the topic."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         wanted = {TopicPartition(topic, i) for name, i in self.partitions() if name == topic}
         admin.elect_leaders(ElectionType.PREFERRED, list(wanted)).result(START_TIMEOUT_S)
