@@ -23,6 +23,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from kraftpy.core.config import BrokerConfig
@@ -63,6 +64,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 _LOAD_CHUNK_BYTES = 256 * 1024
 _EXPIRE_GROUPS_AT_A_TIME = 200
+_LOAD_REPORT_INTERVAL_S = 5.0
 _CLOCK_STEP_MS = 1_000
 
 T = TypeVar("T")
@@ -142,6 +144,7 @@ class _Partition:
         self.deleted_topics: list[str] = []
         self.loaded_records = 0
         self.skipped_records = 0
+        self.load_reported_s = loop.time()
 
 
 class GroupCoordinator:
@@ -473,8 +476,7 @@ class GroupCoordinator:
             return
         expired = 0
         group_ids = machine.group_ids()
-        for start in range(0, len(group_ids), _EXPIRE_GROUPS_AT_A_TIME):
-            chunk = group_ids[start : start + _EXPIRE_GROUPS_AT_A_TIME]
+        while chunk := list(islice(group_ids, _EXPIRE_GROUPS_AT_A_TIME)):
             count, effects = machine.expire_offsets(chunk, self._now_ms())
             expired += count
             self._carry_out(partition, effects)
@@ -519,6 +521,7 @@ class GroupCoordinator:
             return
         if next_offset > partition.load_offset:
             partition.load_offset = next_offset
+            self._report_load(partition, machine)
             self._loop.call_soon(self._load_some, partition, machine)
             return
         partition.last_offset = partition.load_offset - 1
@@ -538,6 +541,21 @@ class GroupCoordinator:
         for topic in partition.deleted_topics:
             self._carry_out(partition, machine.delete_topic(topic))
         partition.deleted_topics.clear()
+
+    def _report_load(self, partition: _Partition, machine: GroupMachine) -> None:
+        """Says every few seconds how far a long load is."""
+        now_s = self._loop.time()
+        if now_s - partition.load_reported_s < _LOAD_REPORT_INTERVAL_S:
+            return
+        partition.load_reported_s = now_s
+        log.info(
+            "%s-%d: loading, at offset %d: %d records, %d committed offsets so far",
+            OFFSETS_TOPIC,
+            partition.index,
+            partition.load_offset,
+            partition.loaded_records,
+            machine.offsets_count,
+        )
 
     def _replay(self, partition: _Partition, machine: GroupMachine, data: bytes) -> None:
         for position, header in split_batches(data):
@@ -576,6 +594,12 @@ class GroupCoordinator:
             _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms()))
 
     # -- numbers for metrics
+
+    def loading(self) -> Iterator[tuple[int, int, int]]:
+        """The partitions that are being loaded: index, next offset to read, records so far."""
+        for index, partition in self._partitions.items():
+            if partition.machine is None and not partition.failed:
+                yield index, partition.load_offset, partition.loaded_records
 
     def machines(self) -> Iterator[tuple[int, GroupMachine]]:
         """The loaded partitions with their machines."""

@@ -14,7 +14,7 @@ Its contract with the shell (architecture.md, decision 8):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
 from kraftpy.core.groups.config import GroupConfig
@@ -142,12 +142,12 @@ class GroupMachine:
             self._out.reply(token, error)
         return self._out.take()
 
-    def group_ids(self) -> list[str]:
-        """Every group that there is, in a list of its own."""
-        return [
-            *self._groups,
-            *(name for name in self.offsets.group_ids() if name not in self._groups),
-        ]
+    def group_ids(self) -> Iterator[str]:
+        """Every group that there is; one that comes or goes meanwhile may be missing or not."""
+        yield from list(self._groups)
+        for group_id in self.offsets.group_ids():
+            if group_id not in self._groups:
+                yield group_id
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         """ListGroups 0-5: groups in any of these states and types, whatever their case."""

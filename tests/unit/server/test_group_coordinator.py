@@ -16,6 +16,7 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch, read_batch_header, stamp_batch
+from kraftpy.server import group_coordinator
 from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 
 PARTITIONS = 4
@@ -416,6 +417,28 @@ async def test_what_was_committed_is_loaded_again() -> None:
     for number in range(50):
         await host.groups.coordinator_of(f"g-{number}", host.loop.time() + 5)
     assert [host.offset(f"g-{number}") for number in range(50)] == list(range(1, 51))
+
+
+def test_a_long_load_says_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_coordinator, "_LOAD_REPORT_INTERVAL_S", 0.0)
+
+    @on_loop
+    async def test() -> None:
+        host = FakeHost()
+        index = partition_for("g", PARTITIONS)
+        host.replicas.led[index] = bytearray()
+        host.replicas.put(index, build_batch([record("g", offset) for offset in range(3)]))
+        host.lead(index)
+        seen = list(host.groups.loading())
+        await host.groups.coordinator_of("g", host.loop.time() + 5)
+        assert seen == [(index, 3, 3)]
+        assert list(host.groups.loading()) == []
+
+    with caplog.at_level(logging.INFO):
+        test()
+    assert "loading, at offset 3: 3 records, 1 committed offsets so far" in caplog.text
 
 
 @on_loop

@@ -254,7 +254,7 @@ class Driver:
         return token
 
     def expire(self) -> int:
-        count, effects = self.machine.expire_offsets(self.machine.group_ids(), self.now_ms)
+        count, effects = self.machine.expire_offsets(list(self.machine.group_ids()), self.now_ms)
         self.carry_out(effects)
         return count
 
