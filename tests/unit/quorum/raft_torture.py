@@ -51,6 +51,7 @@ class Torture:
 
     async def round(self, *, only_leader: bool) -> None:
         """Kill after a random time, and wait until commands are acknowledged again."""
+        await until(self._has_snapshot, timeout_s=30)
         await asyncio.sleep(self.random.uniform(0.2, 0.8))
         killed = list(self.quorum.ports)
         if only_leader:
@@ -70,6 +71,9 @@ class Torture:
         self.down_s.append(time.monotonic() - started)
         if only_leader:
             await self.quorum.start_and_join(leader)
+
+    def _has_snapshot(self) -> bool:
+        return any(self.quorum.snapshots(voter) for voter in self.quorum.ports)
 
     async def finish(self) -> None:
         """Let the clients end, and bring all voters to the same place."""
