@@ -147,6 +147,9 @@ class ProducerStateManager:
         """How many producer ids are known."""
         return len(self._producers)
 
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._producers
+
     # Appending
 
     def check(self, header: BatchHeader, now_ms: int) -> Duplicate | None:

@@ -63,11 +63,14 @@ __all__ = [
     "build_end_txn_marker",
     "check_batch",
     "check_producer_batch",
+    "encode_varint",
     "find_timestamp",
     "iter_records",
     "max_timestamp_of",
     "read_batch_header",
     "read_end_txn_marker",
+    "read_varint",
+    "read_varlong",
     "split_batches",
     "stamp_batch",
     "stamp_log_append_time",
@@ -124,12 +127,12 @@ def _iter_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
     pos = 0
     try:
         for _ in range(header.records_count):
-            length, pos = _read_varint(data, pos)
+            length, pos = read_varint(data, pos)
             end = pos + length
             if length < 0 or end > len(data):
                 raise InvalidBatch(f"record of {length} bytes reaches past the end of its batch")
-            timestamp_delta, pos = _read_varlong(data, pos + 1)
-            offset_delta, pos = _read_varint(data, pos)
+            timestamp_delta, pos = read_varlong(data, pos + 1)
+            offset_delta, pos = read_varint(data, pos)
             key, pos = _read_bytes(data, pos, end)
             value, pos = _read_bytes(data, pos, end)
             headers: list[Header] = []
@@ -163,14 +166,16 @@ def _iter_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
         )
 
 
-def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """(zigzag number of at most 32 bits, position after it); InvalidBatch, IndexError."""
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
     return _read_long_varint(data, pos, 5, 32)
 
 
-def _read_varlong(data: bytes, pos: int) -> tuple[int, int]:
+def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
+    """(zigzag number of at most 64 bits, position after it); InvalidBatch, IndexError."""
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
@@ -191,7 +196,7 @@ def _read_long_varint(data: bytes, pos: int, max_bytes: int, bits: int) -> tuple
 
 
 def _read_bytes(data: bytes, pos: int, limit: int) -> tuple[bytes | None, int]:
-    length, pos = _read_varint(data, pos)
+    length, pos = read_varint(data, pos)
     if length < 0:
         if length == -1:
             return None, pos
@@ -203,7 +208,7 @@ def _read_bytes(data: bytes, pos: int, limit: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, pos: int, limit: int) -> tuple[list[Header], int]:
-    count, pos = _read_varint(data, pos)
+    count, pos = read_varint(data, pos)
     # A header has at least two bytes: the length of its key and that of its value.
     if count < 0 or count * 2 > limit - pos:
         raise InvalidBatch(f"{count} headers in a record with {limit - pos} bytes left")
@@ -254,7 +259,8 @@ def max_timestamp_of(
     return None if best is None else (best.timestamp, best.offset)
 
 
-def _varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """The zigzag number as bytes; ValueError for one of more than 64 bits."""
     value = (value << 1) ^ (value >> 63)
     if value < 0x80:
         return _ONE_BYTE[value]
@@ -269,8 +275,8 @@ def _varint(value: int) -> bytes:
 
 
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
-_NULL = _varint(-1)
-_NO_HEADERS = _varint(0)
+_NULL = encode_varint(-1)
+_NO_HEADERS = encode_varint(0)
 
 
 def build_batch(
@@ -317,7 +323,7 @@ def build_batch(
         elif timestamp > max_timestamp:
             max_timestamp = timestamp
         body = _encode_record(timestamp - base_timestamp, delta, key, value, headers)
-        data += _varint(len(body))
+        data += encode_varint(len(body))
         data += body
         next_delta = delta + 1
         count += 1
@@ -356,21 +362,21 @@ def _encode_record(
     return b"".join(
         (
             b"\0",
-            _varint(timestamp_delta),
-            _varint(offset_delta),
-            _NULL if key is None else _varint(len(key)) + key,
-            _NULL if value is None else _varint(len(value)) + value,
+            encode_varint(timestamp_delta),
+            encode_varint(offset_delta),
+            _NULL if key is None else encode_varint(len(key)) + key,
+            _NULL if value is None else encode_varint(len(value)) + value,
             _encode_headers(headers) if headers else _NO_HEADERS,
         )
     )
 
 
 def _encode_headers(headers: list[Header]) -> bytes:
-    parts = [_varint(len(headers))]
+    parts = [encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()
-        parts += (_varint(len(encoded)), encoded)
-        parts.append(_NULL if value is None else _varint(len(value)) + value)
+        parts += (encode_varint(len(encoded)), encoded)
+        parts.append(_NULL if value is None else encode_varint(len(value)) + value)
     return b"".join(parts)
 
 

@@ -19,7 +19,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
@@ -61,6 +61,13 @@ class FlushJob(NamedTuple):
             files.sync(file)
 
 
+class Cleaning(Protocol):
+    """A cleaning of this log that is under way in another process."""
+
+    def abort(self) -> None:
+        """Ends it at once and removes what it made. Raises OSError."""
+
+
 class AppendableLog(ReadableLog):
     """What `Log` appends and flushes. Offsets below `recovery_point` are on disk.
 
@@ -81,6 +88,8 @@ class AppendableLog(ReadableLog):
         "_segment_bytes",
         "cache",
         "checkpointed_recovery_point",
+        "clean_offset",
+        "cleaning",
         "config",
         "directory",
         "folder",
@@ -126,6 +135,9 @@ class AppendableLog(ReadableLog):
         self._clock_ms: Callable[[], int] = directory.clock_ms
         self.recovery_point = recovery_point
         self.checkpointed_recovery_point = recovery_point
+        # Records below were compacted; the cleaning that is under way, if any.
+        self.clean_offset = 0
+        self.cleaning: Cleaning | None = None
         self.producers = producers
         self.size_bytes = sum(segment.size for segment in segments)
         self.unflushed_since_ms = 0
@@ -153,9 +165,12 @@ class AppendableLog(ReadableLog):
 
     def _choose_roll_time(self) -> None:
         config = self.config
-        jitter = min(config.segment_jitter_ms, config.segment_ms - 1)
+        segment_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+        jitter = min(config.segment_jitter_ms, segment_ms - 1)
         # Spreads the rolls of many partitions; nothing secret about it.
-        self._roll_ms = config.segment_ms - (random.randint(0, jitter) if jitter > 0 else 0)  # noqa: S311
+        self._roll_ms = segment_ms - (random.randint(0, jitter) if jitter > 0 else 0)  # noqa: S311
 
     @property
     def unflushed_messages(self) -> int:

@@ -1,8 +1,8 @@
 """The small text files beside the segments, in Kafka's formats so that Kafka's tools read them.
 
 * Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-  `replication-offset-checkpoint`): version 0, number of entries, then lines of topic, partition
-  and offset.
+  `replication-offset-checkpoint`, `cleaner-offset-checkpoint`): version 0, number of entries, then
+  lines of topic, partition and offset.
 * `leader-epoch-checkpoint`: version 0, number of entries, then `epoch start-offset` lines.
 * `partition.metadata`: the topic's id. `meta.properties`: whose folder this is (KIP-858).
 * `.kafka_cleanshutdown`: there only between a clean shutdown and the next start.
@@ -27,6 +27,7 @@ from kraftpy.storage.files import Files, StorageError
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
+CLEANER_OFFSET_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 META_PROPERTIES_FILE: Final = "meta.properties"

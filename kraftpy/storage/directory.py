@@ -110,6 +110,7 @@ class LogDir:
         self._log_starts = self._checkpoint(checkpoints.LOG_START_FILE)
         # Only a hint (consistency.md §3.5 rule 11): it may get lost.
         self._high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARK_FILE, durable=False)
+        self._cleaner_offsets = self._checkpoint(checkpoints.CLEANER_OFFSET_FILE)
 
     def _checkpoint(self, name: str, *, durable: bool = True) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.files, self.path / name, durable=durable)
@@ -182,6 +183,7 @@ class LogDir:
         clean = self.clean_shutdown_epoch is not None
         self._recovery_points.load()
         self._log_starts.load()
+        self._cleaner_offsets.load()
         try:
             self._high_watermarks.load()
         except StorageError as error:
@@ -243,6 +245,7 @@ class LogDir:
             producers=self._new_producers(),
         )
         log.checkpointed_recovery_point = recovery_point
+        log.clean_offset = min(self._cleaner_offsets.offsets.get(key, 0), log.log_end_offset)
         return log
 
     def _new_producers(self) -> ProducerStateManager:
@@ -266,10 +269,14 @@ class LogDir:
         if partition_of(name) != (topic, partition):
             raise ValueError(f"{name!r} is no name of a partition")
         key = (topic, partition)
-        if key in self._recovery_points.offsets or key in self._log_starts.offsets:
+        if any(
+            key in checkpoint.offsets
+            for checkpoint in (self._recovery_points, self._log_starts, self._cleaner_offsets)
+        ):
             # They speak of a deleted log of that name, and would be believed after a crash.
             self.write_recovery_points()
             self.write_log_starts()
+            self.begin_cleaner_offsets()()
         folder = self.path / name
         if folder.exists():
             log = self._open_log(folder, topic, partition, config, clean=False)
@@ -295,6 +302,7 @@ class LogDir:
 
     def _rename_away(self, log: Log, suffix: str) -> Path | None:
         target = None
+        log.interrupt_cleaning()
         if log.stored:
             tail = f"-{log.partition}.{uuid.uuid4().hex}{suffix}"
             target = self.path / (log.topic[: _MAX_NAME_BYTES - len(tail)] + tail)
@@ -302,6 +310,7 @@ class LogDir:
         # A round of checkpoints that is under way knows of the log.
         self._recovery_points.begin()
         self._log_starts.begin()
+        self._cleaner_offsets.begin()
         self.written_logs.discard(log)
         del self.logs[log.key]
         log.forget()
@@ -389,6 +398,20 @@ class LogDir:
         """
         self._high_watermarks.lower(log.key, offset)
 
+    def begin_cleaner_offsets(self) -> Job:
+        """Collects up to where logs are compacted; the job writes it durably, on any thread."""
+        offsets = {key: log.clean_offset for key, log in self.logs.items() if log.clean_offset}
+        ticket = self._cleaner_offsets.begin()
+        return lambda: self._cleaner_offsets.write(offsets, ticket)
+
+    def lower_cleaner_offset(self, log: Log, offset: int) -> None:
+        """What the log is given from `offset` on isn't compacted, whatever stood there. OSError.
+
+        Else a delete marker might go before what it deletes.
+        """
+        self._cleaner_offsets.lower(log.key, offset)
+        log.clean_offset = min(log.clean_offset, offset)
+
     def write_log_starts(self) -> None:
         """Writes `log-start-offset-checkpoint` on this thread, durably. Raises OSError."""
         self.begin_log_starts()()
@@ -410,6 +433,7 @@ class LogDir:
             run_together([job for log in some if (job := log.begin_close())], self.files)
         self.write_recovery_points()
         self.write_log_starts()
+        self.begin_cleaner_offsets()()
         self.begin_high_watermarks(high_watermarks)()
         checkpoints.write_clean_shutdown(self.files, self.path, broker_epoch)
         self.release()

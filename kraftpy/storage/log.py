@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from bisect import bisect_left
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.storage import checkpoints
 from kraftpy.storage.appendable_log import AppendableLog, FlushJob
+from kraftpy.storage.cleaning import swap
+from kraftpy.storage.cleaning.job import SWAP_SUFFIX
 from kraftpy.storage.files import storage_failure
 from kraftpy.storage.producer_snapshots import (
     remove_snapshots,
@@ -30,6 +33,7 @@ from kraftpy.storage.segment import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
+    file_name,
 )
 
 logger = logging.getLogger(__name__)
@@ -107,6 +111,8 @@ class Log(AppendableLog):
         self._generation += 1
         self.recovery_point = min(self.recovery_point, end_offset)
         try:
+            self.interrupt_cleaning()
+            self.directory.lower_cleaner_offset(self, end_offset)
             if self.checkpointed_recovery_point > end_offset:
                 self.directory.lower_recovery_point(self, end_offset)
             self.directory.lower_high_watermark(self, end_offset)
@@ -203,6 +209,7 @@ class Log(AppendableLog):
         count = self._count_old_segments(now_ms, upper_offset)
         if not count:
             return 0
+        self._interrupt_cleaning()
         if count == len(self._segments):
             self.roll()
         removed = self._segments[:count]
@@ -250,6 +257,69 @@ class Log(AppendableLog):
         newest = segment.max_timestamp
         return now_ms - (segment.created_ms if newest < 0 else newest) > self.config.retention_ms
 
+    # -- compaction
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """From here on nothing was compacted yet."""
+        return max(self.clean_offset, self.log_start_offset)
+
+    def interrupt_cleaning(self) -> None:
+        """Whoever cuts or removes the log, or shuts it down, ends its cleaning. Raises OSError."""
+        if self.cleaning is not None:
+            cleaning, self.cleaning = self.cleaning, None
+            cleaning.abort()
+
+    def _interrupt_cleaning(self) -> None:
+        try:
+            self.interrupt_cleaning()
+        except OSError as error:
+            raise storage_failure(f"can't end the compaction of {self}", error) from error
+
+    def replace_segments(self, end_base: int, clean_offset: int) -> None:
+        """Puts the compacted segments, now `.swap`, into the place of those below `end_base`.
+
+        Whoever reads the old ones keeps their files. Everything below `clean_offset` is clean
+        then. Raises KafkaError; a log whose swap failed half-way is offline, and the next start
+        completes it.
+        """
+        self._check_online()
+        count = bisect_left(self._bases, end_base)
+        old = self._segments[:count]
+        try:
+            made = [self._compacted(base, end_base) for base in swap.swap_bases(self.folder)]
+            for segment in reversed(old):
+                self._rename_deleted(segment)
+            for segment in made:
+                swap.take_place(self._files, self.folder, segment.base_offset)
+        except OSError as error:
+            self._go_offline(f"putting compacted segments into it failed: {error}")
+            raise storage_failure(f"can't swap the segments of {self}", error) from error
+        self._segments[:count] = made
+        self._bases[:count] = [segment.base_offset for segment in made]
+        self._append_starts.clear()
+        self._read_ends.clear()
+        self._folder_unsynced = True
+        self.directory.note_written(self)
+        self.size_bytes = sum(segment.size for segment in self._segments)
+        self.clean_offset = clean_offset
+        kept = set(self._bases)
+        stale = [segment.base_offset for segment in old if segment.base_offset not in kept]
+        remove_snapshots(self._files, self.folder, stale)
+
+    def _compacted(self, base_offset: int, end_base: int) -> Segment:
+        """The segment that a `.swap` becomes: as old as the newest of those that it replaces."""
+        created_ms = max(s.created_ms for s in self._segments if s.base_offset < end_base)
+        path = self.folder / file_name(base_offset, LOG_SUFFIX + SWAP_SUFFIX)
+        return Segment(
+            self.folder,
+            base_offset,
+            size=path.stat().st_size,
+            created_ms=created_ms,
+            files=self._files,
+            cache=self.cache,
+        )
+
     # -- shutting down
 
     def forget(self) -> None:
@@ -266,6 +336,7 @@ class Log(AppendableLog):
         self._check_online()
         if not self.stored:
             return None
+        self.interrupt_cleaning()
         if not self._active.sealed:
             self._active.free_reserve()
         self._sealed_unflushed += self._active.write_indexes()

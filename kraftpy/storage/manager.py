@@ -23,6 +23,7 @@ from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
+from kraftpy.storage.cleaning.schedule import LogCleaner
 from kraftpy.storage.directory import LogDir
 from kraftpy.storage.files import Files, StorageError, storage_failure
 from kraftpy.storage.flusher import Flusher
@@ -102,6 +103,7 @@ class LogManager:
         self._flusher: Flusher
         self._removal = DelayedRemoval(self._files)
         self._checkpointer = Checkpointer()
+        self._cleaner = LogCleaner(config, self._files)
         self._cache = SegmentCache(max_written=_max_written_files())
         now_ms = clock_ms()
         self._retention = _Every(config.log_retention_check_interval_ms, now_ms)
@@ -284,14 +286,27 @@ class LogManager:
             ]
         if self._retention_round:
             self._continue_retention(now_ms)
+        self._compact(now_ms, high_watermarks)
         if not self._checkpointer.busy:
             self._begin_checkpoints(now_ms, high_watermarks)
         self._removal.tick(now_ms)
+
+    def _compact(self, now_ms: int, high_watermarks: HighWatermarks) -> None:
+        """Takes over what a cleaning made, and begins the next if one is due."""
+        self._cleaner.poll(now_ms)
+        if not self._cleaner.look_due(now_ms):
+            return
+        compacted = [log for log in self if "compact" in log.config.cleanup_policy]
+        offsets = high_watermarks() if compacted else {}
+        self._cleaner.look(
+            now_ms, [(log, offsets[log.key]) for log in compacted if log.key in offsets]
+        )
 
     def _begin_checkpoints(self, now_ms: int, high_watermarks: HighWatermarks) -> None:
         jobs: list[Job] = []
         if self._recovery_points.due(now_ms):
             jobs += [directory.begin_recovery_points() for directory in self.directories]
+            jobs += [directory.begin_cleaner_offsets() for directory in self.directories]
         if self._log_starts.due(now_ms):
             jobs += [directory.begin_log_starts() for directory in self.directories]
         if self._high_watermarks.due(now_ms):
@@ -321,7 +336,8 @@ class LogManager:
                 continue
             try:
                 log.roll_if_old(now_ms)
-                log.delete_old_segments(now_ms, upper_offset)
+                if log.cleaning is None:  # else in the next round: or it would never be cleaned
+                    log.delete_old_segments(now_ms, upper_offset)
             except KafkaError as error:
                 logger.error("retention of %s failed: %s", log, error.message)
             log.producers.expire(now_ms)
@@ -351,6 +367,7 @@ class LogManager:
     def release(self) -> None:
         """Lets go of the directories without a clean shutdown."""
         self._checkpointer.join()
+        self._cleaner.kill()
         for directory in self.directories:
             directory.release()
         self.directories.clear()

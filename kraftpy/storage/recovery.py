@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,8 +27,11 @@ from typing import TYPE_CHECKING, Final
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
 from kraftpy.protocol.errors import DecodeError, KafkaError
-from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, BatchHeader, check_batch
+from kraftpy.protocol.record_batch import LENGTH_END
+from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, check_batch
 from kraftpy.storage import checkpoints
+from kraftpy.storage.batches import BATCH_PREFIX, CHUNK_BYTES, DamageError, checked_batches
+from kraftpy.storage.cleaning import swap
 from kraftpy.storage.epochs import LeaderEpochs
 from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, OpenFile, StorageError
 from kraftpy.storage.log import Log
@@ -49,19 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_CHUNK_BYTES: Final = 1 << 20
 _MAGIC_AT: Final = 16
-_LENGTH_END: Final = 12
-_PREFIX: Final = struct.Struct(">qi")
-
-
-class DamageError(Exception):
-    """The first bytes of a segment that are no valid batch: where, and what is wrong with them."""
-
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(reason)
-        self.position = position
-        self.reason = reason
 
 
 def open_log(
@@ -78,6 +68,10 @@ def open_log(
 ) -> Log:
     """The log in `folder`, which exists; `producers` is empty. Raises StorageError, OSError."""
     files = directory.files
+    try:
+        swap.complete(files, folder, directory.cache)
+    except KafkaError as error:
+        raise StorageError(f"{error.message}. {choices(folder)}") from error
     segments, snapshots = _find_files(directory, folder)
     epochs = LeaderEpochs(checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE))
     unflushed: list[Path] = []
@@ -274,35 +268,7 @@ def _useful_snapshots(
     return [offset for offset in offsets if offset not in stray]
 
 
-# -- checking batches
-
-
-def checked_batches(file: OpenFile, size: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch, checksum and all. Raises DamageError, OSError."""
-    position = 0
-    while position < size:
-        chunk = memoryview(os.pread(file.fd, min(_CHUNK_BYTES, size - position), position))
-        if not chunk:
-            raise DamageError(position, "the file ends early")
-        at = 0
-        while at < len(chunk):
-            left = len(chunk) - at
-            length = RECORD_BATCH_OVERHEAD
-            if left >= _LENGTH_END:
-                length = _PREFIX.unpack_from(chunk, at)[1] + _LENGTH_END
-            if length > left and position + left < size:
-                if at:
-                    break
-                if length <= size - position:
-                    chunk = memoryview(os.pread(file.fd, length, position))
-            try:
-                header = check_batch(chunk, at)
-            except DecodeError as error:
-                raise DamageError(position, str(error).replace(f" at byte {at}", "", 1)) from error
-            yield position, header
-            size_bytes = header.batch_length + _LENGTH_END
-            at += size_bytes
-            position += size_bytes
+# -- looking for batches behind damage
 
 
 def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> int | None:
@@ -311,19 +277,19 @@ def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> 
     Looks at every place where the magic byte could be, so nothing before it needs to be sane.
     Raises OSError.
     """
-    for chunk_start in range(start, size, _CHUNK_BYTES):
-        chunk = os.pread(file.fd, _CHUNK_BYTES + _MAGIC_AT, chunk_start)
+    for chunk_start in range(start, size, CHUNK_BYTES):
+        chunk = os.pread(file.fd, CHUNK_BYTES + _MAGIC_AT, chunk_start)
         magic_at = chunk.find(b"\2", _MAGIC_AT)
         while magic_at >= 0:
             at = magic_at - _MAGIC_AT
-            base_offset, length = _PREFIX.unpack_from(chunk, at)
+            base_offset, length = BATCH_PREFIX.unpack_from(chunk, at)
             position = chunk_start + at
             if (
                 min_offset <= base_offset <= min_offset + MAX_RELATIVE_OFFSET
-                and RECORD_BATCH_OVERHEAD <= length + _LENGTH_END <= size - position
+                and RECORD_BATCH_OVERHEAD <= length + LENGTH_END <= size - position
             ):
                 try:
-                    check_batch(os.pread(file.fd, length + _LENGTH_END, position))
+                    check_batch(os.pread(file.fd, length + LENGTH_END, position))
                 except DecodeError:
                     pass
                 else:
@@ -404,7 +370,7 @@ class _Recovery:
         size = segment.size
         segment.reset_indexes()
         try:
-            for position, header in checked_batches(segment.file, size):
+            for position, header, _ in checked_batches(segment.file, size):
                 last_offset = header.last_offset
                 if (
                     header.base_offset < self.end_offset

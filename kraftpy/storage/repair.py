@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kraftpy.storage import checkpoints
+from kraftpy.storage.batches import DamageError, checked_batches
 from kraftpy.storage.directory import lock_directory, partition_of
 from kraftpy.storage.files import Files, StorageError
-from kraftpy.storage.recovery import DamageError, checked_batches
 from kraftpy.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 
 DAMAGED_SUFFIX: Final = ".damaged"
@@ -72,7 +72,7 @@ def _find_damage(paths: list[Path], files: Files) -> _Cut:
         end_offset = base_offset
         try:
             file = files.open(path)
-            for position, header in checked_batches(file, file.size_bytes()):
+            for position, header, _ in checked_batches(file, file.size_bytes()):
                 if header.base_offset < end_offset:
                     raise DamageError(position, f"offset {header.base_offset} again")
                 end_offset = header.last_offset + 1

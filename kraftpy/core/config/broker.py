@@ -222,6 +222,22 @@ class BrokerConfig:
         "What happens to old records: delete, compact (keep the newest of each key), or both.",
         dynamic=True,
     )
+    log_cleaner_enable: bool = setting(
+        boolean(), "true", "Whether topics with cleanup.policy=compact are compacted."
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        int64(1 << 20),
+        "134217728",
+        "Memory that a compaction may use to remember keys; it takes 32 bytes a key.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        kinds.positive(),
+        "1.7976931348623157E308",
+        "Bytes a second that compaction reads and writes at most.",
+    )
+    log_cleaner_backoff_ms: int = setting(
+        int64(0), "15000", "How often to look for logs to compact when none was found."
+    )
     log_cleaner_delete_retention_ms: int = setting(
         int64(0), "86400000", "How long a compacted log keeps a delete marker.", dynamic=True
     )

@@ -31,7 +31,7 @@ _KEYS = {
     "log.message.downconversion.enable": _FORMAT,
     "metric.reporters": _JVM,
     "auto.include.jmx.reporter": _JVM,
-    "log.cleaner.enable": _NOT_YET,
+    "log.cleaner.threads": "compaction runs in one process, a partition at a time",
     "transactional.id.expiration.ms": _NOT_YET,
     "log.dir.failure.timeout.ms": _NOT_YET,
 }
@@ -46,7 +46,7 @@ _PREFIXES = {
     "group.coordinator.": _NOT_YET,
     "group.share.": _NOT_YET,
     "group.streams.": _NOT_YET,
-    "log.cleaner.": _NOT_YET,
+    "log.cleaner.io.buffer.": "compaction sizes its buffers itself",
     "replica.": _NOT_YET,
     "share.": _NOT_YET,
     "transaction.": _NOT_YET,

@@ -8,6 +8,7 @@ says what is.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -139,6 +140,18 @@ def ratio() -> Kind:
         return float(text)
 
     return Kind(ConfigType.DOUBLE, "a number from 0 to 1", parse)
+
+
+def positive() -> Kind:
+    """A decimal number above 0."""
+
+    def parse(text: str) -> float:
+        text = text.strip()
+        if not _DECIMAL.fullmatch(text) or not 0.0 < float(text) < math.inf:
+            raise ValueError(text)
+        return float(text)
+
+    return Kind(ConfigType.DOUBLE, "a number above 0", parse)
 
 
 def boolean() -> Kind:
