@@ -15,9 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from kraftpy import core
-from kraftpy.core.metadata import broker_commands, leader_commands
+from kraftpy.core.metadata import broker_commands
 from kraftpy.core.replication import Leadership, epochs, leader
-from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 Removal = tuple[object, str, Any]
 
@@ -37,18 +36,12 @@ def _forget_uncertain(self: Leadership, proposal: leader.IsrProposal, now_ms: in
         self._give_up_proposal(now_ms)
 
 
-def _any_partition_epoch(partition: Any, broker_id: int, leader_epoch: int, _: int) -> None:
-    if leader_epoch != partition.leader_epoch or broker_id != partition.leader:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-
-
 GUARDS: dict[str, Removal] = {
     "maximal-isr": (Leadership, "_set_maximal_isr", _committed_isr_only),
     "min-isr": (Leadership, "_may_advance", lambda self: True),
     "join": (Leadership, "_may_join", _join_anyhow),
     "uncertain": (Leadership, "unanswered", _forget_uncertain),
     "divergence": (epochs, "divergence", lambda log, offset, epoch: None),
-    "compare-and-set": (leader_commands, "_check_epochs", _any_partition_epoch),
     "unclean-exclusion": (broker_commands, "broker_lost_data", lambda *_: None),
 }
 

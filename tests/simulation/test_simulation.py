@@ -16,7 +16,6 @@ KNOWN_SEEDS = {
     "join": 8,
     "uncertain": 27,
     "divergence": 7,
-    "compare-and-set": 40,
     "unclean-exclusion": 1,
 }
 SEARCH_MAX = 2000

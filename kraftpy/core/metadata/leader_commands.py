@@ -107,7 +107,7 @@ def _check_epochs(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"broker {broker_id} does not lead the partition"
         )
-    # GUARD compare-and-set: who decided on an older state may take back what was decided since.
+    # Who decided on an older state may take back what was decided since.
     if partition_epoch < partition.partition_epoch:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
