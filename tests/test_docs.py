@@ -20,6 +20,7 @@ from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from kraftpy.protocol.api import REQUEST_NAMES, advertised
 from kraftpy.server import handlers
 from kraftpy.server.dispatch import implemented
+from kraftpy.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -193,6 +194,17 @@ def test_the_readme_tests_pass(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_readme_program_runs(kraftpy: Broker) -> None:
+    """As it stands there, but for the address, and for the end that it doesn't have."""
+    (program,) = [block for block in blocks("python") if "def main" in block]
+    program = program.replace("127.0.0.1:9092", kraftpy.bootstrap)
+    program = re.sub(r"( +)await consumer.commit\(\)\n", r"\g<0>\1break\n", program)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "b'table 4' b'one coffee'\n", done.stderr
 
 
 if __name__ == "__main__":
