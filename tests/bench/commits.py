@@ -2,10 +2,10 @@
 
     python -m tests.bench.commits SECONDS < ORDER
 
-proposes one command after the other from a process of its own and prints, as JSON, how long each
+proposes a hundred commands a second from a process of its own and prints, as JSON, how long each
 took in ms. ORDER is {"voters": {"1": [HOST, PORT], ...}, "secret": HEX, "topic": NAME}; with
-`"under_way": N` in it N proposals are kept under way instead. Every command changes a setting of
-the topic, so that nothing about it can be left out.
+`"under_way": N` in it N proposals are kept under way instead, with 1 each follows the last one at
+once. Every command changes a setting of the topic, so that nothing about it can be left out.
 """
 
 from __future__ import annotations
@@ -114,11 +114,13 @@ class Commits:
 def quorum_commits(quorum: KraftpyQuorum, say: Say) -> Round:
     say("quorum commits")
     with topics_on(quorum) as (topic,):
-        alone = Commits(quorum, topic, SECONDS).times_ms()
+        in_turn = Commits(quorum, topic, SECONDS, 1).times_ms()
+        paced = Commits(quorum, topic, SECONDS).times_ms()
         together = Commits(quorum, topic, SECONDS, UNDER_WAY).times_ms()
     return {
-        "quorum commit, p50": percentile(alone, 50),
-        "quorum commit, p99": percentile(alone, 99),
+        "quorum commit, p50": percentile(in_turn, 50),
+        "quorum commit, p99": percentile(in_turn, 99),
+        "quorum commit at 100/s, p50": percentile(paced, 50),
         f"quorum commits, {UNDER_WAY} under way": len(together) / SECONDS,
     }
 

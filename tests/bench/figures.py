@@ -108,6 +108,7 @@ FIGURES = {
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),
         _less("quorum commit, p99", "ms"),
+        _less("quorum commit at 100/s, p50", "ms"),
         Figure("quorum commits, 64 under way", "/s", True),
         Figure("RF 3: follower catches up", "MB/s", True),
         *(
