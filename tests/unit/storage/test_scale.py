@@ -137,14 +137,17 @@ def test_the_files_of_busy_logs_are_bounded(tight: Store) -> None:
             assert contents(log) == expected[number][: len(contents(log))]
 
 
-def test_a_log_in_use_keeps_its_file(tight: Store) -> None:
+def test_a_log_in_use_mostly_keeps_its_file(tight: Store) -> None:
+    """Closing in turn would close it once for every eight others; the clock does it seldom."""
     busy = tight.log("t", 0)
     append(busy, batch())
-    fd = busy.segments[-1].file.fd
-    for number in range(1, 60):
+    files = [busy.segments[-1].file]
+    for number in range(1, 400):
         append(tight.log("t", number), batch())
         append(busy, batch())
-        assert busy.segments[-1].file.fd == fd
+        if busy.segments[-1].file is not files[-1]:
+            files.append(busy.segments[-1].file)
+    assert len(files) - 1 <= 400 // 8 // 5
 
 
 def test_slices_outlive_the_files_of_their_log(tight: Store) -> None:
