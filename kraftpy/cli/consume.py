@@ -24,7 +24,7 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, record_formatter
-from kraftpy.cli.offsets import OFFSET_HELP, OffsetError, OffsetSpec, parse_offset, resolve
+from kraftpy.cli.offset_spec import OFFSET_HELP, OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import Fetched, Fetcher, Partition
 from kraftpy.protocol.errors import KafkaError

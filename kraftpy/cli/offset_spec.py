@@ -1,4 +1,4 @@
-"""Where `consume` begins and ends: `start`, `end`, `-10`, `+5`, `42`, `@timestamp`, and `:end`."""
+"""How the command line writes offsets: `start`, `end`, `-10`, `+5`, `42`, `@timestamp`, `:end`."""
 
 from __future__ import annotations
 

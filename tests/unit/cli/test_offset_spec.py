@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraftpy.cli import offsets
-from kraftpy.cli.offsets import OffsetError, OffsetSpec, parse_offset, resolve
+from kraftpy.cli import offset_spec
+from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import EARLIEST, LATEST, Partition
 
@@ -68,7 +68,7 @@ def test_where_they_are(
         logs = {A: {EARLIEST: 5, LATEST: 100, 77: 77}, B: {EARLIEST: 0, LATEST: 0, 77: -1}}
         return {name: logs[name][when] for name, when in asked.items()}
 
-    monkeypatch.setattr(offsets, "list_offsets", list_offsets)
+    monkeypatch.setattr(offset_spec, "list_offsets", list_offsets)
     cluster = Cluster("unused:1")
     found, ends = asyncio.run(resolve(cluster, [A, B], parse_offset(text)))
     assert found == expected
