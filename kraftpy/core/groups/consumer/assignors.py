@@ -101,6 +101,9 @@ def _subscribers(
     members: Mapping[str, MemberSpec], ordered: Iterable[str]
 ) -> dict[Uuid, list[str]]:
     """The members that subscribe to each topic, in this order."""
+    if len({member.topic_ids for member in members.values()}) == 1:
+        everybody = list(ordered)
+        return dict.fromkeys(sorted(members[everybody[0]].topic_ids), everybody)
     subscribers: dict[Uuid, list[str]] = {}
     for member_id in ordered:
         for topic_id in members[member_id].topic_ids:
