@@ -41,7 +41,7 @@ from kraftpy.protocol.messages import (
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 ListedGroup = ListGroupsResponse.ListedGroup
 
-_GROUP_TYPE = "Classic"
+_GROUP_TYPE = "classic"
 
 
 class GroupMachine:
@@ -151,7 +151,7 @@ class GroupMachine:
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         """ListGroups 0-5: groups in any of these states and types, whatever their case."""
-        if types and _GROUP_TYPE.lower() not in {name.lower() for name in types}:
+        if types and _GROUP_TYPE not in {name.lower() for name in types}:
             return []
         wanted = {name.lower() for name in states}
         listed = []
@@ -171,7 +171,7 @@ class GroupMachine:
             state = GroupState.EMPTY if is_simple else GroupState.DEAD
             return DescribedGroup(group_id=group_id, group_state=state.value)
         is_stable = group.state is GroupState.STABLE
-        # What a rebalance is about to replace is not shown.
+        # While a rebalance runs, what the members had before it is shown: they may own it still.
         protocol_name = (group.protocol_name or "") if is_stable else ""
         return DescribedGroup(
             group_id=group_id,
@@ -185,7 +185,7 @@ class GroupMachine:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     member_metadata=member.protocols[protocol_name] if is_stable else b"",
-                    member_assignment=member.assignment if is_stable else b"",
+                    member_assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],

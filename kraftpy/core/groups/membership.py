@@ -132,7 +132,7 @@ class Membership:
     def _has_room(self, group: Group, member_id: str) -> bool:
         """group.max.size: counts members, but while they rejoin only those that already have."""
         limit = self._config.group_max_size
-        if not member_id and len(group.pending) >= min(limit, PENDING_MEMBERS_MAX):
+        if not member_id and len(group.pending) >= PENDING_MEMBERS_MAX:
             return False
         if group.state is GroupState.PREPARING_REBALANCE:
             member = group.members.get(member_id)

@@ -374,10 +374,11 @@ def test_the_group_has_room_for_group_max_size_members() -> None:
 
 def test_while_a_rebalance_runs_the_first_to_join_get_the_places() -> None:
     driver = Driver(group_max_size=2)
-    members = [driver.new_member(), driver.new_member()]
-    late = driver.replies[driver.join()]
-    assert late.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    # Who was only given an id holds no place: its client may never come back.
+    *members, late = [driver.new_member() for _ in range(3)]
     joins = [driver.join(member) for member in members]
+    refused = driver.replies[driver.join(late)]
+    assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     driver.advance(2 * DELAY_MS)
     assert all(driver.replies[join].error_code == ErrorCode.NONE for join in joins)
 
@@ -666,17 +667,26 @@ def test_describe_and_list() -> None:
     moving = driver.machine.describe("h")
     assert (moving.group_state, moving.protocol_data) == ("PreparingRebalance", "")
     assert [m.member_metadata for m in moving.members] == [b""]
+    driver.join(members[0])
+    moving = driver.machine.describe("g")
+    assert (moving.group_state, moving.protocol_data) == ("PreparingRebalance", "")
+    assert [(m.member_metadata, m.member_assignment) for m in moving.members] == [
+        (b"", f"part of {m}".encode()) for m in members
+    ]
+    driver.join(members[1])
+    for number, member in enumerate(members):
+        driver.sync(member, 2, {} if number else dict.fromkeys(members, b"new"))
     assert driver.machine.describe("simple").group_state == "Empty"
     gone = driver.machine.describe("nothing")
     assert (gone.error_code, gone.group_state) == (ErrorCode.NONE, "Dead")
 
     listed = messages.ListGroupsResponse.ListedGroup
     assert driver.machine.list_groups([], []) == [
-        listed("g", "consumer", "Stable", "Classic"),
-        listed("h", "connect", "PreparingRebalance", "Classic"),
-        listed("simple", "", "Empty", "Classic"),
+        listed("g", "consumer", "Stable", "classic"),
+        listed("h", "connect", "PreparingRebalance", "classic"),
+        listed("simple", "", "Empty", "classic"),
     ]
-    assert [g.group_id for g in driver.machine.list_groups(["STABLE", "empty"], ["classic"])] == [
+    assert [g.group_id for g in driver.machine.list_groups(["STABLE", "empty"], ["CLASSIC"])] == [
         "g",
         "simple",
     ]
