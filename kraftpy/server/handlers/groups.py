@@ -1,5 +1,5 @@
 """Consumer groups: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
-0-5, OffsetCommit 2-8, OffsetFetch 1-8, OffsetDelete 0, DescribeGroups 0-5, ListGroups 0-5,
+0-5, OffsetCommit 2-8, OffsetFetch 1-8, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
 DeleteGroups 0-2.
 
 This module turns versions into one form and errors into the place where each response has them; the
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kraftpy.core.groups import Client, OffsetRow, no_offset
 from kraftpy.core.groups.commits import commit_error_response
+from kraftpy.core.groups.group import GroupState
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
@@ -55,6 +56,7 @@ LOAD_WAIT_S = 5.0
 
 _FIRST_BATCHED_FIND = 4
 _FIRST_BATCHED_LEAVE = 3
+_FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
 
@@ -252,7 +254,13 @@ def describe_groups(
     broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """State, members and assignments of groups."""
-    return DescribeGroupsResponse(groups=[_describe(broker, name) for name in request.groups])
+    groups = [_describe(broker, name) for name in request.groups]
+    if ctx.api_version >= _FIRST_DESCRIBE_WITH_NOT_FOUND:
+        for group in groups:
+            if group.group_state == GroupState.DEAD.value and not group.error_code:
+                group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                group.error_message = f"there is no classic group {group.group_id!r}"
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(broker: Broker, group_id: str) -> DescribeGroupsResponse.DescribedGroup:

@@ -225,6 +225,20 @@ def test_describe_answers_each_group() -> None:
     encodes(ApiKey.DESCRIBE_GROUPS, response)
 
 
+def test_a_group_that_is_not_there_is_an_error_since_version_6() -> None:
+    def describe(group_id: str) -> Any:
+        state = "Dead" if group_id == "gone" else "Empty"
+        return messages.DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=state)
+
+    request = messages.DescribeGroupsRequest(groups=["gone", "g"])
+    for version, error in ((5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
+        response = groups.describe_groups(
+            broker(describe_group=describe), context(version), request
+        )
+        assert [g.error_code for g in response.groups] == [error, ErrorCode.NONE]
+        assert response.groups[0].group_state == "Dead"
+
+
 def test_delete_waits_for_each_group() -> None:
     async def delete() -> messages.DeleteGroupsResponse:
         loop = asyncio.get_running_loop()
