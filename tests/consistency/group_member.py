@@ -2,6 +2,8 @@
 
     python -m tests.consistency.group_member CLIENT BOOTSTRAP GROUP TOPIC NOTES
 
+Its session lasts SESSION_TIMEOUT_MS of the environment, 3 seconds without.
+
 Each line of NOTES is one write(2), so that what was noted survives kill -9:
 
 * `owns GENERATION PARTITION...`: it was given these (confluent-kafka doesn't tell the generation)
@@ -24,7 +26,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
-SESSION_TIMEOUT_MS = 3_000
+SESSION_TIMEOUT_MS = int(os.environ.get("SESSION_TIMEOUT_MS", "3000"))
 HEARTBEAT_INTERVAL_MS = 200
 POLL_MS = 100
 

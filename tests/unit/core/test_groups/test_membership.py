@@ -643,6 +643,28 @@ class TestLoading:
         driver.static_group("i-1", "i-2")
         assert driver.reloaded().machine.describe("g") == driver.machine.describe("g")
 
+    def test_what_members_see_whose_coordinator_dies_in_a_rebalance(self) -> None:
+        """Nobody needs a new id but the newcomer, and the old generation goes on if all want it."""
+        driver = Driver()
+        (leader, follower), generation = driver.stable_group(2)
+        newcomer = driver.new_member()
+        joins = [driver.join(member) for member in (newcomer, leader, follower)]
+        assert {driver.replies[join].generation_id for join in joins} == {generation + 1}
+        other = driver.reloaded()
+        illegal, unknown = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
+        assert other.heartbeat(leader, generation + 1) == illegal
+        assert other.replies[other.sync(follower, generation + 1)].error_code == illegal
+        assert other.heartbeat(newcomer, generation + 1) == unknown
+        assert other.replies[other.sync(newcomer, generation + 1)].error_code == unknown
+        assert other.replies[other.join(newcomer)].error_code == unknown
+        again = other.replies[other.join(follower)]
+        assert (again.error_code, again.generation_id) == (ErrorCode.NONE, generation)
+        sync = other.replies[other.sync(follower, generation)]
+        assert sync.assignment == f"part of {follower}".encode()
+        assert other.state() == "Stable"
+        other.join(leader)  # who leads may have learnt of new topics: that is a rebalance
+        assert other.state() == "PreparingRebalance"
+
     def test_a_rebalance_that_was_not_finished_is_forgotten(self) -> None:
         driver = Driver()
         (first,), generation = driver.stable_group()
