@@ -13,11 +13,14 @@ leader gets INVALID_REQUEST. Each answer has the partition's state after it. Who
 active, in the life that the leader fetched from (KIP-903); else INELIGIBLE_REPLICA. For who is in
 the ISR already, and for the leader itself, the epoch -1 stands for "unchanged". A proposal may
 complete a reassignment and so depose its author: NEW_LEADER_ELECTED, though it has taken effect.
+A proposal of the ISR as it is gives the partition a new epoch: its author wants to be sure that a
+proposal before it, which got no answer, is void.
 Elections on all topics answer for those partitions only that didn't have what was wanted.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import PARTITIONS_MAX
@@ -67,6 +70,8 @@ def alter_partition(
                 _check_epochs(old, leader, leader_epoch, partition_epoch)
                 _check_isr(old, electorate, isr)
                 new = settled(old, electorate, rules, Wish(isr=tuple(each for each, _ in isr)))
+                if new is old:
+                    new = replace(old, partition_epoch=old.partition_epoch + 1)
                 put(state, topic, index, new, changes)
                 if new.leader != leader:
                     raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)

@@ -6,7 +6,8 @@ Rules:
   be, or have been, carried out adds to it (trap 7). Only the stream of committed metadata changes
   the committed ISR. The answer to a proposal does not: it could overtake the commands before it
   (min.insync.replicas among them). A proposal whose outcome is unknown counts until a newer
-  partition epoch comes, because it can't be carried out after that.
+  partition epoch comes, because it can't be carried out after that; if need be the leader asks for
+  one by proposing the ISR as it is.
 * The high watermark is below the log end of every member of the maximal ISR, and stands still while
   the committed ISR is smaller than min.insync.replicas or the partition has an ELR: the members of
   the ELR have to have all that is committed (KIP-966). It never goes back in one leader epoch.
@@ -366,7 +367,8 @@ class Leadership:
         proposal = None
         if self._pending is None and now_ms >= self._retry_ms:
             isr = self._wanted_isr(now_ms, log_end_offset)
-            if isr != self.state.isr:
+            # Who may have joined, and is gone, would hold the high watermark back for good.
+            if isr != self.state.isr or not self._uncertain.issubset(isr):
                 proposal = IsrProposal(
                     self.leader_epoch,
                     self.state.partition_epoch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,8 +67,13 @@ def test_a_leader_lets_a_replica_join_and_puts_one_out(cluster: Cluster) -> None
     }
 
 
-def test_a_proposal_of_what_is_there_changes_nothing(cluster: Cluster) -> None:
-    assert cluster.set_isr(2, 1).changes == ()
+def test_a_proposal_of_what_is_there_makes_those_before_it_void(cluster: Cluster) -> None:
+    old = cluster.partition()
+    late = cluster.proposal(1, 2, 3)
+    (change,) = cluster.set_isr(2, 1).changes
+    assert change.new == cluster.partition()
+    assert cluster.partition() == replace(old, partition_epoch=old.partition_epoch + 1)
+    assert refused(cluster, late)[0] is ErrorCode.INVALID_UPDATE_VERSION
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,25 @@ def test_one_without_an_answer_counts_until_a_newer_state_comes() -> None:
     assert partition.role.maximal_isr == {1, 2}
 
 
+def test_who_may_have_joined_and_is_gone_does_not_hold_the_watermark_for_good() -> None:
+    partition = Partition((1, 2))
+    partition.fetch(3)
+    proposal = partition.propose()
+    assert proposal is not None
+    partition.role.unanswered(proposal, partition.now_ms)
+    del partition.active[3]
+    partition.append()
+    partition.fetch(2)
+    assert partition.watermark == 10
+    again = partition.after(LAG_MS + 200, 2)
+    assert again is not None
+    assert ids(again) == (1, 2), "the ISR as it is, for a newer partition epoch"
+    assert partition.watermark == 10
+    partition.update(isr=(1, 2))
+    assert partition.watermark == 11
+    assert partition.after(LAG_MS, 2) is None
+
+
 def test_metadata_that_overtakes_the_answer_wins() -> None:
     partition = Partition((1, 2))
     partition.fetch(3)
