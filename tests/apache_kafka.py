@@ -133,11 +133,14 @@ def run_tool(name: str, *args: str, stdin: str = "", timeout_s: float = 90) -> s
 
 
 class ApacheKafka:
-    """One node, broker and controller in one process, with Kafka's defaults, below `folder`."""
+    """One node, broker and controller in one process, with Kafka's defaults, below `folder`.
+
+    `settings` are the broker's, `_` standing for `.`.
+    """
 
     name = f"Apache Kafka {VERSION}"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
         self.folder = folder
         self.log_dir = folder / "data"
         port, controller_port = free_port(), free_port()
@@ -156,6 +159,7 @@ class ApacheKafka:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            **{name.replace("_", "."): str(value) for name, value in settings.items()},
         }
         self._config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
