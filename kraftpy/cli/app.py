@@ -20,6 +20,7 @@ _COMMANDS = {
     "dev": "kraftpy.cli.dev",
     "server": "kraftpy.cli.server",
     "topic": "kraftpy.cli.topic",
+    "group": "kraftpy.cli.group",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",

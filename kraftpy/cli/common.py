@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import IO, Any, TypeVar
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import IO, Any, NamedTuple, TypeVar
 
 import click
 
@@ -50,14 +51,39 @@ class _Text(click.types.StringParamType):
         return text
 
 
-class _Timeout(click.FloatRange):
+class Seconds(click.FloatRange):
     """Seconds as a person types them; the command gets milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=_MAX_TIMEOUT_S)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         seconds = super().convert(value, param, ctx)
         if math.isnan(seconds):
             self.fail(f"{value!r} is not a number", param, ctx)
         return math.ceil(seconds * 1000)
+
+
+class Scope(NamedTuple):
+    """A topic, or (not empty) some of its partitions."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
+class _TopicPartitions(click.ParamType):  # type: ignore[type-arg]
+    """`orders` or `orders:0,2`, as Kafka's tools write it."""
+
+    name = "topic"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Scope:
+        topic, colon, numbers = TEXT.convert(value, param, ctx).partition(":")
+        parts = numbers.split(",") if colon else []
+        if not topic or not all(re.fullmatch("[0-9]{1,10}", part) for part in parts):
+            self.fail(f"{value!r} is neither TOPIC nor TOPIC:PARTITION,...", param, ctx)
+        return Scope(topic, tuple(sorted(set(map(int, parts)))))
 
 
 TEXT = _Text()
@@ -83,12 +109,26 @@ def timeout_option(function: _F) -> _F:
     return click.option(
         "--timeout",
         "timeout_ms",
-        type=_Timeout(min=0, min_open=True, max=_MAX_TIMEOUT_S),
+        type=Seconds(),
         default=10,
         show_default=True,
         metavar="SECONDS",
         help="How long to try before giving up.",
     )(function)
+
+
+def scope_option(what: str, *, required: bool = False) -> Callable[[_F], _F]:
+    """-t, --topic TOPIC[:PARTITION,...], which the command gets as `scopes`."""
+    return click.option(
+        "-t",
+        "--topic",
+        "scopes",
+        type=_TopicPartitions(),
+        multiple=True,
+        required=required,
+        metavar="TOPIC[:N,...]",
+        help=what,
+    )
 
 
 def output_option(function: _F) -> _F:
@@ -141,6 +181,51 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
     return Failure(f"topic {topic!r}: {error}", EXIT_BROKER_ERROR)
 
 
+def group_failure(group_id: str, error: KafkaError) -> Failure:
+    """An error about a group, with what to type next where that is known."""
+    if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        text = f"group {group_id!r} does not exist. `kraftpy group list` shows what there is"
+    elif error.code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID):
+        text = (
+            f"group {group_id!r} has members: stop them first. `kraftpy group describe {group_id}` "
+            "shows where they run"
+        )
+    else:
+        text = f"group {group_id!r}: {error}"
+    return Failure(text, EXIT_BROKER_ERROR)
+
+
+async def change_each(
+    kind: str,
+    names: Sequence[str],
+    work: Callable[[str], Awaitable[str]],
+    failure_of: Callable[[str, KafkaError], Failure],
+    output: str,
+) -> None:
+    """Do the work for each topic or group and say what became of it; exit as the first failed.
+
+    In JSON that is `[{kind: name, "status": ...} or {kind: name, "error": ..., "message": ...}]`.
+    """
+    results: list[dict[str, str]] = []
+    failure: Failure | None = None
+    for name in names:
+        try:
+            status = await work(name)
+        except KafkaError as error:
+            failed = failure_of(name, error)
+            failed.show()
+            failure = failure or failed
+            results.append({kind: name, "error": error.code.name, "message": error.message})
+        else:
+            results.append({kind: name, "status": status})
+            if output == "table":
+                click.echo(f"{status} {kind} {name}")
+    if output == "json":
+        echo_json(results)
+    if failure is not None:
+        raise click.exceptions.Exit(failure.code)
+
+
 def parse_key_values(pairs: Iterable[str], what: str) -> list[tuple[str, str]]:
     """`key=value` arguments as pairs; a usage error names the one that is not."""
     parsed = []
@@ -158,17 +243,32 @@ def echo_json(value: Any) -> None:
 
 
 def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns padded to their widest cell; columns of numbers are aligned to the right."""
+    """Print `table_lines`."""
+    for line in table_lines(header, rows):
+        click.echo(line)
+
+
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Columns padded to their widest cell; columns of numbers are aligned to the right.
+
+    A cell that is "-" stands for what is not known, and counts as a number among numbers.
+    """
     cells = [[str(cell) for cell in row] for row in rows]
-    numeric = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]
+    numeric = [
+        any(_is_number(row[i]) for row in cells)
+        and all(_is_number(row[i]) or row[i] == "-" for row in cells)
+        for i in range(len(header))
+    ]
     lines = [list(header), *cells]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    for line in lines:
-        padded = [
+    padded = [
+        [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        click.echo("  ".join(padded).rstrip())
+        for line in lines
+    ]
+    return ["  ".join(line).rstrip() for line in padded]
 
 
 def _is_number(cell: str) -> bool:

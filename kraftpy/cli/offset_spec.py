@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kraftpy.client.cluster import Cluster
+from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.fetcher import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.protocol.errors import KafkaError
+
+_KNOWN_TIMEOUT_MS = 1_000
 
 OFFSET_HELP = """\b
 Offsets (-o), for each partition:
@@ -85,3 +89,24 @@ async def resolve(
             return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}, ends
         case _:
             return dict.fromkeys(partitions, spec.value), ends
+
+
+async def known_offsets(
+    cluster: Cluster, partitions: Sequence[Partition], when: int
+) -> dict[Partition, int]:
+    """The offsets that can be told now: a new leader without enough replicas has none to tell."""
+
+    async def ask(some: Sequence[Partition]) -> dict[Partition, int] | None:
+        try:
+            wanted = dict.fromkeys(some, when)
+            return await list_offsets(cluster, wanted, timeout_ms=_KNOWN_TIMEOUT_MS)
+        except (ConnectionError, KafkaError) as error:
+            if not is_retriable(error):
+                raise
+            return None
+
+    found = await ask(partitions)
+    if found is not None:
+        return found
+    answers = await asyncio.gather(*(ask([each]) for each in partitions))
+    return {name: offset for answer in answers for name, offset in (answer or {}).items()}

@@ -6,8 +6,7 @@ code of the first that failed.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -16,8 +15,8 @@ from kraftpy.cli.common import (
     MAX_PARTITIONS,
     MAX_REPLICAS,
     TEXT,
-    Failure,
     bootstrap_option,
+    change_each,
     echo_json,
     echo_table,
     output_option,
@@ -26,39 +25,16 @@ from kraftpy.cli.common import (
     timeout_option,
     topic_failure,
 )
+from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.admin import Admin, ConfigValue
-from kraftpy.client.cluster import Cluster, TopicInfo, is_retriable
-from kraftpy.client.fetcher import EARLIEST, LATEST, list_offsets
+from kraftpy.client.cluster import Cluster, TopicInfo
+from kraftpy.client.fetcher import EARLIEST, LATEST
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-OFFSETS_TIMEOUT_MS = 1_000
 
 
 @click.group()
 def command() -> None:
     """Create, list, describe, alter and delete topics."""
-
-
-async def _each(names: Sequence[str], work: Callable[[str], Awaitable[str]], output: str) -> None:
-    """Do the work for each name and report `{"topic", "status"}` or `{"topic", "error"}`."""
-    results: list[dict[str, str]] = []
-    failure: Failure | None = None
-    for name in names:
-        try:
-            status = await work(name)
-        except KafkaError as error:
-            failed = topic_failure(name, error)
-            failed.show()
-            failure = failure or failed
-            results.append({"topic": name, "error": error.code.name, "message": error.message})
-        else:
-            results.append({"topic": name, "status": status})
-            if output == "table":
-                click.echo(f"{status} topic {name}")
-    if output == "json":
-        echo_json(results)
-    if failure is not None:
-        raise click.exceptions.Exit(failure.code)
 
 
 @command.command()
@@ -123,7 +99,7 @@ def create(
                     raise
                 return "created"
 
-            await _each(names, create_one, output)
+            await change_each("topic", names, create_one, topic_failure, output)
 
     run_client(run())
 
@@ -205,31 +181,10 @@ async def _describe(
 ) -> tuple[TopicInfo, _Offsets, list[ConfigValue]]:
     (topic,) = await admin.describe_topics([name])
     with_leader = [(name, p.id) for p in topic.partitions.values() if p.leader >= 0]
-    starts = await _known_offsets(cluster, with_leader, EARLIEST)
-    ends = await _known_offsets(cluster, with_leader, LATEST)
+    starts = await known_offsets(cluster, with_leader, EARLIEST)
+    ends = await known_offsets(cluster, with_leader, LATEST)
     offsets = {p: (starts.get((name, p)), ends.get((name, p))) for p in topic.partitions}
     return topic, offsets, await admin.describe_configs(name)
-
-
-async def _known_offsets(
-    cluster: Cluster, partitions: Sequence[tuple[str, int]], when: int
-) -> dict[tuple[str, int], int]:
-    """The offsets that can be told now: a new leader without enough replicas has none to tell."""
-
-    async def ask(some: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int] | None:
-        try:
-            wanted = dict.fromkeys(some, when)
-            return await list_offsets(cluster, wanted, timeout_ms=OFFSETS_TIMEOUT_MS)
-        except (ConnectionError, KafkaError) as error:
-            if not is_retriable(error):
-                raise
-            return None
-
-    found = await ask(partitions)
-    if found is not None:
-        return found
-    answers = await asyncio.gather(*(ask([each]) for each in partitions))
-    return {name: offset for answer in answers for name, offset in (answer or {}).items()}
 
 
 def _as_json(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue]) -> dict[str, Any]:
@@ -338,7 +293,7 @@ def alter(
                     await admin.create_partitions(name, partitions)
                 return "altered"
 
-            await _each([name], alter_one, output)
+            await change_each("topic", [name], alter_one, topic_failure, output)
 
     run_client(run())
 
@@ -359,6 +314,6 @@ def delete(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -
                 await admin.delete_topic(name)
                 return "deleted"
 
-            await _each(names, delete_one, output)
+            await change_each("topic", names, delete_one, topic_failure, output)
 
     run_client(run())

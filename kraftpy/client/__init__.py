@@ -5,7 +5,8 @@ parts, each usable by itself:
 
 * `connection`: one socket; requests in flight by correlation id; versions as the broker offers them
 * `cluster`: the brokers, who leads which partition, one connection each, retries with backoff
-* `admin`: topics, partitions, configurations
+* `admin`: topics, partitions, configurations; `cluster_admin`: brokers, replicas, the quorum;
+  `group_admin`: groups and their offsets, from outside
 * `producer`: batches, partitioner, compression, idempotence
 * `fetcher`: offsets by time, and records from given offsets on
 * `simple_consumer`: single answers from an offset, offsets before a time

@@ -35,19 +35,28 @@ class Generation:
 
 
 class Coordinator:
-    """The broker that coordinates one group."""
+    """The broker that coordinates one group.
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    With `shared`, for what is no member, requests go over the connections that the cluster has
+    anyway.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str, *, shared: bool = False) -> None:
         self.group_id = group_id
         self._cluster = cluster
         self._node_id: int | None = None
-        self._lane = new_lane("group")
-        self._join_lane = new_lane("join")
+        self._lane = "" if shared else new_lane("group")
+        self._join_lane = "" if shared else new_lane("join")
+
+    @property
+    def node_id(self) -> int | None:
+        """The broker's id, None while it has to be looked for."""
+        return self._node_id
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._cluster.close_lane(self._lane)
-        await self._cluster.close_lane(self._join_lane)
+        """Close the connections that are its own."""
+        for lane in filter(None, (self._lane, self._join_lane)):
+            await self._cluster.close_lane(lane)
 
     async def ask(
         self, request: Any, *, joining: bool = False, timeout_ms: int | None = None

@@ -20,6 +20,13 @@ def test_tables_align_numbers_right_and_text_left(capsys: pytest.CaptureFixture[
     )  # fmt: skip
 
 
+def test_what_is_not_known_counts_as_a_number_among_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    echo_table(("LAG", "MEMBER"), [(12, "-"), ("-", "-")])
+    assert capsys.readouterr().out == "LAG  MEMBER\n 12  -\n  -  -\n"
+
+
 def test_an_empty_table_is_its_header(capsys: pytest.CaptureFixture[str]) -> None:
     echo_table(("A", "B"), [])
     assert capsys.readouterr().out == "A  B\n"

@@ -1,0 +1,94 @@
+"""Offsets of a group in a file: the CSV of Kafka's kafka-consumer-groups, and JSON.
+
+CSV has `topic,partition,offset` in each line, or `group,topic,partition,offset` when offsets of
+several groups were exported; no header.  JSON is a list of objects with topic, partition, offset
+and perhaps group, as `kraftpy group seek --export` and `kraftpy group offsets show` write it.
+Lines of other groups are passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from kraftpy.client.fetcher import Partition
+
+_PARTITION_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+_Entry = tuple[object, object, object, object]
+
+
+class OffsetsFileError(ValueError):
+    """The file holds no offsets; the text says where it is wrong."""
+
+
+def offsets_csv(offsets: Mapping[Partition, int]) -> str:
+    """The lines for one group."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows((*name, offset) for name, offset in offsets.items())
+    return text.getvalue()
+
+
+def read_offsets(data: bytes, group_id: str) -> dict[Partition, int]:
+    """The offsets of a group; `OffsetsFileError` if there are none or anything makes no sense."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OffsetsFileError(f"it is not UTF-8: {error}") from None
+    entries = _json_entries(text) if text.lstrip()[:1] in ("[", "{") else _csv_entries(text)
+    offsets: dict[Partition, int] = {}
+    for where, (group, topic, partition, offset) in entries:
+        if group is not None and group != group_id:
+            continue
+        if not isinstance(topic, str) or not topic:
+            raise OffsetsFileError(f"{where}: {topic!r} is no topic")
+        if not _is_number(partition, _PARTITION_MAX):
+            raise OffsetsFileError(f"{where}: {partition!r} is no partition")
+        if not _is_number(offset, _OFFSET_MAX):
+            raise OffsetsFileError(f"{where}: {offset!r} is no offset")
+        name = (topic, int(str(partition)))
+        if name in offsets:
+            raise OffsetsFileError(f"{where}: {topic}-{partition} comes twice")
+        offsets[name] = int(str(offset))
+    if not offsets:
+        raise OffsetsFileError(f"it has no offsets of group {group_id!r}")
+    return offsets
+
+
+def _csv_entries(text: str) -> Iterator[tuple[str, _Entry]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for cells in reader:
+            where = f"line {reader.line_num}"
+            if len(cells) == 3:
+                yield where, (None, *(cell.strip() for cell in cells))  # type: ignore[misc]
+            elif len(cells) == 4:
+                yield where, tuple(cell.strip() for cell in cells)  # type: ignore[misc]
+            elif cells:
+                raise OffsetsFileError(f"{where} is not TOPIC,PARTITION,OFFSET")
+    except csv.Error as error:
+        raise OffsetsFileError(f"line {reader.line_num}: {error}") from None
+
+
+def _json_entries(text: str) -> Iterator[tuple[str, _Entry]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OffsetsFileError(f"it is no JSON: {error}") from None
+    if not isinstance(document, list):
+        raise OffsetsFileError("it is no list of objects with topic, partition and offset")
+    for number, entry in enumerate(document, start=1):
+        if not isinstance(entry, dict):
+            raise OffsetsFileError(f"entry {number} is no object")
+        keys = ("group", "topic", "partition", "offset")
+        yield f"entry {number}", tuple(map(entry.get, keys))  # type: ignore[misc]
+
+
+def _is_number(value: object, limit: int) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return False
+    return re.fullmatch("[0-9]{1,19}", str(value)) is not None and int(value) <= limit

@@ -1,0 +1,409 @@
+"""What an operator asks of consumer groups: which there are, who is in them, what they committed.
+
+Rules:
+
+* A request about one group goes to its coordinator; `list_groups` asks every broker, because each
+  knows only the groups that it coordinates, and fails rather than leave some out.
+* Groups of both protocols look the same here: a group is described as one of KIP-848 first, and as
+  a classic one if it is none or the broker knows no others.
+* Offsets are committed as Kafka's tools do it, from outside the group (generation -1).  The
+  coordinator takes that only while the group has no members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kraftpy.client.admin import Admin
+from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code
+from kraftpy.client.coordinator import Coordinator
+from kraftpy.client.fetcher import Partition
+from kraftpy.protocol import messages
+from kraftpy.protocol.codec import decode_versioned
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
+
+CLASSIC, CONSUMER = "classic", "consumer"
+_CONSUMER_PROTOCOL_TYPE = "consumer"
+_DEAD = "Dead"
+# A commit becomes one record batch, which has to stay below the broker's limit (1 MB by default).
+_COMMIT_MAX_BYTES = 256 * 1024
+_ENTRY_BYTES = 64
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group as ListGroups has it; `type` is classic or consumer, `coordinator` a broker's id."""
+
+    id: str
+    type: str
+    state: str
+    protocol_type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group.
+
+    `epoch` and `target` (what it is going to have) are those of the consumer protocol, None for a
+    classic member; `topics` are subscribed to by name, `regex` is the consumer protocol's pattern.
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    regex: str | None
+    partitions: tuple[Partition, ...]
+    epoch: int | None = None
+    target: tuple[Partition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group as its coordinator describes it; epochs are None for a classic group."""
+
+    id: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: BrokerInfo
+    members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on in a partition; `leader_epoch` is -1 if the commit named none."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupAdmin(Admin):
+    """`Admin` and what concerns groups.
+
+    Every method raises KafkaError: the first error that does not pass, or the last one of those
+    that might have when `timeout_ms` is over; and `ConnectionError`.
+    """
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
+        super().__init__(cluster, timeout_ms=timeout_ms)
+        self._coordinators: dict[str, Coordinator] = {}
+        self._knows_consumer_groups = True
+
+    async def _ask_coordinator(
+        self, group_id: str, request: Any, take: Callable[[Any], T]
+    ) -> tuple[T, BrokerInfo]:
+        """What `take` makes of the response, or the error that it raises; and who answered."""
+        coordinator = self._coordinators.get(group_id)
+        if coordinator is None:
+            coordinator = Coordinator(self._cluster, group_id, shared=True)
+            self._coordinators[group_id] = coordinator
+        retry = Retry(self._timeout_ms)
+        while True:
+            try:
+                taken = take(await coordinator.ask(request, timeout_ms=self._timeout_ms))
+                assert coordinator.node_id is not None
+                return taken, self._cluster.brokers[coordinator.node_id]
+            except (ConnectionError, KafkaError) as error:
+                if not isinstance(error, KafkaError) or error.code.retriable:
+                    coordinator.forget()
+                await retry.wait(error)
+
+    # -- groups
+
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[ListedGroup]:
+        """The groups of all brokers, or those in one of some states and of one of some types."""
+        kinds = messages.ListGroupsRequest
+        request = kinds(states_filter=list(states), types_filter=list(types))
+        retry = Retry(self._timeout_ms)
+        while True:
+            try:
+                await self._cluster.refresh()
+                brokers = sorted(self._cluster.brokers)
+                answers = await asyncio.gather(*(self._list_of(node, request) for node in brokers))
+                # While a coordinator moves two brokers may list a group.
+                found = {group.id: group for answer in answers for group in answer}
+                return [found[group_id] for group_id in sorted(found)]
+            except (ConnectionError, KafkaError) as error:
+                await retry.wait(error)
+
+    async def _list_of(self, node_id: int, request: Any) -> list[ListedGroup]:
+        response = await self._cluster.request(
+            request, node_id=node_id, timeout_ms=self._timeout_ms
+        )
+        check(response.error_code)
+        return [
+            ListedGroup(
+                each.group_id,
+                each.group_type.lower(),
+                each.group_state,
+                each.protocol_type,
+                node_id,
+            )
+            for each in response.groups
+        ]
+
+    async def describe_group(self, group_id: str) -> GroupInfo:
+        """State, members and assignment of a group; KafkaError: GROUP_ID_NOT_FOUND."""
+        if self._knows_consumer_groups:
+            request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
+            try:
+                described, broker = await self._ask_coordinator(group_id, request, _only_group)
+                return _consumer_group(described, broker)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                    self._knows_consumer_groups = False
+                elif error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+        classic = messages.DescribeGroupsRequest(groups=[group_id])
+        described, broker = await self._ask_coordinator(group_id, classic, _only_group)
+        if described.group_state == _DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return _classic_group(described, broker)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a group with its offsets; KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+
+        def take(response: Any) -> None:
+            (result,) = response.results
+            check(result.error_code)
+
+        request = messages.DeleteGroupsRequest(groups_names=[group_id])
+        await self._ask_coordinator(group_id, request, take)
+
+    # -- offsets
+
+    async def committed(self, group_id: str) -> dict[Partition, CommittedOffset]:
+        """All offsets of a group, sorted; empty for a group that there is not."""
+
+        def take(response: Any) -> dict[Partition, CommittedOffset]:
+            check(response.error_code)
+            found = {}
+            for topic in response.topics:
+                for each in topic.partitions:
+                    check(each.error_code)
+                    if each.committed_offset >= 0:
+                        found[topic.name, each.partition_index] = CommittedOffset(
+                            each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+                        )
+            return dict(sorted(found.items()))
+
+        request = messages.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=True)
+        return (await self._ask_coordinator(group_id, request, take))[0]
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[Partition, int], expected: Mapping[Partition, int]
+    ) -> dict[Partition, KafkaError]:
+        """Commit offsets from outside a group; the partitions that were refused, and why.
+
+        A partition is left as it is (UNEXPECTED_OFFSET) if what is committed is not `expected`, -1
+        for nothing; only kraftpy's brokers look at that.  UNKNOWN_MEMBER_ID: the group has members.
+        Up to a few thousand partitions are committed at once, more in several steps.
+        """
+        errors: dict[Partition, KafkaError] = {}
+        for some in _commit_parts(group_id, offsets):
+            request = _commit_request(group_id, some, expected)
+            answer, _ = await self._ask_coordinator(group_id, request, _partition_errors)
+            errors |= {name: error for name, error in answer.items() if error is not None}
+        if any(error.code is ErrorCode.UNEXPECTED_OFFSET for error in errors.values()):
+            # What an attempt without an answer wrote is not expected by the next one.
+            now = await self.committed(group_id)
+            for name in [name for name in errors if name in now]:
+                if now[name].offset == offsets[name]:
+                    del errors[name]
+        return errors
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[Partition]
+    ) -> dict[Partition, KafkaError | None]:
+        """Forget offsets; for each partition None or its error.
+
+        GROUP_SUBSCRIBED_TO_TOPIC: the group reads that topic.  Raises KafkaError:
+        GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for one whose members are no consumers.
+        """
+        kinds = messages.OffsetDeleteRequest
+        topics = [
+            kinds.OffsetDeleteRequestTopic(
+                topic, [kinds.OffsetDeleteRequestPartition(number) for number in numbers]
+            )
+            for topic, numbers in _by_topic(partitions).items()
+        ]
+
+        def take(response: Any) -> dict[Partition, KafkaError | None]:
+            check(response.error_code)
+            return _partition_errors(response)
+
+        return (await self._ask_coordinator(group_id, kinds(group_id, topics), take))[0]
+
+
+def _only_group(response: Any) -> Any:
+    (described,) = response.groups
+    check(described.error_code, getattr(described, "error_message", None))
+    return described
+
+
+def _partition_errors(response: Any) -> dict[Partition, KafkaError | None]:
+    """The error of each partition; one that passes is raised."""
+    errors: dict[Partition, KafkaError | None] = {}
+    for topic in response.topics:
+        for each in topic.partitions:
+            error = KafkaError(error_code(each.error_code)) if each.error_code else None
+            # Retriable in Kafka's list, but the topic will not come by itself.
+            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if error is not None and error.code.retriable and error.code is not missing:
+                raise error
+            errors[topic.name, each.partition_index] = error
+    return errors
+
+
+def _commit_parts(
+    group_id: str, offsets: Mapping[Partition, int]
+) -> Iterator[dict[Partition, int]]:
+    part: dict[Partition, int] = {}
+    size_bytes = 0
+    for name, offset in sorted(offsets.items()):
+        entry_bytes = _ENTRY_BYTES + len(group_id.encode()) + len(name[0].encode())
+        if part and size_bytes + entry_bytes > _COMMIT_MAX_BYTES:
+            yield part
+            part, size_bytes = {}, 0
+        part[name] = offset
+        size_bytes += entry_bytes
+    if part:
+        yield part
+
+
+def _commit_request(
+    group_id: str, offsets: Mapping[Partition, int], expected: Mapping[Partition, int]
+) -> messages.OffsetCommitRequest:
+    kinds = messages.OffsetCommitRequest
+    topics = []
+    for topic, numbers in _by_topic(offsets).items():
+        partitions = []
+        for number in numbers:
+            partition = kinds.OffsetCommitRequestPartition(
+                partition_index=number,
+                committed_offset=offsets[topic, number],
+                committed_metadata="",
+            )
+            before = expected[topic, number].to_bytes(8, "big", signed=True)
+            partition._tags = {EXPECTED_OFFSET_TAG: before}
+            partitions.append(partition)
+        topics.append(kinds.OffsetCommitRequestTopic(name=topic, partitions=partitions))
+    return kinds(group_id=group_id, topics=topics)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+# -- descriptions
+
+
+def _consumer_group(described: Any, broker: BrokerInfo) -> GroupInfo:
+    return GroupInfo(
+        described.group_id,
+        CONSUMER,
+        described.group_state,
+        described.assignor_name,
+        broker,
+        _sorted(
+            GroupMember(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                _host(each.client_host),
+                tuple(sorted(each.subscribed_topic_names)),
+                each.subscribed_topic_regex or None,
+                _assigned(each.assignment),
+                each.member_epoch,
+                _assigned(each.target_assignment),
+            )
+            for each in described.members
+        ),
+        described.group_epoch,
+        described.assignment_epoch,
+    )
+
+
+def _assigned(assignment: Any) -> tuple[Partition, ...]:
+    return tuple(
+        sorted(
+            (each.topic_name, number)
+            for each in assignment.topic_partitions
+            for number in each.partitions
+        )
+    )
+
+
+def _classic_group(described: Any, broker: BrokerInfo) -> GroupInfo:
+    consumers = described.protocol_type == _CONSUMER_PROTOCOL_TYPE
+    return GroupInfo(
+        described.group_id,
+        CLASSIC,
+        described.group_state,
+        described.protocol_data,
+        broker,
+        _sorted(_classic_member(each, consumers) for each in described.members),
+    )
+
+
+def _classic_member(described: Any, is_consumer: bool) -> GroupMember:
+    topics: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    if is_consumer:
+        subscription = _decoded("ConsumerProtocolSubscription", described.member_metadata)
+        assignment = _decoded("ConsumerProtocolAssignment", described.member_assignment)
+        if subscription is not None:
+            topics = tuple(sorted(subscription.topics))
+        if assignment is not None:
+            partitions = tuple(
+                sorted(
+                    (each.topic, number)
+                    for each in assignment.assigned_partitions
+                    for number in each.partitions
+                )
+            )
+    return GroupMember(
+        described.member_id,
+        described.group_instance_id,
+        described.client_id,
+        _host(described.client_host),
+        topics,
+        None,
+        partitions,
+    )
+
+
+def _decoded(name: str, data: bytes) -> Any:
+    """What a member wrote; None for nothing, and for what only its own kind can read."""
+    if not data:
+        return None
+    try:
+        return decode_versioned(name, data)[1]
+    except DecodeError:
+        return None
+
+
+def _host(text: str) -> str:
+    """An address without the slash that Java puts before it."""
+    return text.removeprefix("/")
+
+
+def _sorted(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
+    return tuple(sorted(members, key=lambda each: (each.client_id, each.id)))
