@@ -1,6 +1,7 @@
-"""Tagged fields of kraftpy's own in Kafka's messages, from 10000 up; flexible versions only.
+"""What kraftpy adds to Kafka's messages.
 
-A broker or client that does not know them skips them (KIP-482).
+Tagged fields have numbers from 10000 up and are in flexible versions only. A broker or client that
+does not know them skips them (KIP-482).
 """
 
 from __future__ import annotations
@@ -8,3 +9,6 @@ from __future__ import annotations
 # OffsetCommitRequestPartition, version 8 and later: commit only if the committed offset is this
 # one, -1 if there is none; eight bytes, big-endian. Refused with UNEXPECTED_OFFSET.
 EXPECTED_OFFSET_TAG = 10_000
+
+# The client id of requests that one broker passes on to another, which must not pass them on again.
+FORWARDED_CLIENT_ID = "kraftpy-forwarded"

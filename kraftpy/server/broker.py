@@ -46,6 +46,7 @@ from kraftpy.server.follower_sessions import FollowerSessions
 from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from kraftpy.server.listener import Listener
 from kraftpy.server.membership import Membership
+from kraftpy.server.offset_forwarding import OffsetForwarding
 from kraftpy.server.partition import Partition
 from kraftpy.server.producer_ids import ProducerIds
 from kraftpy.server.proposals import Proposals
@@ -103,6 +104,7 @@ class Broker:
         self.logs = logs
         self.replicas: ReplicaManager
         self.groups: GroupCoordinator
+        self.offset_forwarding = OffsetForwarding(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, _random_int31()
@@ -188,6 +190,7 @@ class Broker:
             if timer is not None:
                 timer.cancel()
         self.listener.drain()
+        await self.offset_forwarding.close()
         await self.groups.stop()
         self.stopping = True
         for partition in self.replicas:

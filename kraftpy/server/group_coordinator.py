@@ -107,6 +107,10 @@ class Host(TopicHost, Protocol):
     def node_id(self) -> int: ...
     @property
     def replicas(self) -> PartitionLog: ...
+    @property
+    def in_touch(self) -> bool:
+        """Whether the quorum was heard of lately, so that nobody else leads what is led here."""
+
     def now_ms(self) -> int: ...
 
 
@@ -200,14 +204,16 @@ class GroupCoordinator:
 
     # -- finding the coordinator
 
-    async def coordinator_of(self, group_id: str, load_deadline_s: float) -> int:
+    async def coordinator_of(
+        self, group_id: str, load_deadline_s: float, *, allow_empty: bool = False
+    ) -> int:
         """The node id of the group's coordinator; makes the offsets topic if there is none yet.
 
         If it is this broker, its partition is ready to take requests, unless that takes until
         `load_deadline_s` (of the loop's time). Raises KafkaError: COORDINATOR_NOT_AVAILABLE,
         INVALID_GROUP_ID.
         """
-        self._check_group_id(group_id)
+        self._check_group_id(group_id, allow_empty=allow_empty)
         await self._ensure_offsets_topic()
         topic = self._host.metadata.topics.get(OFFSETS_TOPIC)
         if topic is None:
@@ -281,6 +287,9 @@ class GroupCoordinator:
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
     ) -> list[tuple[str, list[OffsetRow]]]:
         """Committed offsets by topic; those of all partitions if `topics` is None."""
+        if not self._host.in_touch:
+            # Another coordinator may have committed what this one doesn't know.
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self._route(group_id, allow_empty=True)[1].fetch(group_id, topics)
 
     def delete_offsets(

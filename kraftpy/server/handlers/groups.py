@@ -43,6 +43,7 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.offset_forwarding import forwarded
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -172,6 +173,7 @@ def leave_group(
 
 
 @handles(ApiKey.OFFSET_COMMIT)
+@forwarded
 def offset_commit(
     broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
@@ -183,6 +185,7 @@ def offset_commit(
 
 
 @handles(ApiKey.OFFSET_FETCH)
+@forwarded
 def offset_fetch(
     broker: Broker, ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
@@ -239,6 +242,7 @@ def _fetch_group(
 
 
 @handles(ApiKey.OFFSET_DELETE)
+@forwarded
 def offset_delete(
     broker: Broker, ctx: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:

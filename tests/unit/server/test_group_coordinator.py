@@ -99,6 +99,7 @@ class FakeHost:
             }
         )
         self.node_id = 1
+        self.in_touch = True
         self.loop = asyncio.get_running_loop()
         self.replicas = FakeLog()
         self.metadata: MetadataState = SimpleNamespace(topics={"t": topic(3)})  # type: ignore[assignment]

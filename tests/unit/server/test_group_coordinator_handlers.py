@@ -13,6 +13,7 @@ from kraftpy.core.groups import no_offset
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.server.handlers import groups
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -23,8 +24,10 @@ def fails(*_: object, **__: object) -> Any:
 
 
 def context(version: int, **how: Any) -> Any:
+    """A request that no other broker is asked about."""
+    client_id = FORWARDED_CLIENT_ID
     return SimpleNamespace(
-        **{"api_version": version, "client_id": "c", "peer": "10.0.0.1:5000", **how}
+        **{"api_version": version, "client_id": client_id, "peer": "10.0.0.1:5000", **how}
     )
 
 

@@ -1,0 +1,334 @@
+"""Any broker takes OffsetCommit, OffsetFetch and OffsetDelete, whoever coordinates the group."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kraftpy.core.groups import partition_for
+from kraftpy.protocol import codec, messages
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
+from kraftpy.testing import Cluster
+from tests.replication.support import connect, leader_of, wait_until
+from tests.server.wire import Closed, Wire
+
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_PARTITIONS = 6
+TOPIC = "read"
+PARTITIONS = 2
+TIMEOUT_MS = 2000
+UNSERVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+PASSING = (*UNSERVED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(
+        3,
+        offsets_topic_num_partitions=OFFSETS_PARTITIONS,
+        offsets_topic_replication_factor=3,
+        offsets_commit_timeout_ms=TIMEOUT_MS,
+    ) as started:
+        with connect(started, 1) as wire:
+            request = messages.CreateTopicsRequest
+            topic = request.CreatableTopic(TOPIC, PARTITIONS, 3)
+            created = wire.call(ApiKey.CREATE_TOPICS, 7, request([topic], timeout_ms=10_000))
+            assert created.topics[0].error_code == 0
+            started.wait_healthy()
+            # The first request of all, without FindCoordinator, makes the offsets topic.
+            assert commit(wire, "first", 1) is ErrorCode.NONE
+        started.wait_healthy()
+        yield started
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The same, mended afterwards."""
+    yield cluster
+    cluster.heal()
+    for node in cluster.nodes.values():
+        if node.paused:
+            cluster.resume(node.id)
+        if not node.running:
+            cluster.restart(node.id)
+    cluster.wait_healthy()
+
+
+def new_group() -> str:
+    return f"group-{next(_numbers)}"
+
+
+def coordinator_of(cluster: Cluster, group: str) -> int:
+    return leader_of(cluster, OFFSETS_TOPIC, partition_for(group, OFFSETS_PARTITIONS))
+
+
+def group_of(cluster: Cluster, node: int) -> str:
+    """A new group that this node coordinates."""
+    return next(group for group in iter(new_group, None) if coordinator_of(cluster, group) == node)
+
+
+def commit_request(group: str, offset: int) -> messages.OffsetCommitRequest:
+    kinds = messages.OffsetCommitRequest
+    partitions = [kinds.OffsetCommitRequestPartition(p, offset) for p in range(PARTITIONS)]
+    return kinds(group, topics=[kinds.OffsetCommitRequestTopic(TOPIC, partitions=partitions)])
+
+
+def commit(wire: Wire, group: str, offset: int, version: int = 8) -> ErrorCode:
+    response = wire.call(ApiKey.OFFSET_COMMIT, version, commit_request(group, offset))
+    errors = {partition.error_code for partition in response.topics[0].partitions}
+    assert len(errors) == 1
+    return ErrorCode(errors.pop())
+
+
+def fetch(wire: Wire, group: str, version: int = 7) -> tuple[ErrorCode, set[int]]:
+    """The error, and the offsets of all partitions."""
+    kinds = messages.OffsetFetchRequest
+    numbers = list(range(PARTITIONS))
+    if version >= 8:
+        wanted = kinds.OffsetFetchRequestGroup(
+            group, topics=[kinds.OffsetFetchRequestTopics(TOPIC, partition_indexes=numbers)]
+        )
+        (answer,) = wire.call(ApiKey.OFFSET_FETCH, version, kinds(groups=[wanted])).groups
+    else:
+        topics = [kinds.OffsetFetchRequestTopic(TOPIC, numbers)]
+        answer = wire.call(ApiKey.OFFSET_FETCH, version, kinds(group, topics))
+    partitions = [partition for topic in answer.topics for partition in topic.partitions]
+    errors = {answer.error_code, *(partition.error_code for partition in partitions)} - {0}
+    return (
+        ErrorCode(errors.pop() if errors else 0),
+        {partition.committed_offset for partition in partitions},
+    )
+
+
+def test_every_broker_commits_for_every_group(cluster: Cluster) -> None:
+    for coordinator, node in itertools.product(cluster.nodes, cluster.nodes):
+        group = group_of(cluster, coordinator)
+        with connect(cluster, node) as wire:
+            for version in range(2, 9):
+                assert commit(wire, group, version, version) is ErrorCode.NONE
+        assert fetch_everywhere(cluster, group) == [{8}] * 3
+
+
+def fetch_everywhere(cluster: Cluster, group: str) -> list[set[int]]:
+    """What each broker answers, in any version."""
+    found = []
+    for node in cluster.nodes:
+        with connect(cluster, node) as wire:
+            answers = [fetch(wire, group, version) for version in range(1, 9)]
+        assert all(answer == (ErrorCode.NONE, answers[0][1]) for answer in answers)
+        found.append(answers[0][1])
+    return found
+
+
+def test_one_fetch_of_groups_with_different_coordinators(cluster: Cluster) -> None:
+    groups = [group_of(cluster, node) for node in cluster.nodes for _ in range(2)]
+    for offset, group in enumerate(groups):
+        with connect(cluster, coordinator_of(cluster, group)) as wire:
+            assert commit(wire, group, offset) is ErrorCode.NONE
+    kinds = messages.OffsetFetchRequest
+    # All partitions of each group, one of them twice and one that was never heard of.
+    wanted = [*groups[::-1], groups[0], "unheard"]
+    request = kinds(groups=[kinds.OffsetFetchRequestGroup(group, topics=None) for group in wanted])
+    expected = [*[{n} for n in range(len(groups))][::-1], {0}, set()]
+    for node in cluster.nodes:
+        with connect(cluster, node) as wire:
+            answers = wire.call(ApiKey.OFFSET_FETCH, 8, request).groups
+        assert [answer.group_id for answer in answers] == wanted
+        assert {answer.error_code for answer in answers} == {0}
+        found = [
+            {p.committed_offset for t in answer.topics for p in t.partitions} for answer in answers
+        ]
+        assert found == expected
+
+
+def test_every_broker_deletes(cluster: Cluster) -> None:
+    kinds = messages.OffsetDeleteRequest
+    for node in cluster.nodes:
+        group = group_of(cluster, node % 3 + 1)
+        with connect(cluster, node) as wire:
+            assert commit(wire, group, 5) is ErrorCode.NONE
+            partitions = [kinds.OffsetDeleteRequestPartition(0)]
+            request = kinds(group, [kinds.OffsetDeleteRequestTopic(TOPIC, partitions)])
+            response = wire.call(ApiKey.OFFSET_DELETE, 0, request)
+            assert response.error_code == response.topics[0].partitions[0].error_code == 0
+            assert fetch(wire, group) == (ErrorCode.NONE, {-1, 5})
+            assert wire.call(ApiKey.OFFSET_DELETE, 0, kinds("unheard")).error_code == (
+                ErrorCode.GROUP_ID_NOT_FOUND
+            )
+
+
+def test_what_the_coordinator_refuses_is_relayed(cluster: Cluster) -> None:
+    group = group_of(cluster, 1)
+    request = commit_request(group, 1)
+    request.generation_id_or_member_epoch, request.member_id = 7, "nobody"
+    with connect(cluster, 2) as wire:
+        response = wire.call(ApiKey.OFFSET_COMMIT, 8, request)
+        assert {p.error_code for p in response.topics[0].partitions} == {
+            ErrorCode.ILLEGAL_GENERATION
+        }
+        assert commit(wire, "g" * 32_768, 1) is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_request_is_passed_on_once_only(cluster: Cluster) -> None:
+    """As one that comes from a broker which takes this one for the coordinator."""
+    group = group_of(cluster, 1)
+    with connect(cluster, 2) as wire:
+        request = commit_request(group, 1)
+        frame = codec.encode_request(ApiKey.OFFSET_COMMIT, 8, 1, FORWARDED_CLIENT_ID, request)
+        wire.send_frame(b"".join(frame))
+        _, response = wire.receive(ApiKey.OFFSET_COMMIT, 8)
+        assert {p.error_code for p in response.topics[0].partitions} == {ErrorCode.NOT_COORDINATOR}
+        assert fetch(wire, group) == (ErrorCode.NONE, {-1})
+
+
+def test_requests_of_many_clients_are_under_way_at_once(cluster: Cluster) -> None:
+    groups = [group_of(cluster, 1) for _ in range(20)]
+    wires = [connect(cluster, 2) for _ in groups]
+    for wire, group in zip(wires, groups, strict=True):
+        for offset in range(10):
+            wire.send(ApiKey.OFFSET_COMMIT, 8, commit_request(group, offset))
+    for wire, group in zip(wires, groups, strict=True):
+        for _ in range(10):
+            _, response = wire.receive(ApiKey.OFFSET_COMMIT, 8)
+            assert {p.error_code for p in response.topics[0].partitions} == {0}
+        assert fetch(wire, group) == (ErrorCode.NONE, {9})
+        wire.sock.close()
+
+
+class Client(threading.Thread):
+    """Commits growing offsets through one broker, and reads each back through another one."""
+
+    def __init__(self, write: Wire, read: Wire, group: str) -> None:
+        super().__init__(daemon=True)
+        self._write, self._read, self._group = write, read, group
+        self.acknowledged = 0
+        self.passing: list[ErrorCode] = []
+        self.problems: list[str] = []
+        self.longest_s = 0.0
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        try:
+            for offset in itertools.count(1):
+                if self.stop.is_set():
+                    return
+                self._step(offset)
+        except (Closed, OSError) as error:
+            self.problems.append(repr(error))
+
+    def _step(self, offset: int) -> None:
+        began_s = time.monotonic()
+        error = commit(self._write, self._group, offset)
+        self.longest_s = max(self.longest_s, time.monotonic() - began_s)
+        if error is ErrorCode.NONE:
+            self.acknowledged = offset
+        elif error in PASSING:
+            self.passing.append(error)
+        else:
+            self.problems.append(f"commit {offset}: {error.name}")
+        error, found = fetch(self._read, self._group)
+        if error is not ErrorCode.NONE:
+            if error not in PASSING:
+                self.problems.append(f"fetch {offset}: {error.name}")
+        elif len(found) != 1 or not self.acknowledged <= min(found) <= offset:
+            self.problems.append(f"{found} read, {self.acknowledged} acknowledged")
+
+
+def test_brokers_answer_while_the_coordinator_is_killed(whole: Cluster) -> None:
+    cluster = whole
+    coordinator = 3
+    groups = [group_of(cluster, coordinator) for _ in range(4)]
+    clients = [
+        Client(connect(cluster, 1 + n % 2), connect(cluster, 2 - n // 2), group)
+        for n, group in enumerate(groups)
+    ]
+    for client in clients:
+        client.start()
+
+    def each_commits(what: str) -> None:
+        before = [client.acknowledged for client in clients]
+        wait_until(
+            lambda: all(c.acknowledged > n + 20 for c, n in zip(clients, before, strict=True)), what
+        )
+
+    each_commits("commits before")
+    cluster.kill(coordinator)
+    each_commits("commits while the old coordinator is down")
+    cluster.restart(coordinator)
+    cluster.wait_healthy()
+    each_commits("commits when it is back")
+    for client in clients:
+        client.stop.set()
+    for client in clients:
+        client.join(20)
+        assert not client.is_alive()
+        assert not client.problems
+        # Only what was under way when the coordinator died has an unknown outcome.
+        assert len(client.passing) <= 3
+        assert client.longest_s < 2 * TIMEOUT_MS / 1000 + 2
+
+
+def test_a_paused_coordinator_costs_the_time_limit_and_tells_nothing_old(whole: Cluster) -> None:
+    cluster = whole
+    coordinator = 2
+    group = group_of(cluster, coordinator)
+    with connect(cluster, 1) as wire, connect(cluster, coordinator) as old:
+        assert commit(wire, group, 1) is ErrorCode.NONE
+        cluster.pause(coordinator)
+        began_s = time.monotonic()
+        assert commit(wire, group, 2) in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert time.monotonic() - began_s < TIMEOUT_MS / 1000 + 3
+        wait_until(lambda: commit(wire, group, 3) is ErrorCode.NONE, "another coordinator")
+        # These lie in its socket when it goes on, before anything that could tell it better.
+        for _ in range(5):
+            kinds = messages.OffsetFetchRequest
+            topics = [kinds.OffsetFetchRequestTopic(TOPIC, [0])]
+            old.send(ApiKey.OFFSET_FETCH, 7, kinds(group, topics))
+        cluster.resume(coordinator)
+        for _ in range(5):
+            _, answer = old.receive(ApiKey.OFFSET_FETCH, 7)
+            if not answer.error_code:
+                assert answer.topics[0].partitions[0].committed_offset == 3
+            else:
+                assert answer.error_code in PASSING
+
+
+def test_a_coordinator_that_is_cut_off_tells_nothing_old(whole: Cluster) -> None:
+    cluster = whole
+    coordinator, other = (node for node in cluster.nodes if node != cluster.controller())
+    group = group_of(cluster, coordinator)
+    with connect(cluster, other) as wire, connect(cluster, coordinator) as old:
+        assert commit(wire, group, 1) is ErrorCode.NONE
+        cluster.isolate(coordinator, close=True)
+        stop = threading.Event()
+        reads: list[tuple[int, int]] = []
+        acknowledged = 1
+
+        def read() -> None:
+            while not stop.is_set():
+                known = acknowledged
+                error, found = fetch(old, group)
+                if error is ErrorCode.NONE:
+                    reads.append((known, min(found)))
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        wait_until(lambda: commit(wire, group, 2) is ErrorCode.NONE, "another coordinator")
+        acknowledged = 2
+        for offset in range(3, 200):
+            assert commit(wire, group, offset) is ErrorCode.NONE
+            acknowledged = offset
+        stop.set()
+        cluster.heal()
+        reader.join(20)
+        assert reads
+        assert all(known <= found for known, found in reads)
+        wait_until(lambda: fetch(old, group) == (ErrorCode.NONE, {199}), "in touch again")
