@@ -20,8 +20,8 @@ class Closed(Exception):
 class Wire:
     """One connection; `call` sends a request and reads its answer."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.sock = socket.create_connection((host, port), timeout=TIMEOUT_S)
+    def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.sock = socket.create_connection((host, port), timeout=timeout_s)
         self._correlation_id = 0
 
     def __enter__(self) -> Wire:
