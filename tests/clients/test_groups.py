@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.clients.confluent import ConfluentKafka
 from tests.clients.driver import Deadline, Driver, Message
@@ -78,3 +78,84 @@ def test_partitions_move_when_members_come_and_go(
     poll_until(lambda: len(owned(second)) == 4, second)
     leaving.join()
     second.close()
+
+
+class Watched:
+    """A consumer that remembers what it was given and what was taken from it."""
+
+    def __init__(self, bootstrap: str, topic: str, **options: object) -> None:
+        self.events: list[tuple[str, set[int]]] = []
+        self.consumer = ConfluentKafka(bootstrap).consumer(
+            group_id=f"g-{topic}",
+            auto_offset_reset="earliest",
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=200,
+            **options,
+        )
+        self.consumer.subscribe(
+            [topic],
+            on_assign=lambda _, places: self._note("given", places),
+            on_revoke=lambda _, places: self._note("taken", places),
+            on_lost=lambda _, places: self._note("lost", places),
+        )
+
+    def _note(self, what: str, places: list[TopicPartition]) -> None:
+        self.events.append((what, {place.partition for place in places}))
+
+    @property
+    def owned(self) -> set[int]:
+        return {place.partition for place in self.consumer.assignment()}
+
+
+def poll_until(condition: Callable[[], bool], *members: Watched) -> None:
+    deadline = Deadline("settled group")
+    while not condition() and deadline.left():
+        for member in members:
+            member.consumer.poll(0.02)
+
+
+def test_a_static_member_that_restarts_disturbs_nobody(
+    bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(partitions=4)
+    leader = Watched(bootstrap, topic, group_instance_id="i0")
+    poll_until(lambda: len(leader.owned) == 4, leader)
+    follower = Watched(bootstrap, topic, group_instance_id="i1")
+    poll_until(lambda: len(leader.owned) == len(follower.owned) == 2, leader, follower)
+    theirs, events = (leader.owned, follower.owned), [*leader.events]
+    follower.consumer.close()  # a static member doesn't leave
+    follower = Watched(bootstrap, topic, group_instance_id="i1")
+    poll_until(lambda: bool(follower.owned), leader, follower)
+    assert (leader.owned, follower.owned) == theirs
+    assert leader.events == events
+    leader.consumer.close()
+    again = Watched(bootstrap, topic, group_instance_id="i0")
+    poll_until(lambda: bool(again.owned), again, follower)
+    assert (again.owned, follower.owned) == theirs
+    assert follower.events == [("given", theirs[1])]
+    again.consumer.close()
+    follower.consumer.close()
+
+
+def test_cooperative_members_keep_what_they_need_not_give_up(
+    bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(partitions=6)
+    how = {"partition_assignment_strategy": "cooperative-sticky"}
+    members = [Watched(bootstrap, topic, **how)]
+    poll_until(lambda: len(members[0].owned) == 6, *members)
+    for count in (2, 3):
+        before = [member.owned for member in members]
+        members.append(Watched(bootstrap, topic, **how))
+        share = 6 // count
+        poll_until(lambda share=share: all(len(m.owned) == share for m in members), *members)
+        for member, had in zip(members, before, strict=False):
+            assert member.owned < had
+    assert set.union(*(member.owned for member in members)) == set(range(6))
+    for member in members:
+        taken = [places for what, places in member.events if what == "taken"]
+        kept = member.owned
+        assert not any(places & kept for places in taken)
+        assert all(what != "lost" for what, _ in member.events)
+    for member in members:
+        member.consumer.close()
