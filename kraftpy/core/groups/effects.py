@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from kraftpy.core.groups.consumer.regex import Resolution
 from kraftpy.core.groups.records import CoordinatorRecord
 from kraftpy.protocol.errors import ErrorCode
 
@@ -46,10 +47,14 @@ class Write:
 
 
 class Effects(NamedTuple):
-    """Batches to append, then (token, response message) pairs to send."""
+    """Batches to append, then (token, response message) pairs to send, and patterns to resolve.
+
+    A resolution goes back through `GroupMachine.resolved` when it is done.
+    """
 
     writes: list[Write]
     replies: list[tuple[object, object]]
+    resolutions: Sequence[Resolution] = ()
 
 
 class Outbox:
@@ -58,10 +63,15 @@ class Outbox:
     def __init__(self) -> None:
         self._writes: list[Write] = []
         self._replies: list[tuple[object, object]] = []
+        self._resolutions: list[Resolution] = []
         self._in_flight: dict[str, list[Write]] = {}
 
     def reply(self, token: object, response: object) -> None:
         self._replies.append((token, response))
+
+    def resolve(self, resolution: Resolution) -> None:
+        """Asks for the topics that a group's patterns match."""
+        self._resolutions.append(resolution)
 
     def write(
         self,
@@ -69,12 +79,13 @@ class Outbox:
         group_ids: tuple[str, ...],
         on_committed: Committed,
         on_failed: Failed,
-    ) -> None:
+    ) -> Write:
         """Asks for an append; the write counts as in flight until `landed`."""
         write = Write(records, group_ids, on_committed, on_failed)
         self._writes.append(write)
         for group_id in group_ids:
             self._in_flight.setdefault(group_id, []).append(write)
+        return write
 
     def landed(self, write: Write) -> None:
         """The write's fate is known: it is not in flight any more."""
@@ -99,6 +110,6 @@ class Outbox:
 
     def take(self) -> Effects:
         """Hands over what was collected since the last call."""
-        effects = Effects(self._writes, self._replies)
-        self._writes, self._replies = [], []
+        effects = Effects(self._writes, self._replies, self._resolutions)
+        self._writes, self._replies, self._resolutions = [], [], []
         return effects
