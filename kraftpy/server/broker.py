@@ -43,7 +43,8 @@ from kraftpy.server.addresses import Node, endpoint_of, endpoints_to_register, n
 from kraftpy.server.dispatch import Dispatcher, RequestContext, implemented
 from kraftpy.server.fetch_sessions import FetchSessionCache
 from kraftpy.server.follower_sessions import FollowerSessions
-from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kraftpy.server.group_coordinator import GroupCoordinator
+from kraftpy.server.group_partition import OFFSETS_TOPIC
 from kraftpy.server.listener import Listener
 from kraftpy.server.membership import Membership
 from kraftpy.server.offset_forwarding import OffsetForwarding

@@ -2,18 +2,11 @@
 
 The machine decides, this shell carries out (architecture.md, decision 8):
 
-* A request becomes a call of its group's machine. What comes back is carried out in order: batches
-  are appended, then replies go to the futures that the requests wait on.
-* Outcomes of appends are handed to the machine in the order of the log, whatever order the appends
-  end in, so that the map of offsets never goes back to an older commit.
-* `offsets.commit.timeout.ms` ends the wait of the client, not of the append: a batch that commits
-  later still counts.
-* A partition is loaded before it takes requests (COORDINATOR_LOAD_IN_PROGRESS until then), in
-  pieces, so that the broker answers others meanwhile. An empty one is loaded at once. A record that
-  can't be read is skipped with one log line; a damaged batch keeps the partition from being loaded,
-  since a committed offset might be lost behind it.
-* A client that goes away while its request is parked cancels the future; the answer is dropped when
-  it comes, and the member ends with its session, as in Kafka.
+* A request becomes a call of its group's machine; what comes back is carried out by the partition
+  (`group_partition`).
+* A partition is loaded before it takes requests: COORDINATOR_LOAD_IN_PROGRESS until then
+  (`group_loading`).
+* All partitions have one clock: the wall clock, and when it is set their deadlines move along.
 """
 
 from __future__ import annotations
@@ -21,25 +14,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups import (
     Client,
     Effects,
-    GroupConfig,
     GroupMachine,
     OffsetRow,
-    Write,
-    decode_record,
-    encode_record,
     partition_for,
 )
 from kraftpy.core.groups.records import too_long
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DescribeGroupsResponse,
     HeartbeatRequest,
@@ -55,47 +42,15 @@ from kraftpy.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kraftpy.protocol.records import RecordInput, build_batch, iter_records, split_batches
+from kraftpy.server.group_loading import GroupLoading
+from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionLog
 from kraftpy.server.internal_topic import InternalTopic, TopicHost
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
-_LOAD_CHUNK_BYTES = 256 * 1024
-_EXPIRE_GROUPS_AT_A_TIME = 200
-_LOAD_REPORT_INTERVAL_S = 5.0
 _CLOCK_STEP_MS = 1_000
 
 T = TypeVar("T")
-
-
-class PartitionLog(Protocol):
-    """The logs of the offsets topic, as the coordinator needs them."""
-
-    def led_epochs(self, topic: str) -> dict[int, int]:
-        """The leader epochs of the topic's partitions that this broker leads, by index."""
-
-    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
-        """Calls `settled(True)` once all that earlier leaders committed can be read here.
-
-        `settled(False)` if this broker doesn't lead the partition any more by then.
-        """
-
-    def append_records(self, topic: str, partition: int, batch: bytes) -> Awaitable[int]:
-        """Appends a batch; gives its base offset once it is committed, flushed if the policy says.
-
-        Calls append in their order. Raises KafkaError, and then the batch is not in the log and
-        never will be (or this broker does not lead the partition any more).
-        """
-
-    def read_batches(
-        self, topic: str, partition: int, start_offset: int, max_bytes: int
-    ) -> tuple[bytes, int]:
-        """Committed batches from `start_offset`, and the offset to go on from.
-
-        No bytes at the end. Raises KafkaError.
-        """
 
 
 class Host(TopicHost, Protocol):
@@ -114,50 +69,14 @@ class Host(TopicHost, Protocol):
     def now_ms(self) -> int: ...
 
 
-class _Append:
-    """A write on its way into the log; `deadline_s` is in the loop's time."""
-
-    __slots__ = ("deadline_s", "future", "write")
-
-    def __init__(self, write: Write, future: asyncio.Future[int], deadline_s: float) -> None:
-        self.write = write
-        self.future = future
-        self.deadline_s = deadline_s
-
-
-class _Partition:
-    """A partition of the offsets topic that this broker coordinates.
-
-    `machine` is None while it loads, and stays so if loading failed. `appends` are in log order.
-    `deleted_topics` vanished during the load, so their offsets are still to be forgotten.
-    """
-
-    def __init__(self, index: int, leader_epoch: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.index = index
-        self.leader_epoch = leader_epoch
-        self.machine: GroupMachine | None = None
-        self.loaded: asyncio.Future[None] = loop.create_future()
-        self.failed = False
-        self.closed = False
-        self.appends: deque[_Append] = deque()
-        self.draining = False
-        self.last_offset = -1
-        self.timer: asyncio.Handle | None = None
-        self.timer_due_s = 0.0
-        self.load_offset = 0
-        self.deleted_topics: list[str] = []
-        self.loaded_records = 0
-        self.skipped_records = 0
-        self.load_reported_s = loop.time()
-
-
 class GroupCoordinator:
     """Consumer groups of this broker; handlers call it, the broker tells it what it leads."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._loop = host.loop
-        self._partitions: dict[int, _Partition] = {}
+        self._partitions: dict[int, GroupPartition] = {}
+        self._loading: dict[int, GroupLoading] = {}
         self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
@@ -198,9 +117,9 @@ class GroupCoordinator:
             return
         for partition in list(self._partitions.values()):
             if partition.machine is not None:
-                self._carry_out(partition, partition.machine.delete_topic(name))
+                partition.carry_out(partition.machine.delete_topic(name))
             elif not partition.failed:
-                partition.deleted_topics.append(name)
+                self._loading[partition.index].deleted_topics.append(name)
 
     # -- finding the coordinator
 
@@ -271,7 +190,7 @@ class GroupCoordinator:
         """LeaveGroup in its batched form (version 3 and later)."""
         partition, machine = self._route(request.group_id)
         response, effects = machine.leave(request, self._now_ms())
-        self._carry_out(partition, effects)
+        partition.carry_out(effects)
         return response
 
     def commit_offsets(
@@ -327,7 +246,7 @@ class GroupCoordinator:
 
     def _route(
         self, group_id: str, *, allow_empty: bool = False
-    ) -> tuple[_Partition, GroupMachine]:
+    ) -> tuple[GroupPartition, GroupMachine]:
         """The group's partition; raises KafkaError if it isn't (or isn't yet) served here.
 
         `allow_empty`: requests about offsets may name the group "", which Kafka keeps working for
@@ -352,86 +271,11 @@ class GroupCoordinator:
         known = self._host.metadata.topics.get(topic)
         return known is not None and index in known.partitions
 
-    # -- carrying out effects
-
     def _result(
-        self, partition: _Partition, effects: Effects, future: asyncio.Future[T]
+        self, partition: GroupPartition, effects: Effects, future: asyncio.Future[T]
     ) -> T | asyncio.Future[T]:
-        self._carry_out(partition, effects)
+        partition.carry_out(effects)
         return future.result() if future.done() else future
-
-    def _carry_out(self, partition: _Partition, effects: Effects) -> None:
-        for write in effects.writes:
-            self._append(partition, write)
-        _reply(effects)
-        if partition.machine is not None:
-            deadline_ms = partition.machine.next_deadline()
-            if deadline_ms is not None:
-                left_ms = deadline_ms - self._now_ms()
-                self._arm(partition, self._loop.time() + left_ms / 1000)
-
-    def _append(self, partition: _Partition, write: Write) -> None:
-        now_ms = self._now_ms()
-        records: list[RecordInput] = []
-        for record in write.records:
-            key, value = encode_record(record)
-            records.append((now_ms, key, value, []))
-        batch = build_batch(records)
-        future = asyncio.ensure_future(
-            self._host.replicas.append_records(OFFSETS_TOPIC, partition.index, batch)
-        )
-        deadline_s = self._loop.time() + self._host.config.offsets_commit_timeout_ms / 1000
-        partition.appends.append(_Append(write, future, deadline_s))
-        self._arm(partition, deadline_s)
-        if future.done():
-            self._drain(partition)
-        else:
-            future.add_done_callback(lambda future: self._drain(partition))
-
-    def _drain(self, partition: _Partition) -> None:
-        """Tells the machine of the appends that have ended, in log order."""
-        if partition.draining:
-            return
-        partition.draining = True
-        appends = partition.appends
-        while appends and appends[0].future.done():
-            append = appends.popleft()
-            effects = self._outcome(partition, append)
-            if effects is not None:
-                self._carry_out(partition, effects)
-        partition.draining = False
-
-    def _outcome(self, partition: _Partition, append: _Append) -> Effects | None:
-        error = ErrorCode.NONE
-        offset = -1
-        if append.future.cancelled():
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif (raised := append.future.exception()) is None:
-            offset = append.future.result()
-        elif isinstance(raised, KafkaError):
-            error = raised.code
-        else:
-            log.error("%s-%d: append failed", OFFSETS_TOPIC, partition.index, exc_info=raised)
-            error = ErrorCode.UNKNOWN_SERVER_ERROR
-        machine = partition.machine
-        if machine is None:
-            return None
-        now_ms = self._now_ms()
-        if error is not ErrorCode.NONE:
-            return machine.failed(append.write, error, now_ms)
-        if offset <= partition.last_offset:
-            log.error(
-                "%s-%d: offset %d came after %d; loading the partition again",
-                OFFSETS_TOPIC,
-                partition.index,
-                offset,
-                partition.last_offset,
-            )
-            self._unload(partition)
-            self._load(partition.index, partition.leader_epoch)
-            return None
-        partition.last_offset = offset
-        return machine.committed(append.write, now_ms)
 
     # -- time
 
@@ -447,178 +291,43 @@ class GroupCoordinator:
                     partition.machine.shift_deadlines(round(step_ms))
         return now_ms
 
-    def _arm(self, partition: _Partition, deadline_s: float) -> None:
-        """Makes sure that the partition's timer fires at this time of the loop at the latest."""
-        timer = partition.timer
-        if timer is not None:
-            if partition.timer_due_s <= deadline_s:
-                return
-            timer.cancel()
-        # What uvloop returns for a time that is now or past doesn't know its `when`.
-        partition.timer_due_s = deadline_s
-        partition.timer = self._loop.call_at(deadline_s, self._on_timer, partition)
-
-    def _on_timer(self, partition: _Partition) -> None:
-        partition.timer = None
-        machine = partition.machine
-        if machine is None:
-            return
-        now_ms = self._now_ms()
-        loop_s = self._loop.time()
-        for append in list(partition.appends):
-            if append.deadline_s > loop_s:
-                self._arm(partition, append.deadline_s)
-                break
-            if not append.write.settled:
-                self._carry_out(partition, machine.timed_out(append.write, now_ms))
-        self._carry_out(partition, machine.handle_timers(now_ms))
-
     async def _expire_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._host.config.offsets_retention_check_interval_ms / 1000)
             for partition in list(self._partitions.values()):
-                await self._expire(partition)
-
-    async def _expire(self, partition: _Partition) -> None:
-        machine = partition.machine
-        if machine is None:
-            return
-        expired = 0
-        group_ids = machine.group_ids()
-        while chunk := list(islice(group_ids, _EXPIRE_GROUPS_AT_A_TIME)):
-            count, effects = machine.expire_offsets(chunk, self._now_ms())
-            expired += count
-            self._carry_out(partition, effects)
-            await asyncio.sleep(0)
-            if partition.closed:
-                return
-        if expired:
-            log.info("%s-%d: %d committed offsets expired", OFFSETS_TOPIC, partition.index, expired)
+                await partition.expire_offsets()
 
     # -- loading and unloading
 
     def _load(self, index: int, leader_epoch: int) -> None:
-        partition = self._partitions[index] = _Partition(index, leader_epoch, self._loop)
-        group_config = GroupConfig.from_broker(self._host.config)
+        partition = GroupPartition(self._host, index, leader_epoch, self._now_ms, self._reload)
+        self._partitions[index] = partition
+        loading = self._loading[index] = GroupLoading(self._host, partition)
+        partition.loaded.add_done_callback(lambda _: self._loaded(loading))
+        loading.start()
 
-        def settled(is_leader: bool) -> None:
-            if is_leader:
-                self._load_some(partition, GroupMachine(group_config))
+    def _loaded(self, loading: GroupLoading) -> None:
+        if self._loading.get(loading.partition.index) is loading:
+            del self._loading[loading.partition.index]
 
-        # A new leader's high watermark may be behind what was committed (rule 9).
-        self._host.replicas.when_settled(OFFSETS_TOPIC, index, settled)
-
-    def _load_some(self, partition: _Partition, machine: GroupMachine) -> None:
-        """Replays the next piece of the log; comes back for more after others had their turn."""
-        if partition.closed:
-            return
-        try:
-            data, next_offset = self._host.replicas.read_batches(
-                OFFSETS_TOPIC, partition.index, partition.load_offset, _LOAD_CHUNK_BYTES
-            )
-            self._replay(partition, machine, data)
-        except (DecodeError, KafkaError, OSError) as error:
-            partition.failed = True
-            partition.loaded.set_result(None)
-            log.error(
-                "%s-%d can't be loaded from offset %d; its groups are not served here: %s",
-                OFFSETS_TOPIC,
-                partition.index,
-                partition.load_offset,
-                error,
-            )
-            return
-        if next_offset > partition.load_offset:
-            partition.load_offset = next_offset
-            self._report_load(partition, machine)
-            self._loop.call_soon(self._load_some, partition, machine)
-            return
-        partition.last_offset = partition.load_offset - 1
-        partition.machine = machine
-        partition.loaded.set_result(None)
-        if partition.loaded_records or partition.skipped_records:
-            log.info(
-                "%s-%d: loaded %d records, %d skipped: %d groups, %d committed offsets",
-                OFFSETS_TOPIC,
-                partition.index,
-                partition.loaded_records,
-                partition.skipped_records,
-                machine.groups_count,
-                machine.offsets_count,
-            )
-        self._carry_out(partition, machine.finish_load(self._now_ms()))
-        for topic in partition.deleted_topics:
-            self._carry_out(partition, machine.delete_topic(topic))
-        partition.deleted_topics.clear()
-
-    def _report_load(self, partition: _Partition, machine: GroupMachine) -> None:
-        """Says every few seconds how far a long load is."""
-        now_s = self._loop.time()
-        if now_s - partition.load_reported_s < _LOAD_REPORT_INTERVAL_S:
-            return
-        partition.load_reported_s = now_s
-        log.info(
-            "%s-%d: loading, at offset %d: %d records, %d committed offsets so far",
-            OFFSETS_TOPIC,
-            partition.index,
-            partition.load_offset,
-            partition.loaded_records,
-            machine.offsets_count,
-        )
-
-    def _replay(self, partition: _Partition, machine: GroupMachine, data: bytes) -> None:
-        for position, header in split_batches(data):
-            if header.is_control or header.is_transactional:
-                partition.skipped_records += header.records_count
-                continue
-            for record in iter_records(data, position):
-                try:
-                    decoded = decode_record(record.key, record.value)
-                except DecodeError as error:
-                    if not partition.skipped_records:
-                        log.error(
-                            "%s-%d: the record at offset %d is skipped: %s",
-                            OFFSETS_TOPIC,
-                            partition.index,
-                            record.offset,
-                            error,
-                        )
-                    partition.skipped_records += 1
-                    continue
-                if decoded is None:
-                    partition.skipped_records += 1
-                else:
-                    machine.load(decoded)
-                    partition.loaded_records += 1
-
-    def _unload(self, partition: _Partition) -> None:
+    def _unload(self, partition: GroupPartition) -> None:
         del self._partitions[partition.index]
-        partition.closed = True
-        machine, partition.machine = partition.machine, None
-        if partition.timer is not None:
-            partition.timer.cancel()
-        if not partition.loaded.done():
-            partition.loaded.set_result(None)
-        if machine is not None:
-            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms()))
+        partition.close()
+
+    def _reload(self, partition: GroupPartition) -> None:
+        self._unload(partition)
+        self._load(partition.index, partition.leader_epoch)
 
     # -- numbers for metrics
 
     def loading(self) -> Iterator[tuple[int, int, int]]:
         """The partitions that are being loaded: index, next offset to read, records so far."""
-        for index, partition in self._partitions.items():
-            if partition.machine is None and not partition.failed:
-                yield index, partition.load_offset, partition.loaded_records
+        for index, loading in self._loading.items():
+            if not loading.partition.loaded.done():
+                yield index, loading.offset, loading.records_count
 
     def machines(self) -> Iterator[tuple[int, GroupMachine]]:
         """The loaded partitions with their machines."""
         for index, partition in self._partitions.items():
             if partition.machine is not None:
                 yield index, partition.machine
-
-
-def _reply(effects: Effects) -> None:
-    for token, response in effects.replies:
-        assert isinstance(token, asyncio.Future)
-        if not token.done():  # done: the client went away
-            token.set_result(response)

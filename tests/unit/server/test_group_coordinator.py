@@ -16,8 +16,9 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch, read_batch_header, stamp_batch
-from kraftpy.server import group_coordinator
-from kraftpy.server.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kraftpy.server import group_loading
+from kraftpy.server.group_coordinator import GroupCoordinator
+from kraftpy.server.group_partition import OFFSETS_TOPIC
 
 PARTITIONS = 4
 CLIENT = Client(9, "c", "/127.0.0.1")
@@ -423,7 +424,7 @@ async def test_what_was_committed_is_loaded_again() -> None:
 def test_a_long_load_says_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_coordinator, "_LOAD_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(group_loading, "_REPORT_INTERVAL_S", 0.0)
 
     @on_loop
     async def test() -> None:

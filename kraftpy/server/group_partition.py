@@ -1,0 +1,266 @@
+"""One partition of `__consumer_offsets` on the broker that coordinates its groups.
+
+The machine decides, this shell carries out (architecture.md, decision 8):
+
+* What a machine gives back is carried out in order: batches are appended, then replies go to the
+  futures that the requests wait on.
+* Outcomes of appends are handed to the machine in the order of the log, whatever order the appends
+  end in, so that the map of offsets never goes back to an older commit.
+* `offsets.commit.timeout.ms` ends the wait of the client, not of the append: a batch that commits
+  later still counts.
+* A client that goes away while its request is parked cancels the future; the answer is dropped when
+  it comes, and the member ends with its session, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Protocol
+
+from kraftpy.core.config import BrokerConfig
+from kraftpy.core.groups import Effects, GroupMachine, Write, encode_record
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import RecordInput, build_batch
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+_EXPIRE_GROUPS_AT_A_TIME = 200
+
+
+class PartitionLog(Protocol):
+    """The logs of the offsets topic, as the coordinator needs them."""
+
+    def led_epochs(self, topic: str) -> dict[int, int]:
+        """The leader epochs of the topic's partitions that this broker leads, by index."""
+
+    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
+        """Calls `settled(True)` once all that earlier leaders committed can be read here.
+
+        `settled(False)` if this broker doesn't lead the partition any more by then.
+        """
+
+    def append_records(self, topic: str, partition: int, batch: bytes) -> Awaitable[int]:
+        """Appends a batch; gives its base offset once it is committed, flushed if the policy says.
+
+        Calls append in their order. Raises KafkaError, and then the batch is not in the log and
+        never will be (or this broker does not lead the partition any more).
+        """
+
+    def read_batches(
+        self, topic: str, partition: int, start_offset: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        """Committed batches from `start_offset`, and the offset to go on from.
+
+        No bytes at the end. Raises KafkaError.
+        """
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of its broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def replicas(self) -> PartitionLog: ...
+
+
+class _Append:
+    """A write on its way into the log; `deadline_s` is in the loop's time."""
+
+    __slots__ = ("deadline_s", "future", "write")
+
+    def __init__(self, write: Write, future: asyncio.Future[int], deadline_s: float) -> None:
+        self.write = write
+        self.future = future
+        self.deadline_s = deadline_s
+
+
+class GroupPartition:
+    """A partition of the offsets topic that this broker coordinates.
+
+    `machine` is None while it loads (`group_loading`), and stays so if loading failed. `loaded` is
+    done when it is known which. `now_ms` is the clock of the machine. `on_disorder` is called if
+    the log gave offsets out of order, after which the machine can't be trusted.
+    """
+
+    def __init__(
+        self,
+        host: PartitionHost,
+        index: int,
+        leader_epoch: int,
+        now_ms: Callable[[], int],
+        on_disorder: Callable[[GroupPartition], None],
+    ) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.machine: GroupMachine | None = None
+        self.loaded: asyncio.Future[None] = host.loop.create_future()
+        self.failed = False
+        self.closed = False
+        self._host = host
+        self._loop = host.loop
+        self._now_ms = now_ms
+        self._on_disorder = on_disorder
+        # In log order.
+        self._appends: deque[_Append] = deque()
+        self._draining = False
+        self._last_offset = -1
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_s = 0.0
+
+    def __str__(self) -> str:
+        return f"{OFFSETS_TOPIC}-{self.index}"
+
+    def take_on(self, machine: GroupMachine, last_offset: int) -> None:
+        """The log has been read into this machine, up to this offset."""
+        self._last_offset = last_offset
+        self.machine = machine
+        self.loaded.set_result(None)
+        self.carry_out(machine.finish_load(self._now_ms()))
+
+    def fail(self) -> None:
+        """The log can't be read; the partition's groups are not served here."""
+        self.failed = True
+        self.loaded.set_result(None)
+
+    def close(self) -> None:
+        """Answers every parked request with NOT_COORDINATOR; the partition is not led any more."""
+        self.closed = True
+        machine, self.machine = self.machine, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.loaded.done():
+            self.loaded.set_result(None)
+        if machine is not None:
+            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms()))
+
+    # -- carrying out effects
+
+    def carry_out(self, effects: Effects) -> None:
+        for write in effects.writes:
+            self._append(write)
+        _reply(effects)
+        if self.machine is not None:
+            deadline_ms = self.machine.next_deadline()
+            if deadline_ms is not None:
+                left_ms = deadline_ms - self._now_ms()
+                self._arm(self._loop.time() + left_ms / 1000)
+
+    def _append(self, write: Write) -> None:
+        now_ms = self._now_ms()
+        records: list[RecordInput] = []
+        for record in write.records:
+            key, value = encode_record(record)
+            records.append((now_ms, key, value, []))
+        batch = build_batch(records)
+        future = asyncio.ensure_future(
+            self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
+        )
+        deadline_s = self._loop.time() + self._host.config.offsets_commit_timeout_ms / 1000
+        self._appends.append(_Append(write, future, deadline_s))
+        self._arm(deadline_s)
+        if future.done():
+            self._drain()
+        else:
+            future.add_done_callback(lambda future: self._drain())
+
+    def _drain(self) -> None:
+        """Tells the machine of the appends that have ended, in log order."""
+        if self._draining:
+            return
+        self._draining = True
+        appends = self._appends
+        while appends and appends[0].future.done():
+            effects = self._outcome(appends.popleft())
+            if effects is not None:
+                self.carry_out(effects)
+        self._draining = False
+
+    def _outcome(self, append: _Append) -> Effects | None:
+        error = ErrorCode.NONE
+        offset = -1
+        if append.future.cancelled():
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif (raised := append.future.exception()) is None:
+            offset = append.future.result()
+        elif isinstance(raised, KafkaError):
+            error = raised.code
+        else:
+            log.error("%s: append failed", self, exc_info=raised)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        machine = self.machine
+        if machine is None:
+            return None
+        now_ms = self._now_ms()
+        if error is not ErrorCode.NONE:
+            return machine.failed(append.write, error, now_ms)
+        if offset <= self._last_offset:
+            log.error(
+                "%s: offset %d came after %d; loading the partition again",
+                self,
+                offset,
+                self._last_offset,
+            )
+            self._on_disorder(self)
+            return None
+        self._last_offset = offset
+        return machine.committed(append.write, now_ms)
+
+    # -- time
+
+    def _arm(self, deadline_s: float) -> None:
+        """Makes sure that the timer fires at this time of the loop at the latest."""
+        if self._timer is not None:
+            if self._timer_due_s <= deadline_s:
+                return
+            self._timer.cancel()
+        # What uvloop returns for a time that is now or past doesn't know its `when`.
+        self._timer_due_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        machine = self.machine
+        if machine is None:
+            return
+        now_ms = self._now_ms()
+        loop_s = self._loop.time()
+        for append in list(self._appends):
+            if append.deadline_s > loop_s:
+                self._arm(append.deadline_s)
+                break
+            if not append.write.settled:
+                self.carry_out(machine.timed_out(append.write, now_ms))
+        self.carry_out(machine.handle_timers(now_ms))
+
+    async def expire_offsets(self) -> None:
+        """Deletes the committed offsets whose time is over, some groups at a time."""
+        machine = self.machine
+        if machine is None:
+            return
+        expired = 0
+        group_ids = machine.group_ids()
+        while chunk := list(islice(group_ids, _EXPIRE_GROUPS_AT_A_TIME)):
+            count, effects = machine.expire_offsets(chunk, self._now_ms())
+            expired += count
+            self.carry_out(effects)
+            await asyncio.sleep(0)
+            if self.closed:
+                return
+        if expired:
+            log.info("%s: %d committed offsets expired", self, expired)
+
+
+def _reply(effects: Effects) -> None:
+    for token, response in effects.replies:
+        assert isinstance(token, asyncio.Future)
+        if not token.done():  # done: the client went away
+            token.set_result(response)
