@@ -38,21 +38,21 @@ from kraftpy.protocol.records import (
 _EMPTY_ATTRIBUTES = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
-class RawRecord(NamedTuple):
-    """One record inside of a batch's decompressed records.
+class RecordTable(NamedTuple):
+    """The records of a batch without their values, a list for each thing to know of them.
 
-    It takes the bytes from `start` to `end`; its attributes are at `body`, and what follows its
-    timestamp begins at `rest`.
+    Record `i` has the bytes from `ends[i - 1]` (0 for the first) to `ends[i]` of the decompressed
+    records. `tombstones` has the numbers of those without a value.
     """
 
-    start: int
-    body: int
-    rest: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    is_tombstone: bool
+    keys: list[bytes | None]
+    offset_deltas: list[int]
+    ends: list[int]
+    tombstones: list[int]
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """(start, end) of each record."""
+        return zip([0, *self.ends], self.ends, strict=False)
 
 
 def records_data(header: BatchHeader, batch: Buffer) -> bytes:
@@ -63,62 +63,122 @@ def records_data(header: BatchHeader, batch: Buffer) -> bytes:
     return bytes(data)
 
 
-def raw_records(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
-    """The records in `records_data`, without their values. Raises InvalidBatch."""
-    pos = 0
-    size = len(data)
+def record_table(header: BatchHeader, data: bytes) -> RecordTable:
+    """What there is in `records_data`. Raises InvalidBatch."""
     try:
-        for _ in range(header.records_count):
-            start = pos
-            length, body = read_varint(data, pos)
-            end = body + length
-            if length < 0 or end > size:
-                raise InvalidBatch(f"record of {length} bytes reaches past the end of its batch")
-            timestamp_delta, rest = read_varlong(data, body + 1)
-            offset_delta, pos = read_varint(data, rest)
-            key_length, pos = read_varint(data, pos)
-            key = None
-            if key_length >= 0:
-                key = data[pos : pos + key_length]
-                pos += key_length
-            value_length, pos = read_varint(data, pos)
-            if pos + max(value_length, 0) > end:
-                raise InvalidBatch("a field reaches past the end of its record")
-            yield RawRecord(
-                start, body, rest, end, timestamp_delta, offset_delta, key, value_length < 0
-            )
-            pos = end
+        table = _read_table(data, header.records_count)
     except IndexError:
         raise InvalidBatch("record ends in the middle of a field") from None
-    if pos != size:
-        raise InvalidBatch(f"{size - pos} bytes left after the records of the batch")
+    left = len(data) - (table.ends[-1] if table.ends else 0)
+    if left:
+        raise InvalidBatch(f"{left} bytes left after the records of the batch")
+    deltas = table.offset_deltas
+    if deltas != list(range(len(deltas))):
+        _check_deltas(deltas)
+    if deltas and deltas[-1] > header.last_offset_delta:
+        raise InvalidBatch(f"record with offset delta {deltas[-1]} behind the end of its batch")
+    return table
+
+
+def _read_table(data: bytes, count: int) -> RecordTable:
+    """One loop, without calls where numbers take at most two bytes: compaction does little else."""
+    keys: list[bytes | None] = []
+    deltas: list[int] = []
+    ends: list[int] = []
+    tombstones: list[int] = []
+    add_key, add_delta, add_end = keys.append, deltas.append, ends.append
+    pos = 0
+    size = len(data)
+    for number in range(count):
+        length, delta = data[pos], data[pos + 1]
+        if length < 0x80:
+            length = (length >> 1) ^ -(length & 1)
+            pos += 1
+        elif delta < 0x80:
+            length = (length & 0x7F | delta << 7) >> 1 ^ -(length & 1)
+            pos += 2
+        else:
+            length, pos = read_varint(data, pos)
+        end = pos + length
+        pos += 1  # attributes
+        while data[pos] >= 0x80:  # timestamp
+            pos += 1
+        pos += 1
+        delta, length = data[pos], data[pos + 1]
+        if delta < 0x80:
+            add_delta((delta >> 1) ^ -(delta & 1))
+            pos += 1
+        elif length < 0x80:
+            add_delta((delta & 0x7F | length << 7) >> 1 ^ -(delta & 1))
+            pos += 2
+            length = data[pos]
+        else:
+            delta, pos = read_varint(data, pos)
+            add_delta(delta)
+            length = data[pos]
+        if length < 0x80:
+            length = (length >> 1) ^ -(length & 1)
+            pos += 1
+        else:
+            length, pos = read_varint(data, pos)
+        if length < 0:
+            add_key(None)
+        else:
+            add_key(data[pos : pos + length])
+            pos += length
+        if not pos < end <= size:
+            raise InvalidBatch("a field reaches past the end of its record or its batch")
+        if data[pos] & 1:  # the sign of the value's length
+            tombstones.append(number)
+        pos = end
+        add_end(end)
+    return RecordTable(keys, deltas, ends, tombstones)
+
+
+def _check_deltas(deltas: Sequence[int]) -> None:
+    previous = -1
+    for delta in deltas:
+        if delta <= previous:
+            raise InvalidBatch(f"record with offset delta {delta} after {previous}")
+        previous = delta
 
 
 def filtered_batch(
     header: BatchHeader,
     data: bytes,
-    kept: Sequence[RawRecord],
+    kept: Sequence[tuple[int, int]],
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """The batch with only the `kept` of its records, at least one.
+    """The batch with only those of its records that are `kept`, at least one.
 
-    With `delete_horizon_ms` it gets that horizon; one that it has stays otherwise.
+    Each is (start, end) in `data`, one record. With `delete_horizon_ms` the batch gets that
+    horizon; one that it has stays otherwise. Raises InvalidBatch.
     """
+    base_timestamp, attributes = header.base_timestamp, header.attributes
     max_timestamp = header.max_timestamp
     if header.timestamp_type != LOG_APPEND_TIME:
-        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
-    base_timestamp, attributes = header.base_timestamp, header.attributes
+        max_timestamp = base_timestamp + max(_timestamp(data, start)[1] for start, _ in kept)
     if delete_horizon_ms is None:
-        records = b"".join(data[record.start : record.end] for record in kept)
+        records = b"".join([data[start:end] for start, end in kept])
     else:
         shift = base_timestamp - delete_horizon_ms
         base_timestamp, attributes = delete_horizon_ms, attributes | DELETE_HORIZON_BIT
-        records = b"".join(_shifted(data, record, shift) for record in kept)
+        records = b"".join([_shifted(data, start, end, shift) for start, end in kept])
     if attributes & COMPRESSION_MASK:
         records = compress(header.compression, records)
     return assemble_batch(
         _changed(header, attributes, base_timestamp, max_timestamp, len(kept)), records
     )
+
+
+def _timestamp(data: bytes, start: int) -> tuple[int, int, int]:
+    """(where its attributes are, timestamp delta, what follows that) of the record at `start`."""
+    try:
+        _, body = read_varint(data, start)
+        delta, rest = read_varlong(data, body + 1)
+    except IndexError:
+        raise InvalidBatch("record ends in the middle of a field") from None
+    return body, delta, rest
 
 
 def empty_batch(header: BatchHeader) -> bytes:
@@ -127,10 +187,11 @@ def empty_batch(header: BatchHeader) -> bytes:
     return assemble_batch(_changed(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0), b"")
 
 
-def _shifted(data: bytes, record: RawRecord, shift: int) -> bytes:
-    timestamp = encode_varint(record.timestamp_delta + shift)
-    rest = data[record.rest : record.end]
-    attributes = data[record.body : record.body + 1]
+def _shifted(data: bytes, start: int, end: int, shift: int) -> bytes:
+    body, delta, after = _timestamp(data, start)
+    timestamp = encode_varint(delta + shift)
+    rest = data[after:end]
+    attributes = data[body : body + 1]
     return encode_varint(1 + len(timestamp) + len(rest)) + attributes + timestamp + rest
 
 

@@ -9,24 +9,30 @@ Rules that it keeps:
 * The last batch of every new segment is that of its sources, empty if need be: so where the segment
   ends says which files it replaces (see `swap`).
 * A new segment takes the name `.swap` when all of them are complete and on disk, the oldest first.
-* Memory is bounded by the map of keys. When that is full the cleaning ends there; the next goes on.
+* Memory is bounded by the map of keys and the bits of their offsets. When one is full the cleaning
+  ends there; the next goes on.
+* What the map was made of isn't looked at record by record again: a bit for each offset says what
+  stays, so that a batch of which nothing does is passed over.
 """
 
 from __future__ import annotations
 
+import errno
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kraftpy.core.compaction import LastBatches, Transactions
 from kraftpy.core.producers import ProducerStateManager
-from kraftpy.protocol.errors import DecodeError, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_filter import (
-    RawRecord,
+    RecordTable,
     empty_batch,
     filtered_batch,
-    raw_records,
+    record_table,
     records_data,
 )
 from kraftpy.protocol.records import BatchHeader, read_batch_header, read_end_txn_marker
@@ -37,7 +43,7 @@ from kraftpy.storage.cleaning.job import (
     CleaningJob,
     CleaningResult,
 )
-from kraftpy.storage.cleaning.offset_map import OffsetMap, slots_for
+from kraftpy.storage.cleaning.offset_map import Budget, LiveOffsets, OffsetMap
 from kraftpy.storage.files import Files
 from kraftpy.storage.producer_snapshots import SNAPSHOT_SUFFIX, snapshot_offsets
 from kraftpy.storage.segment import (
@@ -51,6 +57,7 @@ from kraftpy.storage.segment import (
 )
 
 _WRITE_BYTES: Final = 1 << 20
+_THROTTLE_BYTES: Final = 1 << 16
 _INDEX_ENTRY_BYTES: Final = 8
 
 
@@ -110,6 +117,7 @@ class Cleaner:
         self._last_batches = LastBatches()
         self._last_offsets: dict[Segment, int] = {}
         self._map = OffsetMap(2)
+        self._live = LiveOffsets(job.dirty_offset, job.dirty_offset, ())
         self._clean_offset = job.dirty_offset
 
     def run(self) -> CleaningResult:
@@ -120,10 +128,17 @@ class Cleaner:
         started = time.monotonic()
         segments = self._segments()
         sources = [s for s in segments if s.base_offset < self._job.end_base]
-        self._survey(sources, segments[len(sources) :])
-        self._clean_offset = self._fill_map(sources)
-        rewritten = [s for s in sources if s.base_offset < self._clean_offset]
-        made = [self._rewrite(group) for group in self._groups(rewritten)]
+        try:
+            self._survey(sources, segments[len(sources) :])
+            self._clean_offset = self._fill_map(sources)
+            rewritten = [s for s in sources if s.base_offset < self._clean_offset]
+            made = [self._rewrite(group) for group in self._groups(rewritten)]
+        except DecodeError as error:
+            raise Uncleanable(str(error)) from error
+        except KafkaError as error:
+            if error.code is ErrorCode.CORRUPT_MESSAGE:
+                raise Uncleanable(error.message) from error
+            raise OSError(errno.EIO, error.message) from error
         self._publish(made)
         following = sources[len(rewritten) : len(rewritten) + 1]
         return CleaningResult(
@@ -153,26 +168,23 @@ class Cleaner:
 
     def _survey(self, sources: Sequence[Segment], later: Sequence[Segment]) -> None:
         """Learns from the headers of producers and transactions."""
-        try:
-            for segment in sources:
-                self._last_offsets[segment] = -1
-                for position, header in segment.batches(0):
-                    self._last_offsets[segment] = header.last_offset
-                    if header.producer_id >= 0:
-                        self._last_batches.learn(header)
-                    if header.is_transactional:
-                        self._learn(segment, position, header)
-            for segment in later:
-                if not self._transactions.undecided:
+        for segment in sources:
+            self._last_offsets[segment] = -1
+            for position, header in segment.batches(0):
+                self._last_offsets[segment] = header.last_offset
+                if header.producer_id >= 0:
+                    self._last_batches.learn(header)
+                if header.is_transactional:
+                    self._learn(segment, position, header)
+        for segment in later:
+            if not self._transactions.undecided:
+                break
+            # What lies behind the high watermark may still be written.
+            for position, header in segment.batches(0):
+                if header.base_offset >= self._job.high_watermark:
                     break
-                # What lies behind the high watermark may still be written.
-                for position, header in segment.batches(0):
-                    if header.base_offset >= self._job.high_watermark:
-                        break
-                    if header.is_transactional:
-                        self._learn(segment, position, header)
-        except (DecodeError, KafkaError) as error:
-            raise Uncleanable(str(error)) from error
+                if header.is_transactional:
+                    self._learn(segment, position, header)
         self._forget_producers()
 
     def _learn(self, segment: Segment, position: int, header: BatchHeader) -> None:
@@ -197,43 +209,60 @@ class Cleaner:
         self._last_batches.keep_only(producers)
 
     def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+        read = 0
         try:
             for _, header, batch in checked_batches(segment.file, segment.size):
-                self._throttle.spend(len(batch))
+                read += len(batch)
+                if read >= _THROTTLE_BYTES:
+                    self._throttle.spend(read)
+                    read = 0
                 yield header, batch
         except DamageError as damage:
             raise Uncleanable(
                 f"{segment} is damaged at position {damage.position}: {damage.reason}"
             ) from damage
-        except DecodeError as error:
-            raise Uncleanable(f"{segment}: {error}") from error
+        self._throttle.spend(read)
 
     # -- the newest offset of each key
 
     def _fill_map(self, sources: Sequence[Segment]) -> int:
         """Returns up to where the dirty part is in the map: all of it, or as much as fits."""
         job = self._job
-        keys = max(1, job.end_base - job.dirty_offset)
-        self._map = OffsetMap(slots_for(keys, job.map_bytes))
+        budget = Budget(job.map_bytes)
+        end = min(job.end_base, job.dirty_offset + budget.offsets)
+        self._map = OffsetMap(budget.slots_for(end - job.dirty_offset))
+        end = self._fill_map_up_to(end, sources)
+        self._live = LiveOffsets(job.dirty_offset, end, self._map.offsets())
+        return end
+
+    def _fill_map_up_to(self, end: int, sources: Sequence[Segment]) -> int:
+        dirty_offset = self._job.dirty_offset
         put = self._map.put
         for segment in sources:
-            if self._last_offsets[segment] < job.dirty_offset:
+            if self._last_offsets[segment] < dirty_offset:
                 continue
+            if segment.base_offset >= end:
+                break
             for header, batch in self._batches(segment):
-                base_offset = header.base_offset
+                base_offset, last_offset = header.base_offset, header.last_offset
                 if (
-                    header.last_offset < job.dirty_offset
+                    last_offset < dirty_offset
                     or header.is_control
                     or (header.is_transactional and self._transactions.is_aborted(header))
                 ):
                     continue
-                for record in raw_records(header, records_data(header, batch)):
-                    offset = base_offset + record.offset_delta
-                    if offset < job.dirty_offset or record.key is None:
-                        continue
-                    if not put(record.key, offset):
-                        return offset
-        return job.end_base
+                table = record_table(header, records_data(header, batch))
+                keys, deltas = table.keys, table.offset_deltas
+                if base_offset < dirty_offset or last_offset >= end:
+                    within = slice(
+                        bisect_left(deltas, dirty_offset - base_offset),
+                        bisect_left(deltas, end - base_offset),
+                    )
+                    keys, deltas = keys[within], deltas[within]
+                refused = put(keys, [base_offset + delta for delta in deltas])
+                if refused is not None:
+                    return refused
+        return end
 
     # -- writing
 
@@ -287,7 +316,7 @@ class Cleaner:
                 kept = self._filter(header, batch, last=header.last_offset == group.last_offset)
                 if kept is None:
                     continue
-                batches.append((len(pending), read_batch_header(kept)))
+                batches.append((len(pending), header if kept is batch else read_batch_header(kept)))
                 pending += kept
                 if len(pending) >= _WRITE_BYTES:
                     self._append(made, pending, batches)
@@ -332,7 +361,8 @@ class Cleaner:
         if header.has_delete_horizon:
             return None if self._job.now_ms >= header.base_timestamp else batch
         data = records_data(header, batch)
-        return filtered_batch(header, data, list(raw_records(header, data)), self._horizon)
+        spans = list(record_table(header, data).spans())
+        return filtered_batch(header, data, spans, self._horizon)
 
     @property
     def _horizon(self) -> int:
@@ -345,33 +375,45 @@ class Cleaner:
                 return None
         if not header.records_count:
             return None
+        decided = (
+            header.base_offset >= self._job.dirty_offset and header.last_offset < self._clean_offset
+        )
+        if decided and not self._live.any_of(header.base_offset, header.last_offset):
+            return None
         data = records_data(header, batch)
-        kept, tombstones = self._kept_records(header, data)
+        table = record_table(header, data)
+        if decided:
+            stays = self._live.flags(header.base_offset, table.offset_deltas)
+        else:
+            stays = self._look_up(header, table)
+        if header.has_delete_horizon and self._job.now_ms >= header.base_timestamp:
+            for number in table.tombstones:
+                if header.base_offset + table.offset_deltas[number] < self._clean_offset:
+                    stays[number] = False
+        kept = list(compress(table.spans(), stays))
         if not kept:
             return None
         horizon = None
-        if tombstones and not header.has_delete_horizon and header.last_offset < self._clean_offset:
+        if (
+            not header.has_delete_horizon
+            and header.last_offset < self._clean_offset
+            and any(stays[number] for number in table.tombstones)
+        ):
             horizon = self._horizon
         if len(kept) == header.records_count and horizon is None:
             return batch
         return filtered_batch(header, data, kept, horizon)
 
-    def _kept_records(self, header: BatchHeader, data: bytes) -> tuple[list[RawRecord], bool]:
-        """The records that stay, and whether delete markers are among them."""
-        base_offset, clean_offset = header.base_offset, self._clean_offset
-        expired = header.has_delete_horizon and self._job.now_ms >= header.base_timestamp
-        newest = self._map.get
-        kept = []
-        tombstones = False
-        for record in raw_records(header, data):
-            offset = base_offset + record.offset_delta
-            if offset < clean_offset:
-                key = record.key
-                if key is None or (expired and record.is_tombstone) or newest(key) > offset:
-                    continue
-            kept.append(record)
-            tombstones = tombstones or record.is_tombstone
-        return kept, tombstones
+    def _look_up(self, header: BatchHeader, table: RecordTable) -> list[bool]:
+        """Which records stay of a batch that isn't wholly in what the map was made of."""
+        base_offset = header.base_offset
+        untouched_delta = self._clean_offset - base_offset
+        return [
+            delta >= untouched_delta or (key is not None and newest <= base_offset + delta)
+            for key, delta, newest in zip(
+                table.keys, table.offset_deltas, self._map.newest(table.keys), strict=True
+            )
+        ]
 
     def _publish(self, made: Sequence[CleanedSegment]) -> None:
         """From here on a restart puts the new segments into the log. Raises OSError."""

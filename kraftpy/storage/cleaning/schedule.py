@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 from kraftpy.core.compaction import Cleanable
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.kinds import LONG_MAX
-from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.storage.cleaning import swap
 from kraftpy.storage.cleaning.job import (
     EXIT_UNCLEANABLE,
@@ -233,8 +233,10 @@ class LogCleaner:
             ]
             cleanable = self._cleanable(log, segments, dirty)
         except KafkaError as error:
-            logger.error("can't compact %s before the next start: %s", log, error.message)
-            self._not_before_ms[log] = LONG_MAX
+            damaged = error.code is ErrorCode.CORRUPT_MESSAGE
+            when = "and won't try again before the next start" if damaged else "will try again"
+            logger.error("can't compact %s, %s: %s", log, when, error.message)
+            self._not_before_ms[log] = LONG_MAX if damaged else now_ms + _RETRY_MS
             return None
         if not cleanable.is_due(log.config, now_ms):
             return None

@@ -107,7 +107,11 @@ def mark(log: Log, producer_id: int, *, committed: bool, epoch: int = 0) -> None
 
 def visible(log: Log) -> list[Record]:
     """What a consumer with read_committed sees; checks that offsets rise and batches are whole."""
-    data = contents(log)
+    return visible_in(contents(log))
+
+
+def visible_in(data: bytes) -> list[Record]:
+    """The same in what was read one after the other, maybe from files that took turns."""
     batches = split_batches(data)
     aborted: set[int] = set()  # base offsets of batches
     open_: dict[int, list[int]] = {}

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kraftpy.protocol.records import read_batch_header, split_batches
+from kraftpy.protocol.record_batch import assemble_batch
+from kraftpy.protocol.records import build_batch, read_batch_header, split_batches
 from kraftpy.storage.checkpoints import CLEANER_OFFSET_FILE, read_offsets
 from kraftpy.storage.cleaning.cleaner import Throttle
-from kraftpy.storage.cleaning.offset_map import OffsetMap
+from kraftpy.storage.cleaning.offset_map import LiveOffsets, OffsetMap
 
-from .cleaning import COMPACT, begin, clean, inline, latest, mark, put, visible
-from .support import Store, contents, with_config
+from .cleaning import COMPACT, begin, clean, inline, latest, mark, put, visible, visible_in
+from .support import Store, append, contents, with_config
 
 DAY_MS = 86_400_000
 
@@ -224,6 +225,23 @@ def test_who_reads_keeps_the_old_files(store: Store) -> None:
     assert b"".join(piece.read() for piece in result.slices) == whole
 
 
+def test_a_reader_half_way_hears_of_what_is_deleted_within_the_retention(store: Store) -> None:
+    inline(store)
+    log = store.log()
+    put(log, (b"gone", b"value"))
+    put(log, (b"other", b"value"))
+    result = log.read(0, 1, upper_offset=log.log_end_offset)
+    read = result.slices[0].read()
+    put(log, (b"gone", None))
+    for _ in range(4):
+        overwrite(store)
+        clean(store)
+    read += contents(log, result.next_offset)
+    assert b"gone" in latest(visible_in(read[: len(result.slices[0])]))
+    assert latest(visible_in(read)) == latest(visible(log))
+    assert b"gone" not in latest(visible(log))
+
+
 def test_a_new_segment_ends_where_its_sources_did(store: Store) -> None:
     starts = inline(store)
     log = store.log()
@@ -345,6 +363,24 @@ def test_a_damaged_segment_is_left_alone_with_one_line(
     assert not list(log.folder.glob("*.cleaned*"))
 
 
+def test_records_that_make_no_sense_are_said_once_too(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker doesn't open what it is given: the checksum may be right, and the records wrong."""
+    starts = inline(store)
+    log = store.log()
+    batch = build_batch([(1000, b"k", b"v" * 20, [])])
+    header = read_batch_header(batch)
+    append(log, bytearray(assemble_batch(header, batch[61:-1] + b"\x7f\x7f")))
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            overwrite(store)
+            clean(store)
+    assert len(starts.jobs) == 1
+    (line,) = [record.message for record in caplog.records]
+    assert "won't try again before the next start" in line
+
+
 def test_lags_and_the_ratio_say_when(tmp_path: Path) -> None:
     store = Store(tmp_path / "data", with_config(COMPACT, min_cleanable_dirty_ratio=0.5))
     starts = inline(store)
@@ -393,15 +429,22 @@ def test_the_dirtiest_log_comes_first(store: Store) -> None:
 def test_an_offset_map_of_fixed_size() -> None:
     offsets = OffsetMap(100)
     size = offsets.size_bytes
-    for number in range(75):
-        assert offsets.put(b"%d" % number, number)
-    assert not offsets.put(b"one more", 75)
-    assert offsets.put(b"3", 99)
-    assert offsets.get(b"3") == 99
-    assert offsets.get(b"74") == 74
-    assert offsets.get(b"one more") == -1
+    names: list[bytes | None] = [b"%d" % number for number in range(75)]
+    assert offsets.put([None, *names], range(76)) is None
+    assert offsets.put([b"3", b"one more", b"4"], [99, 100, 101]) == 100
+    assert offsets.newest([b"3", b"4", b"74", b"one more", None]) == [99, 5, 75, -1, -1]
     assert offsets.size_bytes == size == 2400
     assert len(offsets) == 75
+    assert sorted(offsets.offsets()) == [1, 2, 3, *range(5, 76), 99]
+
+
+def test_bits_of_live_offsets() -> None:
+    live = LiveOffsets(1000, 1100, [1000, 1007, 1008, 1099])
+    assert [n for n in range(1000, 1100) if live.any_of(n, n)] == [1000, 1007, 1008, 1099]
+    assert not live.any_of(1001, 1006)
+    assert live.any_of(1001, 1007)
+    assert live.any_of(1009, 1099)
+    assert live.flags(1005, [2, 3, 4, 94]) == [True, True, False, True]
 
 
 def test_the_throttle_holds_the_rate() -> None:

@@ -2,7 +2,8 @@
 
 A reader sees at every moment: offsets that rise, only records that were written, the newest of each
 key, and everything that compaction may not touch yet. Who replays what is there gets the same state
-as who replays all that was ever written.
+as who replays all that was ever written; so does who reads it piece by piece while it is compacted,
+swapped and crashes, if that takes no longer than delete.retention.ms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kraftpy.protocol.records import Record, split_batches
 from kraftpy.storage.files import Files
 
-from .cleaning import COMPACT, begin, inline, latest, mark, put, visible
+from .cleaning import COMPACT, begin, inline, latest, mark, put, visible, visible_in
 from .support import DyingFiles, Stopped, Store, contents, with_config
 
 KEYS = st.integers(0, 6).map(lambda number: b"key-%d" % number)
@@ -32,7 +33,7 @@ class CleaningMachine(RuleBasedStateMachine):
     @initialize(
         segment_bytes=st.sampled_from([300, 600, 2000]),
         map_bytes=st.sampled_from([24 * 4, 24 * 8, 1 << 20]),
-        retention_ms=st.sampled_from([0, 50_000]),
+        retention_ms=st.sampled_from([0, 50_000, 500_000]),
     )
     def open(self, segment_bytes: int, map_bytes: int, retention_ms: int) -> None:
         self.temporary = tempfile.TemporaryDirectory()
@@ -46,6 +47,13 @@ class CleaningMachine(RuleBasedStateMachine):
         self.sequences = {1: 0, 2: 0, 3: 0, 4: 0}
         self.producers: dict[int, list[int]] = {1: [], 2: []}  # where their batches end
         self.untouched = 0  # nothing at or above was ever below a bound of compaction
+        self.retention_ms = retention_ms
+        self._read_from_the_start()
+
+    def _read_from_the_start(self) -> None:
+        self.began_ms = self.store.clock.now_ms
+        self.position = 0
+        self.read = b""
 
     def _put(self, pairs: list[tuple[bytes, bytes | None]], **options: object) -> list[Record]:
         start = self.log.log_end_offset
@@ -86,24 +94,22 @@ class CleaningMachine(RuleBasedStateMachine):
             self.written = sorted(self.written + records, key=lambda record: record.offset)
         self.log.producers.advance_high_watermark(self.log.log_end_offset)
 
-    @rule()
-    def roll(self) -> None:
-        self.log.roll()
-
-    @rule()
-    def clean(self) -> None:
-        begin(self.store)
-        self._note_bound()
+    @rule(roll=st.booleans())
+    def clean(self, roll: bool) -> None:
+        self._begin(roll)
         self.store.tick()
 
-    def _note_bound(self) -> None:
+    def _begin(self, roll: bool) -> None:
+        """Has a cleaning begin if there is anything to do: mostly there is after a roll."""
+        if roll:
+            self.log.roll()
+        begin(self.store)
         bounds = [job.end_base for job in self.starts.jobs]
         self.untouched = max([self.untouched, *bounds])
 
-    @rule(fail_at=st.integers(0, 40), clean=st.booleans())
-    def crash_while_cleaning(self, fail_at: int, clean: bool) -> None:
-        begin(self.store)
-        self._note_bound()
+    @rule(fail_at=st.integers(0, 40), clean=st.booleans(), roll=st.booleans())
+    def crash_while_cleaning(self, fail_at: int, clean: bool, roll: bool) -> None:
+        self._begin(roll)
         dying = DyingFiles(fail_at)
         self.starts.files = self.log._files = dying
         try:
@@ -116,8 +122,7 @@ class CleaningMachine(RuleBasedStateMachine):
 
     @rule(fail_at=st.integers(0, 40))
     def cleaning_process_dies(self, fail_at: int) -> None:
-        begin(self.store)
-        self._note_bound()
+        self._begin(roll=True)
         if self.log.cleaning is not None:
             self.starts.files = DyingFiles(fail_at)
             try:
@@ -132,8 +137,7 @@ class CleaningMachine(RuleBasedStateMachine):
 
     @rule(fail_at=st.integers(0, 30))
     def crash_again_while_recovering(self, fail_at: int) -> None:
-        begin(self.store)
-        self._note_bound()
+        self._begin(roll=True)
         if self.log.cleaning is None:
             return
         self.starts.processes[-1].poll()  # the new segments wait
@@ -153,6 +157,27 @@ class CleaningMachine(RuleBasedStateMachine):
         self.log = self.store.reopen(clean=clean, files=Files())
         self.starts = inline(self.store, self.map_bytes)
 
+    @rule(max_bytes=st.integers(1, 2000))
+    def read_on(self, max_bytes: int) -> None:
+        """One that has begun long ago reads another piece; at the log's end it knows the state."""
+        result = self.log.read(self.position, max_bytes, upper_offset=self.log.log_end_offset)
+        self.read += b"".join(piece.read() for piece in result.slices)
+        self.position = result.next_offset
+        if self.position < self.log.log_end_offset:
+            return
+        seen = self._decided_of(visible_in(self.read))
+        expected = latest(self.written)
+        state = latest(seen)
+        if self.store.clock.now_ms - self.began_ms < self.retention_ms:
+            assert state == expected
+        elif not self.sequences[3] and not self.sequences[4]:  # it may have missed delete markers
+            assert {key: state[key] for key in expected} == expected
+        self._read_from_the_start()
+
+    def _decided_of(self, records: list[Record]) -> list[Record]:
+        undecided = {r.offset for records in self.pending.values() for r in records}
+        return [record for record in records if record.offset not in undecided]
+
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         """As a follower does: not below what was compacted, which was committed."""
@@ -162,6 +187,7 @@ class CleaningMachine(RuleBasedStateMachine):
         if any(first >= target for first in open_before.values()) or self._markers_from(target):
             return  # another history of transactions is the producers' tests' affair
         self.log.truncate_to(target)
+        self._read_from_the_start()
         end = self.log.log_end_offset
         self.written = [record for record in self.written if record.offset < end]
         for ends in self.producers.values():
@@ -179,8 +205,7 @@ class CleaningMachine(RuleBasedStateMachine):
     def reads_right(self) -> None:
         if not hasattr(self, "log"):
             return
-        undecided = {r.offset for records in self.pending.values() for r in records}
-        seen = [record for record in visible(self.log) if record.offset not in undecided]
+        seen = self._decided_of(visible(self.log))
         by_offset = {record.offset: record for record in self.written}
         for record in seen:
             assert record == by_offset[record.offset]
@@ -201,7 +226,7 @@ class CleaningMachine(RuleBasedStateMachine):
 TestCleaningMachine = CleaningMachine.TestCase
 TestCleaningMachine.settings = settings(
     max_examples=12,
-    stateful_step_count=30,
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
