@@ -310,6 +310,7 @@ class LogDir:
         # A round of checkpoints that is under way knows of the log.
         self._recovery_points.begin()
         self._log_starts.begin()
+        self._high_watermarks.begin()
         self._cleaner_offsets.begin()
         self.written_logs.discard(log)
         del self.logs[log.key]

@@ -122,11 +122,11 @@ class SegmentCache:
     def opened(self, segment: Segment) -> None:
         """The file of `segment`, which takes appends, was opened just now."""
         self._written[segment] = None
-        segment.used = True
+        segment.uses = -1  # the append that it was opened for is no sign of more to come
         while len(self._written) > self._max_written:
             oldest, _ = self._written.popitem(last=False)
-            if oldest.used:
-                oldest.used = False
+            if oldest.uses:
+                oldest.uses = 0
                 self._written[oldest] = None
             else:
                 oldest.close()
@@ -170,7 +170,7 @@ class Segment:
         "max_timestamp_offset",
         "sealed",
         "size",
-        "used",
+        "uses",
     )
 
     def __init__(
@@ -188,7 +188,7 @@ class Segment:
         self.size = size
         self.created_ms = created_ms
         self.sealed = True
-        self.used = False
+        self.uses = 0
         self._files = files
         self._cache = cache
         self._file: OpenFile | None = None
@@ -303,7 +303,7 @@ class Segment:
         """One write. Raises OSError and changes nothing in memory if it isn't complete."""
         size = len(data)
         file = self._file or self.file
-        self.used = True
+        self.uses += 1
         if self.size + size > self._reserved_size:
             self._reserve(self.size + size)
         written = self._files.write(file.fd, data)

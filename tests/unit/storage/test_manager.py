@@ -390,3 +390,17 @@ def test_a_cut_takes_the_high_watermark_on_disk_with_it(store: Store) -> None:
     log = store.reopen(clean=False)
     assert log.log_end_offset > end_offset
     assert store.manager.checkpointed_high_watermark(log) == end_offset
+
+
+def test_a_checkpoint_that_is_being_written_says_nothing_of_the_next_topic(store: Store) -> None:
+    log = store.log()
+    fill(log, 10)
+    write = log.directory.begin_high_watermarks({log.key: log.log_end_offset})
+    store.manager.delete("t", 0)
+    log = store.log()
+    assert store.manager.checkpointed_high_watermark(log) == 0
+    write()
+    fill(log, 10)
+    log = store.reopen(clean=False)
+    assert log.log_end_offset
+    assert store.manager.checkpointed_high_watermark(log) == 0
