@@ -6,8 +6,11 @@ ROUNDS ?=
 MINUTES ?=
 SEEDS ?=
 INPUT ?=
+SIZES ?=
+CLIENTS ?=
+SEED ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency torture simulate clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -53,6 +56,9 @@ simulate: $(BIN)/.group-test  ## the rules of replication against faults, under 
 
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20), then look for what was lost
 	$(BIN)/python -m tests.torture $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+groups: $(BIN)/.group-test  ## consumer groups of every client, killed with their coordinators (SIZES="1 3 10 50" CLIENTS="java kraftpy" SEED=7)
+	$(BIN)/python -m tests.groups $(if $(SIZES),--sizes $(SIZES)) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clean:  ## remove everything that make made
 	rm -rf .venv .cache build dist *.egg-info .*_cache .hypothesis

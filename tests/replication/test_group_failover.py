@@ -6,9 +6,7 @@ what they joined is in the replicated log, and the next coordinator gives each a
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,8 @@ from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
 from kraftpy.testing.process import wait_until
+from tests.groups import members
+from tests.groups.history import Event, Reader
 from tests.server.wire import Wire
 
 PARTITIONS = 6
@@ -41,29 +41,44 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Member:
-    """A client in a process of its own, and its notes so far."""
+    """A client in a process of its own, and its history so far."""
 
     def __init__(self, client: str, bootstrap: str, group: str, folder: Path) -> None:
-        self._notes = folder / client
-        command = [sys.executable, "-m", "tests.consistency.group_member", client]
-        command += [bootstrap, group, "t", str(self._notes)]
-        environment = os.environ | {"SESSION_TIMEOUT_MS": "30000"}
-        with self._notes.with_suffix(".log").open("wb") as log:
+        self._reader = Reader(folder / f"{client}.jsonl")
+        command = members.command(
+            client,
+            client=client,
+            protocol="range",
+            bootstrap=bootstrap,
+            group=group,
+            topic="t",
+            folder=folder,
+            poll_ms=100,
+            session_timeout_ms=30_000,
+            heartbeat_interval_ms=200,
+        )
+        with (folder / f"{client}.log").open("wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=log, stderr=log
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
-    def notes(self, kind: str) -> list[list[int]]:
-        lines = self._notes.read_text().splitlines() if self._notes.exists() else []
-        words = [line.split() for line in lines]
-        return [[int(word) for word in rest] for first, *rest in words if first == kind]
+    def history(self, kind: str) -> list[Event]:
+        self._reader.read()
+        return [event for event in self._reader.events if event["event"] == kind]
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
-def committed(members: list[Member]) -> dict[int, int]:
+def committed(group: list[Member]) -> dict[int, int]:
     ends: dict[int, int] = defaultdict(int)
-    for member in members:
-        for partition, end in member.notes("committed"):
-            ends[partition] = max(ends[partition], end)
+    for member in group:
+        acknowledged = {event["commit"] for event in member.history("committed")}
+        for event in member.history("committing"):
+            if event["commit"] in acknowledged:
+                for partition, end in event["offsets"].items():
+                    ends[partition] = max(ends[partition], end)
     return ends
 
 
@@ -102,14 +117,14 @@ def assignments(cluster: Cluster, group: str) -> dict[str, list[int]] | None:
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how: str) -> None:
-    members = [Member(client, cluster.bootstrap, how, tmp_path) for client in CLIENTS]
+    group = [Member(client, cluster.bootstrap, how, tmp_path) for client in CLIENTS]
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
     def everybody_commits_beyond(before: dict[int, int]) -> bool:
         for partition in range(PARTITIONS):
             producer.produce("t", b"x", partition=partition)
         producer.poll(0.02)
-        now = committed(members)
+        now = committed(group)
         return all(now[partition] > before.get(partition, 0) for partition in range(PARTITIONS))
 
     try:
@@ -117,15 +132,15 @@ def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how
         wait_until(lambda: everybody_commits_beyond({}), "nobody commits", TIMEOUT_S)
         before = assignments(cluster, how)
         assert before is not None
-        given = {member: member.notes("owns") for member in members}
-        generation = max(words[0] for notes in given.values() for words in notes)
+        given = {member: member.history("assigned") for member in group}
+        generation = max(event["epoch"] for events in given.values() for event in events)
         victim = coordinator(cluster, how)
         getattr(cluster, how)(victim)
-        ends = committed(members)
+        ends = committed(group)
         wait_until(lambda: everybody_commits_beyond(ends), "nobody goes on", TIMEOUT_S)
         assert coordinator(cluster, how) != victim
         assert assignments(cluster, how) == before
-        assert {member: member.notes("owns") for member in members} == given
+        assert {member: member.history("assigned") for member in group} == given
         for member_id in before:
             heartbeat = messages.HeartbeatRequest(how, generation, member_id)
             answer = ask(cluster, coordinator(cluster, how), ApiKey.HEARTBEAT, 4, heartbeat)
@@ -133,7 +148,6 @@ def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how
         cluster.restart(victim)
         cluster.wait_healthy()
     finally:
-        for member in members:
-            member.process.kill()
-            member.process.wait()
+        for member in group:
+            member.stop()
         producer.flush(5)
