@@ -1213,6 +1213,180 @@ class GroupMetadataValue(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class ConsumerGroupMetadataKey(Message):
+    group_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupMetadataValue(Message):
+    epoch: int
+    metadata_hash: int
+    def __init__(
+        self,
+        epoch: int = ...,
+        metadata_hash: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupMemberMetadataKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupMemberMetadataValue(Message):
+    class ClassicMemberMetadata(Message):
+        session_timeout_ms: int
+        supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol]
+        def __init__(
+            self,
+            session_timeout_ms: int = ...,
+            supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class ClassicProtocol(Message):
+        name: str
+        metadata: bytes
+        def __init__(
+            self,
+            name: str = ...,
+            metadata: bytes = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    subscribed_topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+    classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None
+    def __init__(
+        self,
+        instance_id: str | None = ...,
+        rack_id: str | None = ...,
+        client_id: str = ...,
+        client_host: str = ...,
+        subscribed_topic_names: list[str] = ...,
+        subscribed_topic_regex: str | None = ...,
+        rebalance_timeout_ms: int = ...,
+        server_assignor: str | None = ...,
+        classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    group_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    assignment_epoch: int
+    assignment_timestamp: int
+    def __init__(
+        self,
+        assignment_epoch: int = ...,
+        assignment_timestamp: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    class TopicPartition(Message):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    topic_partitions: list[ConsumerGroupTargetAssignmentMemberValue.TopicPartition]
+    def __init__(
+        self,
+        topic_partitions: list[ConsumerGroupTargetAssignmentMemberValue.TopicPartition] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    class TopicPartitions(Message):
+        topic_id: bytes
+        partitions: list[int]
+        assignment_epochs: list[int] | None
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+            assignment_epochs: list[int] | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]
+    partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]
+    def __init__(
+        self,
+        member_epoch: int = ...,
+        previous_member_epoch: int = ...,
+        state: int = ...,
+        assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = ...,
+        partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupRegularExpressionKey(Message):
+    group_id: str
+    regular_expression: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        regular_expression: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupRegularExpressionValue(Message):
+    topics: list[str]
+    version: int
+    timestamp: int
+    def __init__(
+        self,
+        topics: list[str] = ...,
+        version: int = ...,
+        timestamp: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class TransactionLogKey(Message):
     transactional_id: str
     def __init__(

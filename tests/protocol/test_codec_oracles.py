@@ -31,6 +31,18 @@ NOT_IN_KIO = {
     "GroupMetadataValue",
     "TransactionLogKey",
     "TransactionLogValue",
+    *(
+        f"ConsumerGroup{name}{part}"
+        for name in (
+            "Metadata",
+            "MemberMetadata",
+            "TargetAssignmentMetadata",
+            "TargetAssignmentMember",
+            "CurrentMemberAssignment",
+            "RegularExpression",
+        )
+        for part in ("Key", "Value")
+    ),
 }
 NOT_IN_KAFKA_PYTHON = {
     *NOT_IN_KIO,

@@ -17,6 +17,9 @@ PENDING_MEMBERS_MAX = 65_536
 # for ever (Kafka's newMemberJoinTimeoutMs).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
+# Requests of one consumer group that may wait for its write in flight.
+WAITING_REQUESTS_MAX = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
@@ -28,6 +31,10 @@ class GroupConfig:
     group_max_session_timeout_ms: int = 1_800_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * 60_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
 
     @classmethod
     def from_broker(cls, config: BrokerConfig) -> GroupConfig:

@@ -18,15 +18,19 @@ from collections.abc import Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
 from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.consumer.service import ConsumerGroups
+from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
-from kraftpy.core.groups.records import CoordinatorRecord, OffsetRecord
-from kraftpy.core.groups.timers import TimerQueue
+from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from kraftpy.core.groups.timers import TimerKind, TimerQueue
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
     DescribeGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -38,6 +42,7 @@ from kraftpy.protocol.messages import (
     SyncGroupRequest,
 )
 
+DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 ListedGroup = ListGroupsResponse.ListedGroup
 
@@ -60,6 +65,7 @@ class GroupMachine:
         self._membership = Membership(
             config, self._groups, self._timers, self._out, self._rebalance
         )
+        self._consumers = ConsumerGroups(config, self._groups, self._timers, self._out)
         self._commits = Commits(config, self._groups, self.offsets, self._rebalance, self._out)
 
     # -- loading
@@ -68,6 +74,8 @@ class GroupMachine:
         """Takes in one record of the log, oldest first."""
         if isinstance(record, OffsetRecord):
             self._replay_offset(record)
+        elif not isinstance(record, GroupRecord):
+            self._consumers.load(record)
         elif record.snapshot is None:
             self._groups.pop(record.group_id, None)
         else:
@@ -77,6 +85,7 @@ class GroupMachine:
         """The whole log has been read: the machine takes requests from here on."""
         for group in list(self._groups.values()):
             self._rebalance.loaded(group, now_ms)
+        self._consumers.finish_load(now_ms)
         return self._out.take()
 
     # -- requests
@@ -101,6 +110,23 @@ class GroupMachine:
         """LeaveGroup in the batched form of version 3-5, answered at once."""
         response = self._membership.leave(request, now_ms)
         return response, self._out.take()
+
+    def consumer_heartbeat(
+        self,
+        token: object,
+        request: ConsumerGroupHeartbeatRequest,
+        client: Client,
+        uuid: str,
+        topics: Topics,
+        now_ms: int,
+    ) -> Effects:
+        """ConsumerGroupHeartbeat 0-1; `uuid` is a random one in case that a member id is due."""
+        self._consumers.heartbeat(token, request, client, uuid, topics, now_ms)
+        return self._out.take()
+
+    def consumer_describe(self, group_id: str, topics: Topics) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe 0-1 of one group."""
+        return self._consumers.describe(group_id, topics)
 
     def commit(
         self,
@@ -201,31 +227,38 @@ class GroupMachine:
         for record in write.records if len(offsets) < len(write.records) else ():
             if isinstance(record, OffsetRecord):
                 continue
-            if record.snapshot is not None:
+            if not isinstance(record, GroupRecord):
+                self._consumers.replay(record, now_ms)
+            elif record.snapshot is not None:
                 self._rebalance.replay(record.group_id, record.snapshot, now_ms)
             else:
                 self._replay_tombstone(record.group_id)
         if not write.settled:
             write.settled = True
             write.on_committed(now_ms)
+        self._consumers.landed(write, now_ms)
         self._discard_unused(write)
         return self._out.take()
 
     def failed(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
         """The batch is not in the log and never will be."""
         self._out.landed(write)
-        return self._settle(write, error, now_ms)
+        self._settle(write, error, now_ms)
+        self._consumers.landed(write, now_ms)
+        self._discard_unused(write)
+        return self._out.take()
 
     def timed_out(self, write: Write, now_ms: int) -> Effects:
         """The batch is in the log but not committed yet: its requests stop waiting for it."""
-        return self._settle(write, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+        self._settle(write, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+        self._consumers.overdue(write)
+        self._discard_unused(write)
+        return self._out.take()
 
-    def _settle(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
+    def _settle(self, write: Write, error: ErrorCode, now_ms: int) -> None:
         if not write.settled:
             write.settled = True
             write.on_failed(error, now_ms)
-        self._discard_unused(write)
-        return self._out.take()
 
     def _discard_unused(self, write: Write) -> None:
         for group_id in write.group_ids:
@@ -259,7 +292,10 @@ class GroupMachine:
     def handle_timers(self, now_ms: int) -> Effects:
         """Carries out every deadline that has passed."""
         while (timer := self._timers.pop_due(now_ms)) is not None:
-            self._rebalance.timer_fired(timer, now_ms)
+            if timer.kind in (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REVOCATION):
+                self._consumers.timer_fired(timer, now_ms)
+            else:
+                self._rebalance.timer_fired(timer, now_ms)
         return self._out.take()
 
     def shift_deadlines(self, delta_ms: int) -> None:
@@ -281,6 +317,7 @@ class GroupMachine:
                 write.on_failed(error, now_ms)
         for group in self._groups.values():
             self._rebalance.forget(group, error)
+        self._consumers.close(error)
         return Effects([], self._out.take().replies)
 
     # -- numbers for metrics

@@ -1,8 +1,9 @@
 """The records of `__consumer_offsets`, in Kafka's own formats.
 
-Two kinds matter here: a committed offset (OffsetCommitKey version 0-1, value version 0-4) and the
-state of a classic group (GroupMetadataKey version 2, value version 0-4). A record without a value
-is a tombstone. What members exchange inside a group (ConsumerProtocol) stays opaque bytes.
+Three families: a committed offset (OffsetCommitKey version 0-1, value version 0-4), the state of a
+classic group (GroupMetadataKey version 2, value version 0-4), and what makes up a KIP-848 group
+(`consumer.records`). A record without a value is a tombstone. What members exchange inside a group
+(ConsumerProtocol) stays opaque bytes.
 
 Written versions are those that every Kafka since 2.1 reads: 3, and 1 for an offset with an expiry
 time of its own (only that version has the field).
@@ -14,6 +15,12 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from kraftpy.core.groups.consumer.records import (
+    KINDS,
+    ConsumerRecord,
+    decode_consumer_record,
+    encode_consumer_record,
+)
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
@@ -89,7 +96,7 @@ class GroupRecord(NamedTuple):
     snapshot: GroupSnapshot | None
 
 
-CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord
 
 
 def too_long(text: str) -> bool:
@@ -102,7 +109,9 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value bytes."""
     if isinstance(record, OffsetRecord):
         return _encode_offset(record)
-    return _encode_group(record)
+    if isinstance(record, GroupRecord):
+        return _encode_group(record)
+    return encode_consumer_record(record)
 
 
 def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
@@ -172,6 +181,8 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
         return _decode_offset(key, value)
     if kind == _GROUP_KEY_VERSION:
         return _decode_group(key, value)
+    if kind in KINDS:
+        return decode_consumer_record(kind, key, value)
     return None
 
 

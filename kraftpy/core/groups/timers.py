@@ -14,6 +14,8 @@ class TimerKind(Enum):
     SESSION = auto()  # a member, or a pending member, has not been heard from
     JOIN = auto()  # the time to (re)join a rebalance is over
     SYNC = auto()  # the time to fetch the new assignment is over
+    CONSUMER_SESSION = auto()  # a member of a consumer group has not been heard from
+    CONSUMER_REVOCATION = auto()  # the time to give partitions up is over
 
 
 class Timer:

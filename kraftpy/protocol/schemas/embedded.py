@@ -48,6 +48,71 @@ GroupMetadataValue data v0-4 flex4+
     subscription                       bytes
     assignment                         bytes
 
+ConsumerGroupMetadataKey data v3-3
+  group_id                             string
+
+ConsumerGroupMetadataValue data v0-0 flex0+
+  epoch                                int32
+  metadata_hash                        int64                    0+ tag0
+
+ConsumerGroupMemberMetadataKey data v5-5
+  group_id                             string
+  member_id                            string
+
+ConsumerGroupMemberMetadataValue data v0-0 flex0+
+  instance_id                          string?
+  rack_id                              string?
+  client_id                            string
+  client_host                          string
+  subscribed_topic_names               []string
+  subscribed_topic_regex               string?
+  rebalance_timeout_ms                 int32                    =-1
+  server_assignor                      string?
+  classic_member_metadata              ClassicMemberMetadata?   0+ tag0 =null
+    session_timeout_ms                 int32
+    supported_protocols                []ClassicProtocol
+      name                             string
+      metadata                         bytes
+
+ConsumerGroupTargetAssignmentMetadataKey data v6-6
+  group_id                             string
+
+ConsumerGroupTargetAssignmentMetadataValue data v0-0 flex0+
+  assignment_epoch                     int32
+  assignment_timestamp                 int64                    0+ tag0
+
+ConsumerGroupTargetAssignmentMemberKey data v7-7
+  group_id                             string
+  member_id                            string
+
+ConsumerGroupTargetAssignmentMemberValue data v0-0 flex0+
+  topic_partitions                     []TopicPartition
+    topic_id                           uuid
+    partitions                         []int32
+
+ConsumerGroupCurrentMemberAssignmentKey data v8-8
+  group_id                             string
+  member_id                            string
+
+ConsumerGroupCurrentMemberAssignmentValue data v0-0 flex0+
+  member_epoch                         int32
+  previous_member_epoch                int32
+  state                                int8
+  assigned_partitions                  []TopicPartitions
+    topic_id                           uuid
+    partitions                         []int32
+    assignment_epochs                  []int32?                 0+ tag0 =null
+  partitions_pending_revocation        []TopicPartitions
+
+ConsumerGroupRegularExpressionKey data v16-16
+  group_id                             string
+  regular_expression                   string
+
+ConsumerGroupRegularExpressionValue data v0-0 flex0+
+  topics                               []string
+  version                              int64
+  timestamp                            int64
+
 TransactionLogKey data v0-0
   transactional_id                     string
 

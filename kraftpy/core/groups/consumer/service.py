@@ -1,0 +1,432 @@
+"""The KIP-848 groups of one partition of `__consumer_offsets`: who is judged when, and deadlines.
+
+Rules:
+
+* What changes a group is written as one batch, and a group has one such write in flight at most.
+  Whatever else may change it waits until the write has landed, and is judged by what is in the log
+  then. So nothing is decided on what could still fail. The line is bounded in length, and in time:
+  when the write takes too long all who wait are sent away (COORDINATOR_NOT_AVAILABLE), and so is
+  whoever comes before it has landed.
+* A member's session ends `group.consumer.session.timeout.ms` after its last accepted heartbeat. A
+  member that has to give partitions up gets its own rebalance timeout for that. Deadlines are not
+  in the log: they start afresh with every coordinator.
+* Topics are looked at again by the next heartbeat after they changed, group by group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kraftpy.core.groups.config import (
+    GROUPS_PER_PARTITION_MAX,
+    WAITING_REQUESTS_MAX,
+    GroupConfig,
+)
+from kraftpy.core.groups.consumer.describe import DescribedGroup, describe
+from kraftpy.core.groups.consumer.heartbeat import (
+    Caller,
+    Settings,
+    check_request,
+    fence,
+    join_or_stay,
+    leave,
+)
+from kraftpy.core.groups.consumer.records import (
+    ConsumerRecord,
+    CurrentRecord,
+    MemberMetadata,
+    MemberRecord,
+    MemberState,
+)
+from kraftpy.core.groups.consumer.state import JOIN_EPOCH, ConsumerGroup
+from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
+from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.membership import Client
+from kraftpy.core.groups.rebalance import membership_error
+from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord
+from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+log = logging.getLogger(__name__)
+
+Operation = Callable[[int], None]
+Refuse = Callable[[ErrorCode], None]
+
+
+class _Live:
+    """What a group has beside its state; lost when the coordinator moves.
+
+    `write` is the one in flight, `overdue` says that its requests were told not to wait for it.
+    """
+
+    __slots__ = (
+        "overdue",
+        "revocations",
+        "sessions",
+        "topics_version",
+        "waiting",
+        "write",
+    )
+
+    def __init__(self) -> None:
+        self.write: Write | None = None
+        self.overdue = False
+        self.waiting: deque[tuple[Operation, Refuse]] = deque()
+        self.sessions: dict[str, Timer] = {}
+        self.revocations: dict[str, Timer] = {}
+        self.topics_version: int | None = None
+
+
+class ConsumerGroups:
+    """Judges requests of consumer groups, and keeps their deadlines.
+
+    `groups` is for reading: only committed records change it. `classic` are the classic groups: an
+    empty one gives way to a consumer group of the same id.
+    """
+
+    def __init__(
+        self, config: GroupConfig, classic: dict[str, Group], timers: TimerQueue, outbox: Outbox
+    ) -> None:
+        self._config = config
+        self._classic = classic
+        self._timers = timers
+        self._out = outbox
+        self._settings = Settings(
+            config.consumer_max_size,
+            config.consumer_heartbeat_interval_ms,
+            config.consumer_assignors,
+        )
+        self.groups: dict[str, ConsumerGroup] = {}
+        self._live: dict[str, _Live] = {}
+
+    def holds(self, group_id: str) -> bool:
+        """Whether there is such a consumer group, or is about to be."""
+        return group_id in self.groups or group_id in self._live
+
+    # -- loading
+
+    def load(self, record: ConsumerRecord) -> None:
+        """Takes in one record of the log."""
+        group = self.groups.get(record.group_id)
+        if group is None:
+            if record.value is None:
+                return
+            group = self.groups[record.group_id] = ConsumerGroup(record.group_id)
+        group.replay(record)
+        if group.is_vacant:
+            del self.groups[record.group_id]
+
+    def finish_load(self, now_ms: int) -> None:
+        """The whole log has been read: every member gets a fresh session."""
+        for group in list(self.groups.values()):
+            strays = group.drop_strays()
+            if strays:
+                log.error(
+                    "group %r: assignments of %s are dropped: the log does not know who that is",
+                    group.group_id,
+                    ", ".join(strays),
+                )
+            if group.is_vacant:
+                del self.groups[group.group_id]
+                continue
+            live = self._live[group.group_id] = _Live()
+            for member_id, metadata in group.members.items():
+                self._start_session(live, group.group_id, member_id, metadata, now_ms)
+                self._watch_revocation(live, group, member_id, now_ms)
+
+    # -- one at a time
+
+    def submit(self, group_id: str, operation: Operation, refuse: Refuse, now_ms: int) -> None:
+        """Runs an operation on the group once nothing that may change it is in flight.
+
+        The operation is given the time, and may `write` once. `refuse` is called instead if it
+        can't be run.
+        """
+        live = self._live.get(group_id)
+        if live is None or live.write is None:
+            operation(now_ms)
+        elif live.overdue or len(live.waiting) >= WAITING_REQUESTS_MAX:
+            refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            live.waiting.append((operation, refuse))
+
+    def write(
+        self,
+        group_id: str,
+        records: Sequence[CoordinatorRecord],
+        on_committed: Committed,
+        on_failed: Failed,
+    ) -> None:
+        """Writes what changes the group; only from within an operation."""
+        live = self._live_of(group_id)
+        assert live.write is None
+        live.write = self._out.write(records, (group_id,), on_committed, on_failed)
+
+    def landed(self, write: Write, now_ms: int) -> None:
+        """The write's fate is known, its requests are answered: the next ones have their turn."""
+        for group_id in write.group_ids:
+            live = self._live.get(group_id)
+            if live is None or live.write is not write:
+                continue
+            live.write = None
+            live.overdue = False
+            while live.waiting and live.write is None:
+                operation, _ = live.waiting.popleft()
+                operation(now_ms)
+            if live.write is None and group_id not in self.groups:
+                del self._live[group_id]
+
+    def overdue(self, write: Write) -> None:
+        """The write takes too long: nobody waits behind it any more."""
+        for group_id in write.group_ids:
+            live = self._live.get(group_id)
+            if live is not None and live.write is write:
+                live.overdue = True
+                self._send_away(live, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def close(self, error: ErrorCode) -> None:
+        """Another coordinator takes over: everybody who waits is told."""
+        for live in self._live.values():
+            self._send_away(live, error)
+
+    def _send_away(self, live: _Live, error: ErrorCode) -> None:
+        while live.waiting:
+            _, refuse = live.waiting.popleft()
+            refuse(error)
+
+    def _live_of(self, group_id: str) -> _Live:
+        live = self._live.get(group_id)
+        if live is None:
+            live = self._live[group_id] = _Live()
+        return live
+
+    # -- committed records
+
+    def replay(self, record: ConsumerRecord, now_ms: int) -> None:
+        """A record has been committed: it takes effect, and deadlines follow it."""
+        self.load(record)
+        group_id = record.group_id
+        if isinstance(record, MemberRecord):
+            live = self._live_of(group_id)
+            if record.value is None:
+                self._forget_member(live, record.member_id)
+            elif record.member_id not in live.sessions:
+                self._start_session(live, group_id, record.member_id, record.value, now_ms)
+        elif isinstance(record, CurrentRecord) and record.value is not None:
+            live = self._live_of(group_id)
+            self._watch_revocation(live, self.groups[group_id], record.member_id, now_ms)
+
+    def _forget_member(self, live: _Live, member_id: str) -> None:
+        for timers in (live.sessions, live.revocations):
+            timer = timers.pop(member_id, None)
+            if timer is not None:
+                self._timers.cancel(timer)
+        # It may have been the only one to subscribe to some topic.
+        live.topics_version = None
+
+    def _start_session(
+        self, live: _Live, group_id: str, member_id: str, metadata: MemberMetadata, now_ms: int
+    ) -> None:
+        timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
+        live.sessions[member_id] = timer
+        self._timers.set(timer, now_ms + self._session_timeout_ms(metadata))
+
+    def _session_timeout_ms(self, metadata: MemberMetadata) -> int:
+        if metadata.classic is not None:
+            return metadata.classic.session_timeout_ms
+        return self._config.consumer_session_timeout_ms
+
+    def touch(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """The member gave a sign of life: its session starts again."""
+        live = self._live.get(group.group_id)
+        timer = None if live is None else live.sessions.get(member_id)
+        if timer is not None:
+            timeout_ms = self._session_timeout_ms(group.members[member_id])
+            self._timers.set(timer, now_ms + timeout_ms)
+
+    def _watch_revocation(
+        self, live: _Live, group: ConsumerGroup, member_id: str, now_ms: int
+    ) -> None:
+        """Gives a member that has to give partitions up its rebalance timeout for that."""
+        metadata = group.members.get(member_id)
+        timer = live.revocations.pop(member_id, None)
+        if timer is not None:
+            self._timers.cancel(timer)
+        if metadata is None or metadata.classic is not None:
+            return
+        if group.current(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+            timer = Timer(TimerKind.CONSUMER_REVOCATION, group.group_id, member_id)
+            live.revocations[member_id] = timer
+            self._timers.set(timer, now_ms + max(metadata.rebalance_timeout_ms, 0))
+
+    # -- ConsumerGroupHeartbeat
+
+    def heartbeat(
+        self,
+        token: object,
+        request: ConsumerGroupHeartbeatRequest,
+        client: Client,
+        uuid: str,
+        topics: Topics,
+        now_ms: int,
+    ) -> None:
+        """A ConsumerGroupHeartbeat 0-1; `token` is answered now or when its records are in."""
+        try:
+            check_request(request, client.api_version, self._settings.assignors)
+        except KafkaError as error:
+            self._refuse(token, error.code, error.message)
+            return
+        caller = Caller(request.member_id or uuid, client.client_id, client.host)
+        group_id = request.group_id
+        live = self._live.get(group_id)
+        if live is None or live.write is None:
+            self._judge(token, request, caller, topics, now_ms)
+            return
+        group = self.groups.get(group_id)
+        if live.overdue and group is not None and caller.member_id in group.members:
+            # It is not the member's fault that it gets no answer.
+            self.touch(group, caller.member_id, now_ms)
+        self.submit(
+            group_id,
+            lambda now_ms: self._judge(token, request, caller, topics, now_ms),
+            lambda error: self._refuse(token, error),
+            now_ms,
+        )
+
+    def _judge(
+        self,
+        token: object,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        topics: Topics,
+        now_ms: int,
+    ) -> None:
+        group = self.groups.get(request.group_id)
+        retired: Group | None = None
+        version = topics.version
+        try:
+            if group is None:
+                retired = self._make_way(request)
+                group = ConsumerGroup(request.group_id)
+            if request.member_epoch < JOIN_EPOCH:
+                decision = leave(group, request, now_ms)
+            else:
+                live = self._live.get(group.group_id)
+                decision = join_or_stay(
+                    group,
+                    request,
+                    caller,
+                    self._settings,
+                    topics,
+                    now_ms,
+                    topics_changed=live is None or live.topics_version != version,
+                )
+        except KafkaError as error:
+            self._refuse(token, error.code, error.message)
+            return
+        member_id = caller.member_id
+        stays = request.member_epoch >= JOIN_EPOCH
+        if stays and member_id in group.members:
+            self.touch(group, member_id, now_ms)
+
+        def committed(now_ms: int) -> None:
+            if stays and (live := self._live.get(request.group_id)) is not None:
+                live.topics_version = version
+            self._out.reply(token, decision.response)
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            if retired is not None and retired.state is GroupState.DEAD:
+                retired.transition_to(GroupState.EMPTY, now_ms)
+            self._refuse(token, membership_error(error))
+
+        if not decision.records:
+            committed(now_ms)
+            return
+        records: list[CoordinatorRecord] = [*decision.records]
+        if retired is not None:
+            retired.transition_to(GroupState.DEAD, now_ms)
+            records.insert(0, GroupRecord(request.group_id, None))
+        self.write(request.group_id, records, committed, failed)
+
+    def _make_way(self, request: ConsumerGroupHeartbeatRequest) -> Group | None:
+        """Whether a consumer group can be made; the empty classic group that it replaces."""
+        group_id = request.group_id
+        classic = self._classic.get(group_id)
+        if classic is not None and classic.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if classic is not None and (classic.state is not GroupState.EMPTY or classic.pending):
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+            )
+        if request.member_epoch != JOIN_EPOCH:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if len(self.groups) >= GROUPS_PER_PARTITION_MAX:
+            log.warning("group %r is refused: too many groups", group_id)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return classic
+
+    def _refuse(self, token: object, error: ErrorCode, message: str | None = None) -> None:
+        self._out.reply(
+            token, ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
+        )
+
+    # -- ConsumerGroupDescribe
+
+    def describe(self, group_id: str, topics: Topics) -> DescribedGroup:
+        """The group, or GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return describe(group, self._settings.assignors, topics)
+        what = "is not a consumer group" if group_id in self._classic else "not found"
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {what}.",
+        )
+
+    # -- deadlines
+
+    def timer_fired(self, timer: Timer, now_ms: int) -> None:
+        """A member's session is over, or its time to give partitions up."""
+        self.submit(
+            timer.group_id,
+            lambda now_ms: self._expire(timer, now_ms),
+            lambda error: self._put_off(timer, now_ms),
+            now_ms,
+        )
+
+    def _expire(self, timer: Timer, now_ms: int) -> None:
+        group = self.groups.get(timer.group_id)
+        live = self._live.get(timer.group_id)
+        if group is None or live is None or timer.deadline_ms is not None:
+            return
+        is_session = timer.kind is TimerKind.CONSUMER_SESSION
+        if (live.sessions if is_session else live.revocations).get(timer.member_id) is not timer:
+            return
+        log.info(
+            "member %s of group %r is fenced: %s",
+            timer.member_id,
+            timer.group_id,
+            "no heartbeat" if is_session else "it did not give up its partitions in time",
+        )
+        self.write(
+            timer.group_id,
+            fence(group, [timer.member_id], now_ms),
+            lambda now_ms: None,
+            lambda error, now_ms: self._put_off(timer, now_ms),
+        )
+
+    def _put_off(self, timer: Timer, now_ms: int) -> None:
+        """The member could not be fenced: nobody was heard meanwhile, so it gets its time again."""
+        group = self.groups.get(timer.group_id)
+        metadata = None if group is None else group.members.get(timer.member_id)
+        if metadata is None:
+            return
+        timeout_ms = metadata.rebalance_timeout_ms
+        if timer.kind is TimerKind.CONSUMER_SESSION:
+            timeout_ms = self._session_timeout_ms(metadata)
+        self._timers.set(timer, now_ms + timeout_ms)
