@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from kraftpy.core.groups.consumer.regex import Resolution
 from kraftpy.core.groups.records import CoordinatorRecord
 from kraftpy.protocol.errors import ErrorCode
 
@@ -47,14 +46,10 @@ class Write:
 
 
 class Effects(NamedTuple):
-    """Batches to append, then (token, response message) pairs to send, and patterns to resolve.
-
-    A resolution goes back through `GroupMachine.resolved` when it is done.
-    """
+    """Batches to append, then (token, response message) pairs to send."""
 
     writes: list[Write]
     replies: list[tuple[object, object]]
-    resolutions: Sequence[Resolution] = ()
 
 
 class Outbox:
@@ -63,15 +58,10 @@ class Outbox:
     def __init__(self) -> None:
         self._writes: list[Write] = []
         self._replies: list[tuple[object, object]] = []
-        self._resolutions: list[Resolution] = []
         self._in_flight: dict[str, list[Write]] = {}
 
     def reply(self, token: object, response: object) -> None:
         self._replies.append((token, response))
-
-    def resolve(self, resolution: Resolution) -> None:
-        """Asks for the topics that a group's patterns match."""
-        self._resolutions.append(resolution)
 
     def write(
         self,
@@ -110,6 +100,6 @@ class Outbox:
 
     def take(self) -> Effects:
         """Hands over what was collected since the last call."""
-        effects = Effects(self._writes, self._replies, self._resolutions)
-        self._writes, self._replies, self._resolutions = [], [], []
+        effects = Effects(self._writes, self._replies)
+        self._writes, self._replies = [], []
         return effects
