@@ -21,6 +21,7 @@ _COMMANDS = {
     "server": "kraftpy.cli.server",
     "topic": "kraftpy.cli.topic",
     "group": "kraftpy.cli.group",
+    "offsets": "kraftpy.cli.offsets",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",

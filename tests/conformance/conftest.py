@@ -10,6 +10,7 @@ import pytest
 
 from tests.apache_kafka import fetch_jars, missing_tools
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
+from tests.conformance.zookeeper import JAR, MISSING
 
 __all__ = ["bootstrap", "log_dir", "new_topic", "reference", "topic"]
 
@@ -31,6 +32,8 @@ def what_is_missing() -> str:
     """One sentence for a machine that can't run these tests, empty for one that can."""
     missing = [words for name, words in PROGRAMS.items() if shutil.which(name) is None]
     missing += missing_tools()
+    if not JAR.exists():
+        missing.append(MISSING)
     return f"conformance tests need what is missing here: {'; '.join(missing)}" if missing else ""
 
 
