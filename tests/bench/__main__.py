@@ -8,6 +8,7 @@
     python -m tests.bench saturation                               a quorum beside an overload
     python -m tests.bench offsets                                  bytes of a committed offset
     python -m tests.bench offsets-load                             10 M of them, read from a log
+    python -m tests.bench compaction                               a topic written ten times over
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
@@ -27,6 +28,7 @@ import kraftpy
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_jars
 from tests.bench import figures, many, measure, offsets, replicated, saturation
 from tests.bench.commits import quorum_commits
+from tests.bench.compaction import compaction
 from tests.bench.load import client_name, produce
 from tests.processes import Broker, BrokerError, Kraftpy
 from tests.quorums import KraftpyQuorum, Quorum
@@ -41,6 +43,7 @@ MODES = [
     "saturation",
     "offsets",
     "offsets-load",
+    "compaction",
 ]
 
 
@@ -197,6 +200,9 @@ def main() -> int:
             print(figures.bench_table(once(offsets.sizes(say))))
         elif options.mode == "offsets-load":
             print(figures.bench_table(once(offsets.loading(say))))
+        elif options.mode == "compaction":
+            with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
+                print(figures.bench_table(once(compaction(Path(folder), say))))
         else:
             work = race if options.mode == "race" else bench
             work(options.rounds, options.nodes, options.json, options.output == "json")

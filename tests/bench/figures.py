@@ -79,6 +79,21 @@ FIGURES = {
         ),
         _less("committed offset, loaded", "bytes", 64, 40),
         _less("load 10,000,000 committed offsets", "s"),
+        *(
+            figure
+            for size in ("1 KB", "100 B")
+            for figure in (
+                Figure(f"compaction, {size}", "MB/s", True),
+                _less(f"compaction, {size}: until clean", "s"),
+                _less(f"compaction, {size}: before", "MiB"),
+                _less(f"compaction, {size}: after", "MiB"),
+            )
+        ),
+        *(
+            _less(f"latency at 200 msg/s{when}, {percentile}", "ms")
+            for when in (", no compaction", " beside compaction")
+            for percentile in ("p50", "p99")
+        ),
         _less("RF 3: start, kraftpy dev", "s", 1.5, 1.0),
         _less("RF 3: start", "s", 1.5, 1.0),
         _less("RF 3: memory of a node, idle", "MiB", 70, 45),
