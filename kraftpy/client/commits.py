@@ -1,10 +1,12 @@
-"""A consumer's commits: when they are made, in which order, and as whom.
+"""Commits: when a consumer makes them, in which order, and as whom; and those with a condition.
 
 Rules:
 
 * Commits leave one after the other in the order in which they were made, each with the generation
   of that moment.  So none goes back over another, and one of a former generation is refused.
 * Auto commit has at most one commit under way; what failed is committed with the next one.
+* A commit with a condition (`compare_and_commit`) is sent once: after an error only its caller can
+  tell what to do about it.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.cluster import error_code
+from kraftpy.client.coordinator import MOVED, Coordinator, Generation
 from kraftpy.client.fetcher import Partition
-from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 
 _log = logging.getLogger(__name__)
 
@@ -100,3 +105,91 @@ class Commits:
             await self.commit(offsets, timeout_ms=timeout_ms)
         except (ConnectionError, KafkaError) as error:
             _log.warning("could not commit before giving partitions up: %s", error)
+
+
+class Committed(NamedTuple):
+    """What a group has committed for a partition; `offset` is -1 if that is nothing."""
+
+    offset: int
+    metadata: str
+
+
+async def read_committed(
+    coordinator: Coordinator, partition: Partition, *, timeout_ms: int | None = None
+) -> Committed:
+    """The group's offset of a partition with its metadata.
+
+    Asks once.  Raises `ConnectionError` and KafkaError, both of which may pass: try again.
+    """
+    topic, index = partition
+    kinds = messages.OffsetFetchRequest
+    request = kinds(
+        group_id=coordinator.group_id, topics=[kinds.OffsetFetchRequestTopic(topic, [index])]
+    )
+    response = await coordinator.ask(request, timeout_ms=timeout_ms)
+    found = response.topics[0].partitions[0] if response.topics else None
+    _raise(coordinator, partition, response.error_code or (found.error_code if found else 0))
+    assert found is not None, "an answer without an error names what was asked for"
+    return Committed(found.committed_offset, found.metadata or "")
+
+
+async def compare_and_commit(
+    coordinator: Coordinator,
+    partition: Partition,
+    expected: int,
+    offset: int,
+    *,
+    metadata: str = "",
+    generation: Generation | None = None,
+    timeout_ms: int | None = None,
+) -> bool:
+    """Commit `offset` if the committed one is `expected` (-1: none) at that moment.
+
+    False means that nothing was done: another offset is committed, or a commit of somebody is under
+    way.  Read what is there, think again, and try again with that.
+
+    Raises `ConnectionError`, and KafkaError as `Coordinator.commit` does, without trying again:
+    after a `ConnectionError` or a retriable KafkaError the commit may have been done or may be done
+    yet.  What `read_committed` says next tells, if `metadata` tells one's own commits from those of
+    others; a commit that comes late is refused once anybody has committed another offset.
+
+    kraftpy's brokers only: Apache Kafka's do not know the condition and would commit at once.
+    """
+    topic, index = partition
+    kinds = messages.OffsetCommitRequest
+    expectation = {EXPECTED_OFFSET_TAG: expected.to_bytes(8, "big", signed=True)}
+    committing = generation or Generation()
+    request = kinds(
+        group_id=coordinator.group_id,
+        generation_id_or_member_epoch=committing.id,
+        member_id=committing.member_id,
+        group_instance_id=committing.instance_id,
+        topics=[
+            kinds.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    kinds.OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offset,
+                        committed_metadata=metadata,
+                        _tags=expectation,
+                    )
+                ],
+            )
+        ],
+    )
+    response = await coordinator.ask(request, timeout_ms=timeout_ms)
+    code = response.topics[0].partitions[0].error_code
+    if code == ErrorCode.UNEXPECTED_OFFSET:
+        return False
+    _raise(coordinator, partition, code)
+    return True
+
+
+def _raise(coordinator: Coordinator, partition: Partition, number: int) -> None:
+    if number:
+        code = error_code(number)
+        if code in MOVED:
+            coordinator.forget()
+        name = f"{partition[0]}-{partition[1]}"
+        raise KafkaError(code, f"group {coordinator.group_id!r}, {name}: {code.message}")

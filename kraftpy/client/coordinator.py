@@ -21,7 +21,7 @@ from kraftpy.client.fetcher import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _GROUP_KEY = 0
 
 
@@ -78,7 +78,7 @@ class Coordinator:
         except ConnectionError:
             self._node_id = None
             raise
-        if getattr(response, "error_code", 0) in _MOVED:
+        if getattr(response, "error_code", 0) in MOVED:
             self._node_id = None
         return response
 
@@ -172,7 +172,7 @@ class Coordinator:
             for partition in topic.partitions:
                 if partition.error_code:
                     code = error_code(partition.error_code)
-                    if code in _MOVED:
+                    if code in MOVED:
                         self.forget()
                     name = f"{topic.name}-{partition.partition_index}"
                     raise KafkaError(code, f"group {self.group_id!r}, {name}: {code.message}")

@@ -37,7 +37,8 @@ GROUPS = 3
 READERS = 2
 KILL_WITHIN_S = 0.1
 CALM_S = 0.02  # between two commits while a broker comes back
-SEGMENT_BYTES = 4 << 20  # so that the log is rolled and compacted on the way
+SEGMENT_BYTES = 1 << 20  # so that the log is rolled, and compacted, on the way
+CLEANER_BACKOFF_MS = 1000
 
 PASSING = frozenset(
     {
@@ -239,6 +240,7 @@ class Torture:
             offsets_topic_num_partitions=OFFSETS_PARTITIONS,
             offsets_topic_replication_factor=3,
             offsets_topic_segment_bytes=SEGMENT_BYTES,
+            log_cleaner_backoff_ms=CLEANER_BACKOFF_MS,
         ) as cluster:
             self._create_topic(cluster)
             writers = [
