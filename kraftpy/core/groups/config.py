@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,23 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 WAITING_REQUESTS_MAX = 10_000
 
 
+class MigrationPolicy(Enum):
+    """Which way groups may change protocol while in use: `group.consumer.migration.policy`."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Defaults are Kafka's."""
@@ -35,6 +53,7 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
     @classmethod
     def from_broker(cls, config: BrokerConfig) -> GroupConfig:

@@ -81,11 +81,7 @@ class Membership:
 
         `token` is answered now, or parked until the rebalance ends.
         """
-        if not (
-            self._config.group_min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= self._config.group_max_session_timeout_ms
-        ):
+        if not self.allows_session(request):
             self._refuse(token, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
             return
         group = self._groups.get(request.group_id)
@@ -100,6 +96,11 @@ class Membership:
             group = self._groups[request.group_id] = Group(request.group_id, now_ms)
         self._join_group(group, token, request, client, uuid, now_ms)
         self._rebalance.discard_if_unused(group)
+
+    def allows_session(self, request: JoinGroupRequest) -> bool:
+        """Whether the session timeout is within the broker's limits."""
+        least_ms = self._config.group_min_session_timeout_ms
+        return least_ms <= request.session_timeout_ms <= self._config.group_max_session_timeout_ms
 
     def _join_group(
         self,
@@ -153,11 +154,10 @@ class Membership:
         now_ms: int,
     ) -> None:
         instance_id = request.group_instance_id
-        prefix = client.client_id if instance_id is None else instance_id
-        member_id = f"{prefix[:_MEMBER_ID_PREFIX_MAX]}-{uuid}"
+        member_id = new_member_id(request, client, uuid)
         if instance_id is not None and instance_id in group.static_members:
             self._rejoin_static(group, token, request, client, protocols, member_id, now_ms)
-        elif instance_id is None and client.api_version >= _FIRST_JOIN_WITH_MEMBER_ID_REQUIRED:
+        elif must_come_back(request, client):
             timer = group.pending[member_id] = Timer(TimerKind.SESSION, group.group_id, member_id)
             self._timers.set(timer, now_ms + request.session_timeout_ms)
             self._refuse(token, ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -213,7 +213,7 @@ class Membership:
             request.group_instance_id,
             client.client_id,
             client.host,
-            _rebalance_timeout_ms(request),
+            rebalance_timeout_ms(request),
             request.session_timeout_ms,
             protocols,
         )
@@ -236,7 +236,7 @@ class Membership:
     ) -> None:
         self._rebalance.answer_parked_join(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
         group.update_protocols(member, protocols)
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.rebalance_timeout_ms = rebalance_timeout_ms(request)
         member.session_timeout_ms = request.session_timeout_ms
         group.park_join(member, token)
 
@@ -261,7 +261,7 @@ class Membership:
             old.group_instance_id,
             client.client_id,
             client.host,
-            _rebalance_timeout_ms(request),
+            rebalance_timeout_ms(request),
             request.session_timeout_ms,
             protocols,
         )
@@ -457,6 +457,21 @@ class Membership:
         return ErrorCode.NONE
 
 
+def new_member_id(request: JoinGroupRequest, client: Client, uuid: str) -> str:
+    """A member id that nobody has, which shows whose it is."""
+    prefix = client.client_id if request.group_instance_id is None else request.group_instance_id
+    return f"{prefix[:_MEMBER_ID_PREFIX_MAX]}-{uuid}"
+
+
+def must_come_back(request: JoinGroupRequest, client: Client) -> bool:
+    """Whether who has no member id is given one to join with, and nothing else (KIP-394)."""
+    return (
+        not request.member_id
+        and request.group_instance_id is None
+        and client.api_version >= _FIRST_JOIN_WITH_MEMBER_ID_REQUIRED
+    )
+
+
 def _check_sync(group: Group | None, request: SyncGroupRequest) -> ErrorCode:
     if group is None or group.state is GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -486,7 +501,7 @@ def _synced(group: Group, member: Member) -> SyncGroupResponse:
     )
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     """Version 0 has none: the session timeout stands for both."""
     timeout_ms = request.rebalance_timeout_ms
     return timeout_ms if timeout_ms >= 0 else request.session_timeout_ms

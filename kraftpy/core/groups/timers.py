@@ -16,6 +16,8 @@ class TimerKind(Enum):
     SYNC = auto()  # the time to fetch the new assignment is over
     CONSUMER_SESSION = auto()  # a member of a consumer group has not been heard from
     CONSUMER_REVOCATION = auto()  # the time to give partitions up is over
+    CLASSIC_REJOIN = auto()  # a classic member of a consumer group was told to rejoin
+    CLASSIC_SYNC = auto()  # a classic member of a consumer group has joined, and has to sync
 
 
 class Timer:

@@ -154,7 +154,9 @@ def _identify(
             check_static(holder, instance_id, member_id)
         # The very member may join again: its first answer was lost, or it was fenced.
         elif holder is not None and holder != member_id:
-            if group.current(holder).epoch != LEAVE_STATIC_EPOCH:
+            # A classic member does not say that it steps aside.
+            steps_aside = group.current(holder).epoch == LEAVE_STATIC_EPOCH
+            if not steps_aside and group.members[holder].classic is None:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} cannot join the"

@@ -1,0 +1,245 @@
+"""Members of a consumer group that speak the classic protocol (KIP-848, "Migration").
+
+The coordinator takes the part of the leader. The rules are Kafka 4.3's:
+
+* A member's epoch is its generation. JoinGroup leads it one step towards its target, as a heartbeat
+  does for the others, and says which generation that is; SyncGroup says what the member owns in it.
+  Nobody is the leader.
+* Heartbeat tells the member to rejoin when there is a step to take: the group has a new epoch, it
+  has partitions to give up, or all that it waits for is free.
+* A member that joins owns what its subscription says: nothing, if it is an eager one.
+* It must support a protocol that all classic members support, so that a downgrade stays possible.
+
+Like `heartbeat`, this judges against the committed state and gives records; nothing changes here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kraftpy.core.groups.consumer.embedded import read_subscription, write_assignment
+from kraftpy.core.groups.consumer.heartbeat import (
+    NO_TIMEOUT,
+    Caller,
+    Settings,
+    admit,
+    check_static,
+    fence,
+    unknown_member,
+)
+from kraftpy.core.groups.consumer.records import (
+    ClassicMember,
+    ClassicProtocol,
+    ConsumerRecord,
+    MemberMetadata,
+    MemberState,
+)
+from kraftpy.core.groups.consumer.state import ConsumerGroup
+from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+
+class Joined(NamedTuple):
+    """The answer to a JoinGroup, due once the records are committed; `replaced` is the member id
+    under which a static member was known until now."""
+
+    records: list[ConsumerRecord]
+    response: JoinGroupResponse
+    replaced: str | None
+
+
+class Left(NamedTuple):
+    """The answer to a LeaveGroup, due once the records are committed, and who left."""
+
+    records: list[ConsumerRecord]
+    response: LeaveGroupResponse
+    member_ids: list[str]
+
+
+# -- JoinGroup
+
+
+def check_join(group: ConsumerGroup, request: JoinGroupRequest, settings: Settings) -> None:
+    """Refuses who can't be a member: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL."""
+    if request.member_id not in group.members and len(group.members) >= settings.max_size:
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    names = {protocol.name for protocol in request.protocols}
+    for metadata in group.members.values():
+        if metadata.classic is not None:
+            names.intersection_update(protocol.name for protocol in metadata.classic.protocols)
+    if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def join(
+    group: ConsumerGroup,
+    request: JoinGroupRequest,
+    caller: Caller,
+    settings: Settings,
+    topics: Topics,
+    now_ms: int,
+    *,
+    topics_changed: bool,
+) -> Joined:
+    """A JoinGroup that `check_join` let pass, of the member that `caller` names.
+
+    Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL.
+    """
+    member_id = caller.member_id
+    known_id = member_id if member_id in group.members else None
+    instance_id = request.group_instance_id
+    if instance_id is not None:
+        holder = group.static_members.get(instance_id)
+        if request.member_id:
+            check_static(holder, instance_id, member_id)
+        elif holder is not None:
+            known_id = holder
+    try:
+        subscription = read_subscription(request.protocols[0].metadata, topics)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
+    timeout_ms = rebalance_timeout_ms(request)
+    metadata = MemberMetadata(
+        instance_id=instance_id,
+        rack_id=subscription.rack_id,
+        client_id=caller.client_id,
+        client_host=caller.host,
+        topic_names=subscription.topic_names,
+        topic_regex=None,
+        rebalance_timeout_ms=timeout_ms,
+        server_assignor=None,
+        classic=ClassicMember(
+            request.session_timeout_ms,
+            tuple(ClassicProtocol(each.name, each.metadata) for each in request.protocols),
+        ),
+    )
+    records, current = admit(
+        group,
+        member_id,
+        known_id,
+        metadata,
+        subscription.owned,
+        settings,
+        topics,
+        now_ms,
+        topics_changed=topics_changed,
+    )
+    response = JoinGroupResponse(
+        generation_id=current.epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=request.protocols[0].name,
+        member_id=member_id,
+    )
+    return Joined(records, response, known_id if known_id != member_id else None)
+
+
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """Version 0 has none: the session timeout stands for both."""
+    timeout_ms = request.rebalance_timeout_ms
+    return request.session_timeout_ms if timeout_ms == NO_TIMEOUT else timeout_ms
+
+
+# -- SyncGroup
+
+
+def sync(group: ConsumerGroup, request: SyncGroupRequest, topics: Topics) -> SyncGroupResponse:
+    """What the member owns in the generation that it joined.
+
+    Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
+    """
+    member_id = request.member_id
+    classic = _classic(group, member_id, request.group_instance_id)
+    current = group.current(member_id)
+    if request.generation_id != current.epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    name, metadata = classic.protocols[0]
+    if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (
+        None,
+        name,
+    ):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    # Who has partitions to give up does that first; only then there is a new epoch to join.
+    if group.epoch > current.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    return SyncGroupResponse(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=write_assignment(current.assigned, topics, metadata),
+    )
+
+
+# -- Heartbeat
+
+
+def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+    """NONE or REBALANCE_IN_PROGRESS, which both are signs of life.
+
+    Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    member_id = request.member_id
+    _classic(group, member_id, request.group_instance_id)
+    if request.generation_id != group.current(member_id).epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    return ErrorCode.REBALANCE_IN_PROGRESS if must_rejoin(group, member_id) else ErrorCode.NONE
+
+
+def must_rejoin(group: ConsumerGroup, member_id: str) -> bool:
+    """Whether there is a step towards its target that the member can take."""
+    current = group.current(member_id)
+    if current.epoch < group.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    return current.state is MemberState.UNRELEASED_PARTITIONS and all(
+        index in current.assigned.get(topic_id, ()) or group.owner(topic_id, index) is None
+        for topic_id, indexes in group.targets.get(member_id, {}).items()
+        for index in indexes
+    )
+
+
+# -- LeaveGroup
+
+
+def leave(group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int) -> Left:
+    """Takes classic members out; those of the consumer protocol leave by its heartbeat only."""
+    response = LeaveGroupResponse()
+    left: list[str] = []
+    for identity in request.members:
+        error = ErrorCode.NONE
+        member_id = identity.member_id
+        instance_id = identity.group_instance_id
+        if not member_id and instance_id is not None:
+            # An administrator removes a static member by the name that it was given.
+            member_id = group.static_members.get(instance_id, "")
+        try:
+            _classic(group, member_id, instance_id)
+            if member_id in left:
+                raise unknown_member(member_id, group.group_id)
+            left.append(member_id)
+        except KafkaError as raised:
+            error = raised.code
+        response.members.append(
+            LeaveGroupResponse.MemberResponse(
+                member_id if error is ErrorCode.NONE else identity.member_id, instance_id, error
+            )
+        )
+    return Left(fence(group, left, now_ms) if left else [], response, left)
+
+
+def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ClassicMember:
+    """The classic side of the member; UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID if there is none."""
+    if instance_id is not None:
+        check_static(group.static_members.get(instance_id), instance_id, member_id)
+    metadata = group.members.get(member_id)
+    if metadata is None or metadata.classic is None:
+        raise unknown_member(member_id, group.group_id)
+    return metadata.classic
