@@ -262,6 +262,7 @@ class Broker:
             self._set_config()
             self.replicas.load(self.metadata, self.topic_config)
             self.replicas.update_configs(self.topic_config)
+            self.groups.topics_replaced()
             for topic in before.topics.values():
                 if topic.id not in self.metadata.topics_by_id:
                     self.groups.topic_deleted(topic.name)
@@ -278,16 +279,20 @@ class Broker:
         match change:
             case TopicCreated(topic=topic):
                 self.replicas.apply_topic(topic, self.topic_config)
+                self.groups.topic_changed(topic.name)
                 if topic.name == OFFSETS_TOPIC:
                     self.groups.refresh()
-            case PartitionChanged(topic=topic, index=index, new=new):
+            case PartitionChanged(topic=topic, index=index, old=old, new=new):
                 self.replicas.apply_partition(topic, index, new, self.topic_config)
+                if old is None:
+                    self.groups.topic_changed(topic.name)
                 if topic.name == OFFSETS_TOPIC:
                     self.groups.refresh()
             case BrokerChanged(old=old, new=new):
                 self._broker_changed(old, new)
             case TopicDeleted(topic=topic):
                 self.replicas.delete_topic(topic.name)
+                self.groups.topic_changed(topic.name)
                 self.groups.topic_deleted(topic.name)
                 self._topic_configs.pop(topic.name, None)
             case ConfigChanged(resource_type=ResourceType.TOPIC, name=name):

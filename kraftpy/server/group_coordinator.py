@@ -12,9 +12,10 @@ The machine decides, this shell carries out (architecture.md, decision 8):
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from kraftpy.core.config import BrokerConfig
@@ -28,6 +29,9 @@ from kraftpy.core.groups import (
 from kraftpy.core.groups.records import too_long
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DescribeGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -44,6 +48,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.group_loading import GroupLoading
 from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionLog
+from kraftpy.server.group_topics import ClusterTopics
 from kraftpy.server.internal_topic import InternalTopic, TopicHost
 
 log = logging.getLogger(__name__)
@@ -79,12 +84,14 @@ class GroupCoordinator:
         self._loading: dict[int, GroupLoading] = {}
         self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
+        self._topics = ClusterTopics(lambda: host.metadata)
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
 
     # -- life
 
     def start(self) -> None:
         """Takes on the partitions that this broker leads, and begins to expire offsets."""
+        self._topics.replaced()
         self.refresh()
         self._expiry = self._loop.create_task(self._expire_periodically())
 
@@ -108,6 +115,14 @@ class GroupCoordinator:
                 self._unload(partition)
         for index in led.keys() - self._partitions.keys():
             self._load(index, led[index])
+
+    def topic_changed(self, name: str) -> None:
+        """A topic came, went or got partitions: consumer groups look at their topics again."""
+        self._topics.changed(name)
+
+    def topics_replaced(self) -> None:
+        """Any topic may have come, gone or got partitions."""
+        self._topics.replaced()
 
     def topic_deleted(self, name: str) -> None:
         """Forgets what was committed for a topic that is gone (a new one may take its name)."""
@@ -192,6 +207,43 @@ class GroupCoordinator:
         response, effects = machine.leave(request, self._now_ms())
         partition.carry_out(effects)
         return response
+
+    def consumer_heartbeat(
+        self, client: Client, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat; waits until what it changes is committed."""
+        partition, machine = self._route(request.group_id)
+        regex = request.subscribed_topic_regex
+        if regex and not self._topics.knows(regex):
+            return self._find_and_heartbeat(regex, client, request)
+        future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
+        effects = machine.consumer_heartbeat(
+            future, request, client, str(uuid.uuid4()), self._topics, self._now_ms()
+        )
+        return self._result(partition, effects, future)
+
+    async def _find_and_heartbeat(
+        self, regex: str, client: Client, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """The same, once the topics that a regex matches have been found."""
+        # What is no regex is for the machine to refuse: something else may be worse.
+        with contextlib.suppress(KafkaError):
+            await self._topics.prepare(regex)
+        partition, machine = self._route(request.group_id)
+        future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
+        partition.carry_out(
+            machine.consumer_heartbeat(
+                future, request, client, str(uuid.uuid4()), self._topics, self._now_ms()
+            )
+        )
+        return await future
+
+    def describe_consumer_group(
+        self, group_id: str
+    ) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        """One group of a ConsumerGroupDescribe."""
+        machine = self._route(group_id)[1]
+        return machine.consumer_describe(group_id, self._topics)
 
     def commit_offsets(
         self, request: OffsetCommitRequest

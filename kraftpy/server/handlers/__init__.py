@@ -8,6 +8,7 @@ FAMILIES = (
     "api_versions",
     "cluster",
     "configs",
+    "consumer_groups",
     "fetch",
     "groups",
     "metadata",

@@ -121,12 +121,16 @@ def join_group(
     broker: Broker, ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
     """Enters a group and waits for the next generation."""
-    host = ctx.peer.rpartition(":")[0].strip("[]")
-    client = Client(ctx.api_version, ctx.client_id or "", f"/{host}")
     try:
-        return broker.groups.join_group(client, request)
+        return broker.groups.join_group(client_of(ctx), request)
     except KafkaError as error:
         return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+
+
+def client_of(ctx: RequestContext) -> Client:
+    """Who asks, as groups show it."""
+    host = ctx.peer.rpartition(":")[0].strip("[]")
+    return Client(ctx.api_version, ctx.client_id or "", f"/{host}")
 
 
 @handles(ApiKey.SYNC_GROUP)

@@ -103,7 +103,9 @@ class FakeHost:
         self.in_touch = True
         self.loop = asyncio.get_running_loop()
         self.replicas = FakeLog()
-        self.metadata: MetadataState = SimpleNamespace(topics={"t": topic(3)})  # type: ignore[assignment]
+        self.metadata: MetadataState = SimpleNamespace(
+            topics={"t": topic(3)}, topics_by_id={}, applied_index=1
+        )  # type: ignore[assignment]
         self.controller = self
         self.proposals: list[dict[str, Any]] = []
         self.refuses = False
@@ -615,3 +617,81 @@ async def test_another_epoch_loads_again() -> None:
     host.groups.refresh()
     await host.groups.coordinator_of("g", host.loop.time() + 5)
     assert host.offset() == 9
+
+
+# -- groups whose coordinator assigns partitions (KIP-848)
+
+
+def beat(host: FakeHost, member_id: str, epoch: int = 0, **fields: Any) -> Any:
+    if epoch == 0:
+        fields = {"rebalance_timeout_ms": 5_000, "topic_partitions": [], **fields}
+    return host.groups.consumer_heartbeat(
+        Client(1, "c", "/127.0.0.1"),
+        messages.ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=member_id, member_epoch=epoch, **fields
+        ),
+    )
+
+
+def owned(response: Any) -> dict[bytes, list[int]]:
+    assert response.error_code == 0, response.error_message
+    return {each.topic_id: each.partitions for each in response.assignment.topic_partitions}
+
+
+def create(host: FakeHost, name: str, partitions: int) -> bytes:
+    found = SimpleNamespace(**{**vars(topic(partitions)), "id": name.encode().rjust(16)})
+    found.name = name
+    host.metadata.topics[name] = host.metadata.topics_by_id[found.id] = found  # type: ignore[assignment]
+    host.metadata.applied_index += 1
+    host.groups.topic_changed(name)
+    return found.id
+
+
+@on_loop
+async def test_a_member_joins_by_name_and_by_regex() -> None:
+    host = coordinated()
+    orders = create(host, "orders", 3)
+    joined = await answer(beat(host, "m1", subscribed_topic_names=["orders"]))
+    assert owned(joined) == {orders: [0, 1, 2]}
+    events = create(host, "events", 2)
+    by_regex = {"subscribed_topic_names": [], "subscribed_topic_regex": "ev.*"}
+    changed = await answer(beat(host, "m1", joined.member_epoch, **by_regex))
+    assert owned(changed) == {}
+    held = await answer(beat(host, "m1", joined.member_epoch, topic_partitions=[]))
+    assert owned(held) == {events: [0, 1]}
+    more = create(host, "events-2", 1)
+    told = await answer(beat(host, "m1", held.member_epoch))
+    assert owned(told) == {events: [0, 1], more: [0]}
+    described = host.groups.describe_consumer_group("g")
+    assert described.group_state == "Stable"
+    assert [member.subscribed_topic_regex for member in described.members] == ["ev.*"]
+
+
+@on_loop
+async def test_what_is_no_regex_is_refused_after_what_is_worse() -> None:
+    host = coordinated()
+    bad = await answer(beat(host, "m1", subscribed_topic_regex="("))
+    assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    worse = await answer(beat(host, "m1", subscribed_topic_regex="(", server_assignor="mine"))
+    assert worse.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+@on_loop
+async def test_a_member_goes_on_at_the_next_coordinator() -> None:
+    host = coordinated()
+    orders = create(host, "orders", 3)
+    joined = await answer(beat(host, "m1", subscribed_topic_regex="or.*"))
+    index = partition_for("g", PARTITIONS)
+    host.replicas.epochs[index] = 1
+    host.groups.refresh()
+    with pytest.raises(KafkaError) as raised:
+        beat(host, "m1", joined.member_epoch)
+    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    again = await answer(beat(host, "m1", joined.member_epoch))
+    assert (again.error_code, again.member_epoch) == (0, joined.member_epoch)
+    assert again.assignment is None
+    (member,) = host.groups.describe_consumer_group("g").members
+    assert [(t.topic_id, t.partitions) for t in member.assignment.topic_partitions] == [
+        (orders, [0, 1, 2])
+    ]

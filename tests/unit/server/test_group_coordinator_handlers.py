@@ -14,7 +14,7 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
-from kraftpy.server.handlers import groups
+from kraftpy.server.handlers import consumer_groups, groups
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
 
@@ -52,6 +52,8 @@ METHODS = (
     "delete_group",
     "describe_group",
     "list_groups",
+    "consumer_heartbeat",
+    "describe_consumer_group",
 )
 
 
@@ -318,3 +320,44 @@ class TestFindCoordinator:
 
     def test_of_other_kinds(self) -> None:
         assert self.find(3, key="x", key_type=7).error_code == ErrorCode.INVALID_REQUEST
+
+
+def heartbeat_of(group_id: str) -> messages.ConsumerGroupHeartbeatRequest:
+    return messages.ConsumerGroupHeartbeatRequest(group_id=group_id, member_id="m")
+
+
+def test_a_consumer_heartbeat_is_answered_by_the_coordinator() -> None:
+    seen = []
+
+    def beat(client: groups.Client, request: messages.ConsumerGroupHeartbeatRequest) -> Any:
+        seen.append((client, request.member_id))
+        return messages.ConsumerGroupHeartbeatResponse(member_epoch=3)
+
+    here = broker(consumer_heartbeat=beat)
+    answer: Any = consumer_groups.consumer_group_heartbeat(here, context(1), heartbeat_of("g"))
+    assert answer.member_epoch == 3
+    assert seen == [(groups.Client(1, FORWARDED_CLIENT_ID, "/10.0.0.1"), "m")]
+
+
+def test_a_consumer_heartbeat_that_fails_says_why() -> None:
+    failed: Any = consumer_groups.consumer_group_heartbeat(broker(), context(1), heartbeat_of("g"))
+    assert (failed.error_code, failed.error_message) == (FAILURE.code, FAILURE.message)
+    nameless: Any = consumer_groups.consumer_group_heartbeat(broker(), context(0), heartbeat_of(""))
+    assert nameless.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_consumer_groups_are_described_one_by_one() -> None:
+    def describe(group_id: str) -> messages.ConsumerGroupDescribeResponse.DescribedGroup:
+        if group_id == "elsewhere":
+            raise FAILURE
+        return messages.ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id)
+
+    response = consumer_groups.consumer_group_describe(
+        broker(describe_consumer_group=describe),
+        context(1),
+        messages.ConsumerGroupDescribeRequest(group_ids=["g", "elsewhere"]),
+    )
+    assert [(g.group_id, g.error_code, g.error_message) for g in response.groups] == [
+        ("g", 0, None),
+        ("elsewhere", FAILURE.code, FAILURE.message),
+    ]

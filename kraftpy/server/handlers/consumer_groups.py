@@ -1,0 +1,56 @@
+"""Groups whose coordinator assigns partitions (KIP-848): ConsumerGroupHeartbeat 0-1,
+ConsumerGroupDescribe 0-1.
+
+The rules are in `kraftpy.core.groups.consumer`; here errors get to where each response has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.handlers.groups import client_of
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def consumer_group_heartbeat(
+    broker: Broker, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    """A member joins, stays or leaves; it says what it owns and is told what to own."""
+    try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        return broker.groups.consumer_heartbeat(client_of(ctx), request)
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
+def consumer_group_describe(
+    broker: Broker, ctx: RequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    """State, members, assignments and targets of consumer groups."""
+    return ConsumerGroupDescribeResponse(
+        groups=[_describe(broker, group_id) for group_id in request.group_ids]
+    )
+
+
+def _describe(broker: Broker, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    try:
+        return broker.groups.describe_consumer_group(group_id)
+    except KafkaError as error:
+        return ConsumerGroupDescribeResponse.DescribedGroup(
+            error_code=error.code, error_message=error.message, group_id=group_id
+        )
