@@ -10,7 +10,7 @@ from tests.groups.run import Run
 
 KINDS = ["java", "java-cooperative"]
 FAULTS = 4
-SEED = 17
+SEED = 1035
 
 
 @pytest.mark.timeout(400)

@@ -82,6 +82,7 @@ class Party:
         self._hosts: list[Host] = []
         self._leavers: list[Host] = []
         self._owned: dict[str, set[int]] = {}
+        self._epochs: dict[str, int] = {}
         self._started = 0
 
     @property
@@ -136,7 +137,7 @@ class Party:
         assert host.process.stdin is not None
         host.process.stdin.close()
         for name in host.readers:
-            self._owned.pop(name, None)
+            self._forget(name)
             self.story.note("killed", member=name)
 
     def let_one_leave(self, rng: random.Random) -> str:
@@ -151,8 +152,12 @@ class Party:
             host.process.stdin.write(b"leave\n")
             host.process.stdin.flush()
         for name in host.readers:
-            self._owned.pop(name, None)
+            self._forget(name)
         self._leavers.append(host)
+
+    def _forget(self, name: str) -> None:
+        self._owned.pop(name, None)
+        self._epochs.pop(name, None)
 
     def watch(self) -> None:
         """Note the processes that ended without being told to, and forget those that left."""
@@ -200,8 +205,14 @@ class Party:
             return None
 
     def is_settled(self, view: GroupView | None) -> bool:
-        """The coordinator and the members say that all of them share all partitions."""
+        """The coordinator and the members say that all of them share all partitions.
+
+        In the classic protocol all members, also those that got nothing, have to have heard of the
+        same generation.
+        """
         self._follow()
+        if self.classic and (len(self._epochs) < self.members or len({*self._epochs.values()}) > 1):
+            return False
         if view is None or view.state != "Stable" or len(view.owners) != self.members:
             return False
         everything = list(range(self._partitions))
@@ -216,13 +227,15 @@ class Party:
                 for event in reader.read():
                     if event["event"] == "assigned":
                         owned.update(event["partitions"])
+                        self._epochs[name] = event["epoch"]
                     elif event["event"] in ("revoked", "lost"):
                         owned.difference_update(event["partitions"])
 
     def describe_state(self, view: GroupView | None) -> str:
         """In words, why it is not settled."""
         told = "no answer" if view is None else f"{view.state}, {_counts(view.owners.values())}"
-        return f"{self.members} members; they say {_counts(self._owned.values())}; told: {told}"
+        said = f"{_counts(self._owned.values())} in epochs {sorted({*self._epochs.values()})}"
+        return f"{self.members} members; they say {said}; the coordinator says {told}"
 
 
 def _counts(owned: Iterable[Collection[int]]) -> str:

@@ -266,7 +266,7 @@ class Run:
                     party.story.note("unsettled", detail=party.describe_state(view))
                     raise UnsettledError
             time.sleep(0.1)
-        self._say(f"settled after {after:.1f} s")
+        self._say(f"settled after {after:.1f} s, {party.name} last")
         return after
 
     def _drain(self, cluster: Cluster, watchers: Sequence[Watcher]) -> None:
