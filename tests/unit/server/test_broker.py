@@ -73,6 +73,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     assert [call for call in calls if call[0] != "update_config"] == [
         ("load", None),
         ("update_configs", None),
+        ("topics_replaced", None),
         ("topic_deleted", "goes"),
         ("refresh", None),
         ("changed", None),
