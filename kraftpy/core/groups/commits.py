@@ -19,8 +19,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.consumer.offset_rules import check_commit
+from kraftpy.core.groups.consumer.service import ConsumerGroups
+from kraftpy.core.groups.consumer.state import ConsumerGroup
+from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.offsets import NO_OFFSET, OffsetMap
@@ -49,7 +54,21 @@ _TOMBSTONES_PER_BATCH = 1_000
 
 _EXPECTED_OFFSET_BYTES = 8
 
+_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+
 PartitionExists = Callable[[str, int], bool]
+
+
+class _Usage(NamedTuple):
+    """What keeps a group's offsets: `read` are the topics that members read, None for all.
+
+    `is_empty` says that it is a group without members, `empty_since_ms` since when (-1: the commit
+    counts).
+    """
+
+    is_empty: bool
+    read: set[str] | None
+    empty_since_ms: int
 
 
 class Commits:
@@ -61,10 +80,12 @@ class Commits:
         groups: dict[str, Group],
         offsets: OffsetMap,
         rebalance: Rebalance,
+        consumers: ConsumerGroups,
         outbox: Outbox,
     ) -> None:
         self._config = config
         self._groups = groups
+        self._consumers = consumers
         self._offsets = offsets
         self._rebalance = rebalance
         self._out = outbox
@@ -77,10 +98,18 @@ class Commits:
         request: OffsetCommitRequest,
         partition_exists: PartitionExists,
         now_ms: int,
+        api_version: int,
+        topics: Topics | None,
     ) -> None:
-        """An OffsetCommit of version 2 to 8: answered once its batch is committed."""
+        """An OffsetCommit of version 2 to 9: answered once its batch is committed."""
         group = self._groups.get(request.group_id)
-        error = _check_commit(group, request)
+        consumer = self._consumers.groups.get(request.group_id)
+        if self._consumers.is_dying(request.group_id):
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif consumer is not None:
+            error = check_commit(consumer, request, api_version, topics)
+        else:
+            error = _check_commit(group, request, api_version)
         if error is not ErrorCode.NONE:
             self._out.reply(token, commit_error_response(request, error))
             return
@@ -170,17 +199,19 @@ class Commits:
     ) -> None:
         """An OffsetDelete (KIP-496): not for topics that the group still consumes."""
         group_id = request.group_id
-        group = self._groups.get(group_id)
+        group = self._groups.get(group_id) or self._consumers.groups.get(group_id)
         error = self._check_delete_offsets(group_id, group)
         if error is not ErrorCode.NONE:
             self._out.reply(token, OffsetDeleteResponse(error_code=error))
             return
-        subscribed = None if group is None else group.subscribed_topics()
+        read: set[str] | None = set()
+        if isinstance(group, ConsumerGroup) or (group is not None and group.uses_consumer_protocol):
+            read = group.subscribed_topics()
         in_flight = self._offsets_in_flight(group_id)
         response = OffsetDeleteResponse()
         records: list[CoordinatorRecord] = []
         for topic in request.topics:
-            is_subscribed = group is not None and group.is_subscribed_to(topic.name, subscribed)
+            is_subscribed = read is None or topic.name in read
             answers = []
             for partition in topic.partitions:
                 index = partition.partition_index
@@ -210,37 +241,52 @@ class Commits:
             ),
         )
 
-    def _check_delete_offsets(self, group_id: str, group: Group | None) -> ErrorCode:
+    def _check_delete_offsets(
+        self, group_id: str, group: Group | ConsumerGroup | None
+    ) -> ErrorCode:
         if group is None:
             known = group_id in self._offsets or self._out.in_flight(group_id)
             return ErrorCode.NONE if known else ErrorCode.GROUP_ID_NOT_FOUND
+        if isinstance(group, ConsumerGroup):
+            dying = self._consumers.is_dying(group_id)
+            return ErrorCode.GROUP_ID_NOT_FOUND if dying else ErrorCode.NONE
         if group.state is GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
             return ErrorCode.NON_EMPTY_GROUP
         return ErrorCode.NONE
 
-    def delete_group(
-        self, group_id: str, now_ms: int, done: Callable[[ErrorCode], None]
-    ) -> ErrorCode:
-        """Begins to delete a group and its offsets; `done` hears of the end.
+    def delete_group(self, group_id: str, now_ms: int, done: Callable[[ErrorCode], None]) -> None:
+        """Deletes a group and its offsets; `done` hears of the end, which may be at once.
 
-        Anything but NONE is the final answer, and `done` is not called: GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP.
+        NONE, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or why the deletion could not be recorded.
         """
+        if self._consumers.holds(group_id):
+            self._consumers.submit(
+                group_id, lambda now_ms: self._delete_group(group_id, now_ms, done), done, now_ms
+            )
+        else:
+            self._delete_group(group_id, now_ms, done)
+
+    def _delete_group(self, group_id: str, now_ms: int, done: Callable[[ErrorCode], None]) -> None:
+        consumer = self._consumers.groups.get(group_id)
         group = self._groups.get(group_id)
-        if group is None:
-            if group_id not in self._offsets and not self._out.in_flight(group_id):
-                return ErrorCode.GROUP_ID_NOT_FOUND
-            group = self._groups[group_id] = Group(group_id, now_ms)
-        elif group.state is GroupState.DEAD:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        elif group.state is not GroupState.EMPTY:
-            return ErrorCode.NON_EMPTY_GROUP
+        is_known = consumer is not None or group_id in self._offsets
+        if group is not None:
+            is_known = group.state is not GroupState.DEAD
+        elif not is_known:
+            is_known = bool(self._out.in_flight(group_id))
+        if not is_known:
+            done(ErrorCode.GROUP_ID_NOT_FOUND)
+            return
+        if (consumer is not None and consumer.members) or (
+            group is not None and group.state is not GroupState.EMPTY
+        ):
+            done(ErrorCode.NON_EMPTY_GROUP)
+            return
         partitions = dict.fromkeys(self._offsets.partitions_of(group_id))
         partitions.update(dict.fromkeys(self._offsets_in_flight(group_id)))
-        self._bury(group, list(partitions), now_ms, done)
-        return ErrorCode.NONE
+        self._bury(group_id, list(partitions), now_ms, done)
 
     def delete_topic(self, topic: str) -> None:
         """Writes tombstones for all that was committed for a topic, or is about to be."""
@@ -254,20 +300,25 @@ class Commits:
 
     def _bury(
         self,
-        group: Group,
+        group_id: str,
         partitions: Sequence[tuple[str, int]],
         now_ms: int,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Writes tombstones for these offsets and, in the last batch, for the group."""
-        self._rebalance.forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        group.transition_to(GroupState.DEAD, now_ms)
-        group_id = group.group_id
+        """Writes tombstones for these offsets and, in the last batch, for the empty group."""
         last = partitions[len(partitions) // _TOMBSTONES_PER_BATCH * _TOMBSTONES_PER_BATCH :]
         self._write_tombstones(group_id, partitions[: len(partitions) - len(last)])
         tombstones: list[CoordinatorRecord] = [
             OffsetRecord(group_id, topic, index, None) for topic, index in last
         ]
+        if group_id in self._consumers.groups:
+            self._consumers.bury(group_id, tombstones, lambda error: done(commit_error(error)))
+            return
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id, now_ms)
+        self._rebalance.forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.transition_to(GroupState.DEAD, now_ms)
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             if group.state is GroupState.DEAD:
@@ -313,53 +364,65 @@ class Commits:
         group = self._groups.get(group_id)
         if group is not None and (group.state is GroupState.DEAD or group.pending):
             return 0
-        if self._nothing_can_expire(group, group_id, now_ms):
+        usage = self._usage(group_id)
+        if not usage.is_empty and self._all_are_young(group_id, now_ms):
             return 0
-        subscribed = None if group is None else group.subscribed_topics()
         expired = []
         kept = False
         for topic, partition, committed in self._offsets.of_group(group_id):
-            if self._is_expired(group, topic, subscribed, committed, now_ms):
+            if self._is_expired(usage, topic, committed, now_ms):
                 expired.append((topic, partition))
             else:
                 kept = True
-        if group is not None and group.state is GroupState.EMPTY and not kept:
-            self._bury(group, expired, now_ms, lambda error: None)
-            return len(expired)
-        self._write_tombstones(group_id, expired)
+        if usage.is_empty and not kept:
+            self._bury(group_id, expired, now_ms, lambda error: None)
+        else:
+            self._write_tombstones(group_id, expired)
         return len(expired)
 
-    def _nothing_can_expire(self, group: Group | None, group_id: str, now_ms: int) -> bool:
-        """Whether that can be told without a look at each offset."""
-        if group is not None and group.state is GroupState.EMPTY:
-            return False
+    def _usage(self, group_id: str) -> _Usage:
+        consumer = self._consumers.groups.get(group_id)
+        if consumer is not None:
+            if consumer.members:
+                return _Usage(False, consumer.subscribed_topics(), NO_TIMESTAMP)
+            return _Usage(True, set(), consumer.empty_since_ms)
+        group = self._groups.get(group_id)
+        if group is None:
+            return _Usage(False, set(), NO_TIMESTAMP)
+        is_empty = group.state is GroupState.EMPTY
+        if group.protocol_type is None:
+            return _Usage(is_empty, set(), NO_TIMESTAMP)
+        if is_empty:
+            return _Usage(True, set(), group.state_timestamp_ms)
+        read = group.subscribed_topics() if group.state is GroupState.STABLE else None
+        return _Usage(False, read, NO_TIMESTAMP)
+
+    def _all_are_young(self, group_id: str, now_ms: int) -> bool:
+        """Whether no offset can have expired, told without a look at each."""
         oldest_ms = self._offsets.oldest_ms(group_id)
         return oldest_ms is not None and now_ms - oldest_ms < self._config.offsets_retention_ms
 
     def _is_expired(
-        self,
-        group: Group | None,
-        topic: str,
-        subscribed: set[str] | None,
-        committed: CommittedOffset,
-        now_ms: int,
+        self, usage: _Usage, topic: str, committed: CommittedOffset, now_ms: int
     ) -> bool:
-        since_ms = committed.commit_timestamp_ms
-        if group is not None and group.protocol_type is not None:
-            if group.state is GroupState.EMPTY:
-                if group.state_timestamp_ms != NO_TIMESTAMP:
-                    since_ms = group.state_timestamp_ms
-            elif group.state is not GroupState.STABLE or subscribed is None or topic in subscribed:
-                return False
+        if usage.read is None or topic in usage.read:
+            return False
         if committed.expire_timestamp_ms != NO_TIMESTAMP:
             return now_ms >= committed.expire_timestamp_ms
+        since_ms = committed.commit_timestamp_ms
+        if usage.empty_since_ms != NO_TIMESTAMP:
+            since_ms = usage.empty_since_ms
         return now_ms - since_ms >= self._config.offsets_retention_ms
 
 
-def _check_commit(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
+def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
     generation = request.generation_id_or_member_epoch
     if group is None:
-        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        if generation < 0:
+            return ErrorCode.NONE
+        if api_version >= _FIRST_WITH_GROUP_ID_NOT_FOUND:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is GroupState.EMPTY:

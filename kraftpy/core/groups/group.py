@@ -124,6 +124,7 @@ class Group:
 
     `pending` are member ids that were given out but have not joined yet (KIP-394). `persisted` says
     that the log holds a record of the group, so that forgetting it takes a tombstone.
+    `is_converting` says that the records which make a consumer group of it are on their way.
     """
 
     def __init__(self, group_id: str, now_ms: int) -> None:
@@ -139,6 +140,7 @@ class Group:
         self.pending: dict[str, Timer] = {}
         self.pending_sync: dict[str, None] = {}
         self.persisted = False
+        self.is_converting = False
         self.assignment_in_flight = False
         self.is_initial_rebalance = False
         self.new_member_added = False
@@ -291,7 +293,10 @@ class Group:
     # -- what others want to know
 
     def subscribed_topics(self) -> set[str] | None:
-        """The topics that the members of a consumer group subscribe to; None if not known."""
+        """The topics that the members of a consumer group subscribe to.
+
+        None if they are not known: then it may be any.
+        """
         if not self.uses_consumer_protocol or (self.members and self.protocol_name is None):
             return None
         topics: set[str] = set()
@@ -302,10 +307,6 @@ class Group:
                 return None
             topics.update(subscribed)
         return topics
-
-    def is_subscribed_to(self, topic: str, subscribed: set[str] | None) -> bool:
-        """With `subscribed_topics` not known, a consumer group counts as subscribed to anything."""
-        return self.uses_consumer_protocol if subscribed is None else topic in subscribed
 
     def snapshot(self, assignment: dict[str, bytes]) -> GroupSnapshot:
         """The state to persist, with this assignment (missing members get an empty one)."""

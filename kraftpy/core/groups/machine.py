@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
 from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.consumer.offset_rules import check_fetch
 from kraftpy.core.groups.consumer.service import ConsumerGroups
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Effects, Outbox, Write
-from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
@@ -46,7 +47,8 @@ DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 ListedGroup = ListGroupsResponse.ListedGroup
 
-_GROUP_TYPE = "classic"
+_CLASSIC_GROUP_TYPE = "classic"
+_CONSUMER_GROUP_TYPE = "consumer"
 
 
 class GroupMachine:
@@ -66,7 +68,9 @@ class GroupMachine:
             config, self._groups, self._timers, self._out, self._rebalance
         )
         self._consumers = ConsumerGroups(config, self._groups, self._timers, self._out)
-        self._commits = Commits(config, self._groups, self.offsets, self._rebalance, self._out)
+        self._commits = Commits(
+            config, self._groups, self.offsets, self._rebalance, self._consumers, self._out
+        )
 
     # -- loading
 
@@ -134,10 +138,21 @@ class GroupMachine:
         request: OffsetCommitRequest,
         partition_exists: PartitionExists,
         now_ms: int,
+        *,
+        api_version: int = 8,
+        topics: Topics | None = None,
     ) -> Effects:
-        """OffsetCommit 2-8; `partition_exists(topic, index)` knows the cluster's partitions."""
-        self._commits.commit(token, request, partition_exists, now_ms)
+        """OffsetCommit 2-9; `partition_exists(topic, index)` knows the cluster's partitions.
+
+        Without `topics`, a member of a consumer group can commit in its very epoch only.
+        """
+        self._commits.commit(token, request, partition_exists, now_ms, api_version, topics)
         return self._out.take()
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """NONE if an OffsetFetch 9 of this member may be answered with `fetch`."""
+        group = self._consumers.groups.get(group_id)
+        return ErrorCode.NONE if group is None else check_fetch(group, member_id, member_epoch)
 
     def fetch(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
@@ -161,39 +176,53 @@ class GroupMachine:
 
     def delete_group(self, token: object, group_id: str, now_ms: int) -> Effects:
         """One group of a DeleteGroups; `token` is answered with an `ErrorCode`."""
-        error = self._commits.delete_group(
-            group_id, now_ms, lambda error: self._out.reply(token, error)
-        )
-        if error is not ErrorCode.NONE:
-            self._out.reply(token, error)
+        self._commits.delete_group(group_id, now_ms, lambda error: self._out.reply(token, error))
         return self._out.take()
 
     def group_ids(self) -> Iterator[str]:
         """Every group that there is; one that comes or goes meanwhile may be missing or not."""
         yield from list(self._groups)
+        yield from list(self._consumers.groups)
         for group_id in self.offsets.group_ids():
-            if group_id not in self._groups:
+            if group_id not in self._groups and group_id not in self._consumers.groups:
                 yield group_id
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         """ListGroups 0-5: groups in any of these states and types, whatever their case."""
-        if types and _GROUP_TYPE not in {name.lower() for name in types}:
-            return []
-        wanted = {name.lower() for name in states}
+        wanted_types = {name.lower() for name in types}
+        wanted_states = {name.lower() for name in states}
         listed = []
         for group_id in self.group_ids():
-            group = self._groups.get(group_id)
-            state = GroupState.EMPTY if group is None else group.state
-            if not wanted or state.value.lower() in wanted:
-                protocol_type = "" if group is None else group.protocol_type or ""
-                listed.append(ListedGroup(group_id, protocol_type, state.value, _GROUP_TYPE))
+            row = self._listed(group_id)
+            if (not wanted_types or row.group_type in wanted_types) and (
+                not wanted_states or row.group_state.lower() in wanted_states
+            ):
+                listed.append(row)
         return listed
+
+    def _listed(self, group_id: str) -> ListedGroup:
+        consumer = self._consumers.groups.get(group_id)
+        if consumer is not None:
+            return ListedGroup(
+                group_id, CONSUMER_PROTOCOL_TYPE, consumer.state.value, _CONSUMER_GROUP_TYPE
+            )
+        group = self._groups.get(group_id)
+        if group is None:
+            return ListedGroup(group_id, "", GroupState.EMPTY.value, _CLASSIC_GROUP_TYPE)
+        return ListedGroup(
+            group_id, group.protocol_type or "", group.state.value, _CLASSIC_GROUP_TYPE
+        )
 
     def describe(self, group_id: str) -> DescribedGroup:
         """DescribeGroups 0-5: a group that is not there is Dead, without an error."""
         group = self._groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            is_simple = group is None and group_id in self.offsets
+            # A consumer group has a request of its own (ConsumerGroupDescribe).
+            is_simple = (
+                group is None
+                and group_id in self.offsets
+                and group_id not in self._consumers.groups
+            )
             state = GroupState.EMPTY if is_simple else GroupState.DEAD
             return DescribedGroup(group_id=group_id, group_state=state.value)
         is_stable = group.state is GroupState.STABLE
@@ -328,5 +357,6 @@ class GroupMachine:
 
     @property
     def groups_count(self) -> int:
-        both = sum(group_id in self.offsets for group_id in self._groups)
-        return len(self._groups) + self.offsets.groups_count - both
+        named = (*self._groups, *self._consumers.groups)
+        both = sum(group_id in self.offsets for group_id in named)
+        return len(named) + self.offsets.groups_count - both

@@ -24,6 +24,7 @@ from kraftpy.core.groups.config import (
     WAITING_REQUESTS_MAX,
     GroupConfig,
 )
+from kraftpy.core.groups.consumer.conversion import tombstones
 from kraftpy.core.groups.consumer.describe import DescribedGroup, describe
 from kraftpy.core.groups.consumer.heartbeat import (
     Caller,
@@ -64,6 +65,7 @@ class _Live:
     """
 
     __slots__ = (
+        "is_dying",
         "overdue",
         "revocations",
         "sessions",
@@ -75,6 +77,7 @@ class _Live:
     def __init__(self) -> None:
         self.write: Write | None = None
         self.overdue = False
+        self.is_dying = False
         self.waiting: deque[tuple[Operation, Refuse]] = deque()
         self.sessions: dict[str, Timer] = {}
         self.revocations: dict[str, Timer] = {}
@@ -84,7 +87,8 @@ class _Live:
 class ConsumerGroups:
     """Judges requests of consumer groups, and keeps their deadlines.
 
-    `groups` is for reading: only committed records change it. `classic` are the classic groups: an
+    `groups` is for reading: only committed records change it. `settings` are those of all groups.
+    `classic` are the classic groups: an
     empty one gives way to a consumer group of the same id.
     """
 
@@ -95,7 +99,7 @@ class ConsumerGroups:
         self._classic = classic
         self._timers = timers
         self._out = outbox
-        self._settings = Settings(
+        self.settings = Settings(
             config.consumer_max_size,
             config.consumer_heartbeat_interval_ms,
             config.consumer_assignors,
@@ -106,6 +110,11 @@ class ConsumerGroups:
     def holds(self, group_id: str) -> bool:
         """Whether there is such a consumer group, or is about to be."""
         return group_id in self.groups or group_id in self._live
+
+    def is_dying(self, group_id: str) -> bool:
+        """Whether the group's tombstones are on their way."""
+        live = self._live.get(group_id)
+        return live is not None and live.is_dying
 
     # -- loading
 
@@ -166,6 +175,23 @@ class ConsumerGroups:
         assert live.write is None
         live.write = self._out.write(records, (group_id,), on_committed, on_failed)
 
+    def bury(
+        self,
+        group_id: str,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Writes these records and the tombstones of an empty group; only from an operation."""
+        group = self.groups[group_id]
+        assert not group.members
+        self.write(
+            group_id,
+            [*records, *tombstones(group)],
+            lambda now_ms: done(ErrorCode.NONE),
+            lambda error, now_ms: done(error),
+        )
+        self._live[group_id].is_dying = True
+
     def landed(self, write: Write, now_ms: int) -> None:
         """The write's fate is known, its requests are answered: the next ones have their turn."""
         for group_id in write.group_ids:
@@ -173,7 +199,7 @@ class ConsumerGroups:
             if live is None or live.write is not write:
                 continue
             live.write = None
-            live.overdue = False
+            live.overdue = live.is_dying = False
             while live.waiting and live.write is None:
                 operation, _ = live.waiting.popleft()
                 operation(now_ms)
@@ -263,6 +289,19 @@ class ConsumerGroups:
             live.revocations[member_id] = timer
             self._timers.set(timer, now_ms + max(metadata.rebalance_timeout_ms, 0))
 
+    # -- what the group has seen of the topics
+
+    def topics_changed(self, group_id: str, version: int) -> bool:
+        """Whether the topics of this version may not be those of the group's metadata hash."""
+        live = self._live.get(group_id)
+        return live is None or live.topics_version != version
+
+    def saw_topics(self, group_id: str, version: int) -> None:
+        """The group's metadata hash is that of the topics of this version."""
+        live = self._live.get(group_id)
+        if live is not None:
+            live.topics_version = version
+
     # -- ConsumerGroupHeartbeat
 
     def heartbeat(
@@ -276,7 +315,7 @@ class ConsumerGroups:
     ) -> None:
         """A ConsumerGroupHeartbeat 0-1; `token` is answered now or when its records are in."""
         try:
-            check_request(request, client.api_version, self._settings.assignors)
+            check_request(request, client.api_version, self.settings.assignors)
         except KafkaError as error:
             self._refuse(token, error.code, error.message)
             return
@@ -315,15 +354,14 @@ class ConsumerGroups:
             if request.member_epoch < JOIN_EPOCH:
                 decision = leave(group, request, now_ms)
             else:
-                live = self._live.get(group.group_id)
                 decision = join_or_stay(
                     group,
                     request,
                     caller,
-                    self._settings,
+                    self.settings,
                     topics,
                     now_ms,
-                    topics_changed=live is None or live.topics_version != version,
+                    topics_changed=self.topics_changed(group.group_id, version),
                 )
         except KafkaError as error:
             self._refuse(token, error.code, error.message)
@@ -334,8 +372,8 @@ class ConsumerGroups:
             self.touch(group, member_id, now_ms)
 
         def committed(now_ms: int) -> None:
-            if stays and (live := self._live.get(request.group_id)) is not None:
-                live.topics_version = version
+            if stays:
+                self.saw_topics(request.group_id, version)
             self._out.reply(token, decision.response)
 
         def failed(error: ErrorCode, now_ms: int) -> None:
@@ -380,7 +418,7 @@ class ConsumerGroups:
         """The group, or GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if group is not None:
-            return describe(group, self._settings.assignors, topics)
+            return describe(group, self.settings.assignors, topics)
         what = "is not a consumer group" if group_id in self._classic else "not found"
         return DescribedGroup(
             group_id=group_id,
@@ -405,20 +443,31 @@ class ConsumerGroups:
         if group is None or live is None or timer.deadline_ms is not None:
             return
         is_session = timer.kind is TimerKind.CONSUMER_SESSION
-        if (live.sessions if is_session else live.revocations).get(timer.member_id) is not timer:
-            return
-        log.info(
-            "member %s of group %r is fenced: %s",
-            timer.member_id,
-            timer.group_id,
-            "no heartbeat" if is_session else "it did not give up its partitions in time",
-        )
-        self.write(
-            timer.group_id,
-            fence(group, [timer.member_id], now_ms),
-            lambda now_ms: None,
-            lambda error, now_ms: self._put_off(timer, now_ms),
-        )
+        if (live.sessions if is_session else live.revocations).get(timer.member_id) is timer:
+            reason = "no heartbeat" if is_session else "it did not give up its partitions in time"
+            self._fence(group, timer.member_id, reason, now_ms, timer)
+
+    def expel(self, group_id: str, member_id: str, reason: str, now_ms: int) -> None:
+        """Takes a member out that broke a rule, for `reason`."""
+
+        def operation(now_ms: int) -> None:
+            group = self.groups.get(group_id)
+            if group is not None and member_id in group.members:
+                self._fence(group, member_id, reason, now_ms, None)
+
+        self.submit(group_id, operation, lambda error: None, now_ms)
+
+    def _fence(
+        self, group: ConsumerGroup, member_id: str, reason: str, now_ms: int, timer: Timer | None
+    ) -> None:
+        log.info("member %s of group %r is fenced: %s", member_id, group.group_id, reason)
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            log.warning("group %r: could not record that: %s", group.group_id, error.name)
+            if timer is not None:
+                self._put_off(timer, now_ms)
+
+        self.write(group.group_id, fence(group, [member_id], now_ms), lambda now_ms: None, failed)
 
     def _put_off(self, timer: Timer, now_ms: int) -> None:
         """The member could not be fenced: nobody was heard meanwhile, so it gets its time again."""

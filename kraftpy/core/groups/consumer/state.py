@@ -91,6 +91,11 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE
 
     @property
+    def empty_since_ms(self) -> int:
+        """Of a group without members: when the last one left, 0 if the log does not say."""
+        return 0 if self.target_epoch is None else self.target_epoch.timestamp_ms
+
+    @property
     def is_vacant(self) -> bool:
         """Whether the log has nothing of the group: it is not there."""
         return not (
