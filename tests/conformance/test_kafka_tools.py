@@ -124,18 +124,6 @@ def test_kafka_log_dirs(
     assert f'"partition":"{topic}-1","size":0' in out
 
 
-def test_kafka_consumer_groups(
-    tool: Callable[..., str], new_topic: Callable[..., str], reference: Driver
-) -> None:
-    topic = new_topic()
-    reference.produce(topic, numbered(10))
-    reference.group_read(topic, f"g-{topic}", 6)
-    assert f"g-{topic}" in tool("kafka-consumer-groups", "--list").split()
-    out = tool("kafka-consumer-groups", "--describe", "--group", f"g-{topic}")
-    (row,) = [line.split() for line in out.splitlines() if topic in line.split()]
-    assert row[:6] == [f"g-{topic}", topic, "0", "6", "10", "4"]
-
-
 def test_kafka_dump_log(new_topic: Callable[..., str], reference: Driver, log_dir: Path) -> None:
     """Kafka reads our segments, indexes and producer snapshots, and finds them in order."""
     topic = new_topic(segment_bytes=str(1 << 20))
