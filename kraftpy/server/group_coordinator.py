@@ -246,22 +246,41 @@ class GroupCoordinator:
         return machine.consumer_describe(group_id, self._topics)
 
     def commit_offsets(
-        self, request: OffsetCommitRequest
+        self, api_version: int, request: OffsetCommitRequest
     ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
         """OffsetCommit; waits until its batch is committed."""
         partition, machine = self._route(request.group_id, allow_empty=True)
         future: asyncio.Future[OffsetCommitResponse] = self._loop.create_future()
-        effects = machine.commit(future, request, self._partition_exists, self._now_ms())
+        effects = machine.commit(
+            future,
+            request,
+            self._partition_exists,
+            self._now_ms(),
+            api_version=api_version,
+            topics=self._topics,
+        )
         return self._result(partition, effects, future)
 
     def fetch_offsets(
-        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> list[tuple[str, list[OffsetRow]]]:
-        """Committed offsets by topic; those of all partitions if `topics` is None."""
+        """Committed offsets by topic; those of all partitions if `topics` is None.
+
+        A member of a consumer group may say who it is: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        """
         if not self._host.in_touch:
             # Another coordinator may have committed what this one doesn't know.
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self._route(group_id, allow_empty=True)[1].fetch(group_id, topics)
+        machine = self._route(group_id, allow_empty=True)[1]
+        if member_id is not None or member_epoch >= 0:
+            error = machine.check_fetch(group_id, member_id, member_epoch)
+            if error is not ErrorCode.NONE:
+                raise KafkaError(error)
+        return machine.fetch(group_id, topics)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest

@@ -1,5 +1,5 @@
 """Consumer groups: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
-0-5, OffsetCommit 2-8, OffsetFetch 1-8, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
+0-5, OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
 DeleteGroups 0-2.
 
 This module turns versions into one form and errors into the place where each response has them; the
@@ -183,7 +183,7 @@ def offset_commit(
 ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
     """Commits offsets, all in one batch."""
     try:
-        return broker.groups.commit_offsets(request)
+        return broker.groups.commit_offsets(ctx.api_version, request)
     except KafkaError as error:
         return commit_error_response(request, error.code)
 
@@ -231,7 +231,9 @@ def _fetch_group(
     wanted = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     try:
-        offsets = broker.groups.fetch_offsets(request.group_id, wanted)
+        offsets = broker.groups.fetch_offsets(
+            request.group_id, wanted, request.member_id, request.member_epoch
+        )
     except KafkaError as error:
         response.error_code = error.code
         return response

@@ -138,6 +138,7 @@ class FakeHost:
         self, offset: int, group: str = "g", partition: int = 0
     ) -> messages.OffsetCommitResponse | asyncio.Future[messages.OffsetCommitResponse]:
         return self.groups.commit_offsets(
+            8,
             messages.OffsetCommitRequest(
                 group_id=group,
                 topics=[
@@ -150,7 +151,7 @@ class FakeHost:
                         ],
                     )
                 ],
-            )
+            ),
         )
 
     def offset(self, group: str = "g") -> int | None:

@@ -159,7 +159,7 @@ class TestOffsetFetch:
     def fetch(self, version: int, **request: Any) -> messages.OffsetFetchResponse:
         asked = []
 
-        def fetch_offsets(group_id: str, topics: Any) -> Any:
+        def fetch_offsets(group_id: str, topics: Any, *member: Any) -> Any:
             asked.append((group_id, topics))
             return [("t", [(0, 7, 2, "note"), no_offset(1)])]
 
