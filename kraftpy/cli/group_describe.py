@@ -3,7 +3,7 @@
 The lag of a partition is what lies between the committed offset and the high watermark, which is
 asked for after the offsets: it is never too small, and never negative while records come.
 A partition that is assigned but has no committed offset has no lag, because where its consumer
-begins is known to the consumer alone.
+begins is known to the consumer alone; such partitions are counted beside the group's lag.
 """
 
 from __future__ import annotations
@@ -82,6 +82,10 @@ class _Described:
 
     def lag(self) -> int | None:
         return _total(self.rows)
+
+    def without_offset(self) -> int:
+        """How many partitions are read, but have no committed offset: the lag leaves them out."""
+        return sum(row.committed is None for row in self.rows)
 
 
 def _largest_first(lag: int | None) -> int:
@@ -289,9 +293,11 @@ def _lines(each: _Described) -> list[str]:
 
 def _head(each: _Described) -> list[str]:
     info, lag, broker = each.info, each.lag(), each.info.coordinator
+    missing = each.without_offset()
     return [
         f"{info.id}: {info.state}, {counted(len(info.members), 'member')}, "
-        f"lag {'unknown' if lag is None else lag}",
+        f"lag {'unknown' if lag is None else lag}"
+        + (f", {counted(missing, 'partition')} without an offset" if missing else ""),
         f"  {info.type} protocol"
         + (f", assignor {info.assignor}" if info.assignor else "")
         + (f", epoch {info.epoch}" if info.epoch is not None else "")
@@ -354,6 +360,7 @@ def _as_json(each: _Described) -> dict[str, Any]:
             {"topic": topic, "partitions": count, "lag": lag} for topic, count, lag in each.topics()
         ],
         "lag": each.lag(),
+        "without_offset": each.without_offset(),
     }
 
 

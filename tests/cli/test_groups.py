@@ -125,7 +125,7 @@ def test_describe_a_group_with_members(
         (described,) = json.loads(group("describe", name, "-o", "json"))
         head, protocol, _, members, row, _, *partitions = group("describe", name).splitlines()
         member_id = client.memberid()
-    assert head == f"{name}: Stable, 1 member, lag 20"
+    assert head == f"{name}: Stable, 1 member, lag 20, 1 partition without an offset"
     assert protocol.startswith("  classic protocol, assignor range, coordinator 1 (127.0.0.1:")
     assert members.split() == ["MEMBER", "CLIENT", "HOST", "READS"]
     assert row.split() == [member_id, "cook", "127.0.0.1", f"{topic}:0,1"]
@@ -134,7 +134,8 @@ def test_describe_a_group_with_members(
         [topic, "0", "10", "30", "20", member_id],
         [topic, "1", "-", "30", "-", member_id],
     ]
-    assert (described["state"], described["type"], described["lag"]) == ("Stable", "classic", 20)
+    assert (described["state"], described["type"]) == ("Stable", "classic")
+    assert (described["lag"], described["without_offset"]) == (20, 1)
     assert described["members"][0]["topics"] == [topic]
     assert described["partitions"][1] == {
         "topic": topic,
