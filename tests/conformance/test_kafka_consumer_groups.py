@@ -19,7 +19,7 @@ from tests.conformance.tool_runner import Ended, ToolRunner
 
 TOOL = "kafka-consumer-groups"
 RECORDS = 20
-PROTOCOLS = ["classic"]
+PROTOCOLS = ["classic", "consumer"]
 
 Row = dict[str, str]
 
