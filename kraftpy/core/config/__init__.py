@@ -11,11 +11,10 @@ from __future__ import annotations
 from kraftpy.core.config.addresses import Address, Listener, Voter
 from kraftpy.core.config.broker import (
     BROKER_SETTINGS,
-    PARTITIONS_MAX,
     BrokerConfig,
     validate_dynamic_broker_configs,
 )
-from kraftpy.core.config.kinds import ConfigError, ConfigType
+from kraftpy.core.config.kinds import PARTITIONS_MAX, ConfigError, ConfigType
 from kraftpy.core.config.properties import parse_properties
 from kraftpy.core.config.settings import Setting
 from kraftpy.core.config.throttled import ThrottledReplicas

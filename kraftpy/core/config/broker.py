@@ -1,4 +1,5 @@
-"""Every setting of a broker, in one table: the fields of `BrokerConfig`.
+"""Every setting of a broker, in one table: the fields of `BrokerConfig` (those of groups are in
+`groups`).
 
 Rules: the field `log_retention_ms` is the key `log.retention.ms` (underscore for dot, no
 exceptions), and its metadata holds type, allowed values, default and documentation, so there is no
@@ -21,11 +22,13 @@ from typing import Any
 from kraftpy.core.config import addresses, kinds
 from kraftpy.core.config.addresses import Address, Listener, Voter
 from kraftpy.core.config.broker_checks import check_complete, check_together
+from kraftpy.core.config.groups import GroupSettings
 from kraftpy.core.config.ignored import why_ignored
 from kraftpy.core.config.kinds import (
     INT_MAX,
     KEY_LENGTH_MAX,
     LONG_MAX,
+    PARTITIONS_MAX,
     ConfigError,
     boolean,
     int32,
@@ -36,14 +39,11 @@ from kraftpy.core.config.kinds import (
 )
 from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
 
-PARTITIONS_MAX = 10_000
-"""The largest number of partitions a topic may have."""
-
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(GroupSettings):
     """The settings of one node, parsed and checked. Make one with `from_properties`."""
 
     # Who this node is and how it's reached.
@@ -317,42 +317,6 @@ class BrokerConfig:
         "Time after its last batch for which a producer's sequence numbers are kept.",
         dynamic=True,
     )
-
-    # Group offsets and membership.
-    offsets_topic_num_partitions: int = setting(
-        int32(1, PARTITIONS_MAX), "50", "Partitions of __consumer_offsets when it's created."
-    )
-    offsets_topic_replication_factor: int = setting(
-        int32(1, 32767), "3", "Replicas of __consumer_offsets when it's created."
-    )
-    offsets_topic_segment_bytes: int = setting(
-        int32(14), "104857600", "segment.bytes of __consumer_offsets when it's created."
-    )
-    offsets_topic_compression_codec: str = setting(
-        kinds.codec_number(), "0", "Codec of the batches written to __consumer_offsets."
-    )
-    offsets_retention_minutes: int = setting(
-        int32(1), "10080", "How long an empty group's committed offsets are kept."
-    )
-    offsets_retention_check_interval_ms: int = setting(
-        int64(1), "600000", "How often to look for committed offsets that are due to expire."
-    )
-    offset_metadata_max_bytes: int = setting(
-        int32(0), "4096", "The longest metadata text that may be committed with an offset."
-    )
-    offsets_commit_timeout_ms: int = setting(
-        int32(1), "5000", "How long an offset commit may wait for its replicas."
-    )
-    group_initial_rebalance_delay_ms: int = setting(
-        int32(0), "3000", "How long an empty group waits for more members after the first."
-    )
-    group_min_session_timeout_ms: int = setting(
-        int32(1), "6000", "The shortest session timeout that a member may ask for."
-    )
-    group_max_session_timeout_ms: int = setting(
-        int32(1), "1800000", "The longest session timeout that a member may ask for."
-    )
-    group_max_size: int = setting(int32(1), str(INT_MAX), "Members of one group at most.")
 
     # Brokers and the controller.
     broker_session_timeout_ms: int = setting(

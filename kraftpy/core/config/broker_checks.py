@@ -87,6 +87,7 @@ def check_together(config: BrokerConfig) -> None:
             str(config.group_min_session_timeout_ms),
             f"group.max.session.timeout.ms={config.group_max_session_timeout_ms} or less",
         )
+    _check_consumer_groups(config)
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
         raise ConfigError(
             "broker.heartbeat.interval.ms",
@@ -106,4 +107,34 @@ def check_together(config: BrokerConfig) -> None:
             "one address, or controller.quorum.voters",
             "a quorum of several controllers has a fixed list of voters: set "
             "controller.quorum.voters=1@host:9093,2@host:9093,3@host:9093",
+        )
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    for key, value, minimum, maximum in (
+        (
+            "session.timeout.ms",
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        (
+            "heartbeat.interval.ms",
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+    ):
+        if not minimum <= value <= maximum:
+            raise ConfigError(
+                f"group.consumer.{key}",
+                str(value),
+                f"from group.consumer.min.{key}={minimum} to group.consumer.max.{key}={maximum}",
+            )
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms",
+            str(config.group_consumer_heartbeat_interval_ms),
+            "less than group.consumer.session.timeout.ms="
+            f"{config.group_consumer_session_timeout_ms}",
         )

@@ -21,6 +21,9 @@ LONG_MAX = 2**63 - 1
 KEY_LENGTH_MAX = 256
 VALUE_LENGTH_MAX = 8192
 
+PARTITIONS_MAX = 10_000
+"""The largest number of partitions a topic may have."""
+
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
 
@@ -233,12 +236,13 @@ def word_set(*words: str) -> Kind:
     return Kind(ConfigType.LIST, " or ".join(words) + " or both, comma-separated", parse, render)
 
 
-def text_list(allowed: str) -> Kind:
-    """Comma-separated texts, at least one; read as a tuple."""
+def text_list(allowed: str, *words: str) -> Kind:
+    """Comma-separated texts, at least one, each once; of these words if any. Read as a tuple."""
 
     def parse(value: str) -> tuple[str, ...]:
         found = split_list(value)
-        if not found or len(set(found)) < len(found):
+        is_known = not words or set(found) <= set(words)
+        if not found or len(set(found)) < len(found) or not is_known:
             raise ValueError(value)
         return tuple(found)
 

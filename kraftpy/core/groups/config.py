@@ -65,4 +65,9 @@ class GroupConfig:
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            consumer_max_size=config.group_consumer_max_size,
+            consumer_assignors=config.group_consumer_assignors,
+            consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
         )

@@ -518,3 +518,28 @@ def test_all_replicas_of_the_largest_topic_can_be_throttled() -> None:
     text = ",".join(f"{partition}:100" for partition in range(PARTITIONS_MAX) for _ in range(2))
     validate_topic_configs({THROTTLED: text})
     error_of(validate_topic_configs, {THROTTLED: text * 2})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("group.consumer.session.timeout.ms", "10000", "from group.consumer.min.session"),
+        ("group.consumer.session.timeout.ms", "60001", "group.consumer.max.session.timeout.ms="),
+        ("group.consumer.heartbeat.interval.ms", "1000", "from group.consumer.min.heartbeat"),
+        ("group.consumer.assignors", "sticky", "uniform, range or both"),
+        ("group.consumer.assignors", "range,range", "uniform, range or both"),
+        ("group.consumer.migration.policy", "both", "one of bidirectional"),
+    ],
+)
+def test_consumer_group_settings_are_checked(key: str, value: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed):
+        BrokerConfig.from_properties({key: value})
+
+
+def test_consumer_group_heartbeats_must_come_before_the_session_ends() -> None:
+    properties = {
+        "group.consumer.min.session.timeout.ms": "1",
+        "group.consumer.session.timeout.ms": "5000",
+    }
+    with pytest.raises(ConfigError, match=r"less than group\.consumer\.session\.timeout\.ms=5000"):
+        BrokerConfig.from_properties(properties)

@@ -1,0 +1,84 @@
+"""The settings of the group coordinator: offsets, and groups of either protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftpy.core.config import kinds
+from kraftpy.core.config.kinds import INT_MAX, PARTITIONS_MAX, int32, int64, one_of
+from kraftpy.core.config.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What `BrokerConfig` has for groups."""
+
+    # Offsets.
+    offsets_topic_num_partitions: int = setting(
+        int32(1, PARTITIONS_MAX), "50", "Partitions of __consumer_offsets when it's created."
+    )
+    offsets_topic_replication_factor: int = setting(
+        int32(1, 32767), "3", "Replicas of __consumer_offsets when it's created."
+    )
+    offsets_topic_segment_bytes: int = setting(
+        int32(14), "104857600", "segment.bytes of __consumer_offsets when it's created."
+    )
+    offsets_topic_compression_codec: str = setting(
+        kinds.codec_number(), "0", "Codec of the batches written to __consumer_offsets."
+    )
+    offsets_retention_minutes: int = setting(
+        int32(1), "10080", "How long an empty group's committed offsets are kept."
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        int64(1), "600000", "How often to look for committed offsets that are due to expire."
+    )
+    offset_metadata_max_bytes: int = setting(
+        int32(0), "4096", "The longest metadata text that may be committed with an offset."
+    )
+    offsets_commit_timeout_ms: int = setting(
+        int32(1), "5000", "How long an offset commit may wait for its replicas."
+    )
+    # Groups of the classic protocol.
+    group_initial_rebalance_delay_ms: int = setting(
+        int32(0), "3000", "How long an empty group waits for more members after the first."
+    )
+    group_min_session_timeout_ms: int = setting(
+        int32(1), "6000", "The shortest session timeout that a member may ask for."
+    )
+    group_max_session_timeout_ms: int = setting(
+        int32(1), "1800000", "The longest session timeout that a member may ask for."
+    )
+    group_max_size: int = setting(int32(1), str(INT_MAX), "Members of one group at most.")
+
+    # Groups of the consumer protocol (KIP-848).
+    group_consumer_session_timeout_ms: int = setting(
+        int32(1), "45000", "Time without a heartbeat after which a member is taken out."
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        int32(1), "45000", "The smallest group.consumer.session.timeout.ms."
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        int32(1), "60000", "The largest group.consumer.session.timeout.ms."
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        int32(1), "5000", "Time between two heartbeats of a member: members are told."
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        int32(1), "5000", "The smallest group.consumer.heartbeat.interval.ms."
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        int32(1), "15000", "The largest group.consumer.heartbeat.interval.ms."
+    )
+    group_consumer_max_size: int = setting(
+        int32(1), str(INT_MAX), "Members of one consumer group at most."
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        kinds.text_list("uniform, range or both, comma-separated", "uniform", "range"),
+        "uniform,range",
+        "How partitions may be assigned; the first is for members that have no wish.",
+    )
+    group_consumer_migration_policy: str = setting(
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        "bidirectional",
+        "Which way a group may change between the classic and the consumer protocol while in use.",
+    )
