@@ -79,9 +79,9 @@ def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
 
 
 @contextmanager
-def member(bootstrap: str, group: str, topic: str) -> Iterator[Consumer]:
+def member(bootstrap: str, group: str, topic: str, **settings: str) -> Iterator[Consumer]:
     """The only member of a group, with both partitions."""
-    client = Consumer(consumer_settings(bootstrap, group))
+    client = Consumer(consumer_settings(bootstrap, group) | settings)
     try:
         client.subscribe([topic])
         wait_until(lambda: bool(client.poll(0.05) or client.assignment()), "no assignment")
@@ -147,6 +147,28 @@ def test_describe_a_group_with_members(
     }
 
 
+def test_a_group_of_the_consumer_protocol(
+    group: Callable[..., str], fail: Callable[..., str], kraftpy: Broker, topic: str, name: str
+) -> None:
+    with member(kraftpy.bootstrap, name, f"^{topic}", **{"group.protocol": "consumer"}) as client:
+        client.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+        assert name in group("list", "--type", "consumer", "--state", "stable")
+        (described,) = json.loads(group("describe", name, "-o", "json"))
+        head, protocol, _, _, row, *_ = group("describe", name).splitlines()
+        assert "first stop cook" in fail("seek", name, "--to", "start", "-t", topic)
+        assert "has members" in fail("delete", name)
+    assert head == f"{name}: Stable, 1 member, lag 20, 1 partition without an offset"
+    assert protocol.startswith("  consumer protocol, assignor uniform, epoch ")
+    assert row.split()[1:] == ["cook", "127.0.0.1", f"{topic}:0,1"]
+    (found,) = described["members"]
+    both = [{"topic": topic, "partition": partition} for partition in (0, 1)]
+    assert (found["partitions"], found["target"]) == (both, both)
+    assert (found["epoch"], found["topics"]) == (described["epoch"], [])
+    assert f"^{topic}" in found["regex"]
+    assert moves(group("seek", name, "--to", "-1")) == [["0", "10", "29"], ["1", "-", "29"]]
+    group("delete", name)
+
+
 def test_lag_by_topic_and_in_its_order(
     group: Callable[..., str], kraftpy: Broker, topic: str, name: str
 ) -> None:
@@ -176,27 +198,33 @@ def test_what_there_is_not(fail: Callable[..., str], topic: str, name: str) -> N
     assert "use --to" in fail("seek", name, "--shift", "1", "-t", topic)
 
 
-def test_lag_is_unknown_without_a_leader(kraftpy_cluster: Callable[..., Cluster]) -> None:
+def test_groups_of_a_cluster_that_loses_a_broker(
+    kraftpy_cluster: Callable[..., Cluster],
+) -> None:
     cluster = kraftpy_cluster(3, links=False)
     cluster.wait_healthy()
-    create = ("topic", "create", "t", "-r", "1", "-p", "3")
-    output(*create, bootstrap=cluster.bootstrap)
-    commit(cluster.bootstrap, "g", "t", 0, 0, 0)
-    down = next(
-        node
-        for node in (1, 2, 3)
-        if node
-        != json.loads(output("group", "list", "-o", "json", bootstrap=cluster.bootstrap))[0][
-            "coordinator"
-        ]
-    )
+    output("topic", "create", "t", "-r", "1", "-p", "3", bootstrap=cluster.bootstrap)
+    names = [f"g{number}" for number in range(8)]
+    for name in names:
+        commit(cluster.bootstrap, name, "t", 0, 0, 0)
+
+    def coordinators() -> dict[str, int]:
+        listed = json.loads(output("group", "list", "-o", "json", bootstrap=cluster.bootstrap))
+        assert [each["group"] for each in listed] == names
+        return {each["group"]: each["coordinator"] for each in listed}
+
+    before = coordinators()
+    assert len(set(before.values())) > 1
+    down = before[names[0]]
     cluster.kill(down)
-    done = run_command("group", "describe", "g", "-o", "json", bootstrap=cluster.bootstrap)
+    done = run_command("group", "describe", names[0], "-o", "json", bootstrap=cluster.bootstrap)
     assert done.returncode == 1
     assert b"kraftpy cluster health" in done.stderr
     (described,) = json.loads(done.stdout)
+    assert described["coordinator"] != down
     assert described["lag"] is None
     assert [row["lag"] for row in described["partitions"]].count(None) == 1
+    assert down not in coordinators().values()
 
 
 def test_watch_writes_a_line_for_each_look(kraftpy: Broker, topic: str, name: str) -> None:
