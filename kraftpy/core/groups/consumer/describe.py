@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.heartbeat import preferred_assignor
+from kraftpy.core.groups.consumer.records import CurrentAssignment
 from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.protocol.messages import ConsumerGroupDescribeResponse
@@ -42,10 +43,19 @@ def _member(
         client_host=metadata.client_host,
         subscribed_topic_names=list(metadata.topic_names),
         subscribed_topic_regex=metadata.topic_regex or "",
-        assignment=_assignment(current.assigned, topics),
+        assignment=_assignment(_held(current), topics),
         target_assignment=_assignment(group.targets.get(member_id, {}), topics),
         member_type=_CONSUMER_MEMBER if metadata.classic is None else _CLASSIC_MEMBER,
     )
+
+
+def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
+    """What the member may be reading: what it has to give up is its own until it says it did."""
+    held: dict[Uuid, set[int]] = {}
+    for partitions in (current.assigned, current.revoking):
+        for topic_id, indexes in partitions.items():
+            held.setdefault(topic_id, set()).update(indexes)
+    return held
 
 
 def _assignment(
