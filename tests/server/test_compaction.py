@@ -2,120 +2,124 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import uuid
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Broker
 
-KEYS = 200
-ROUNDS = 10
-VALUE_BYTES = 500
-DEADLINE_S = 60.0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def create_compacted(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    config = {
-        "cleanup.policy": "compact",
-        "segment.bytes": "65536",
-        "min.cleanable.dirty.ratio": "0.01",
-        "file.delete.delay.ms": "0",
-    }
-    topic = NewTopic("t", num_partitions=1, replication_factor=1, config=config)
-    for future in admin.create_topics([topic]).values():
-        future.result(30)
-
-
-def overwrite(broker: Broker) -> dict[bytes, bytes]:
-    """Writes every key ROUNDS times; returns the newest values."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
-    newest = {}
-    for number in range(ROUNDS):
-        for key in range(KEYS):
-            name, value = b"%d" % key, b"%d:" % number + b"v" * VALUE_BYTES
-            producer.produce("t", key=name, value=value)
-            newest[name] = value
-        assert producer.flush(30) == 0
-    return newest
-
-
-def replay(broker: Broker) -> tuple[dict[bytes, bytes], int]:
-    """(the newest value of each key, how many records there are), as a consumer sees them."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "none",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    state: dict[bytes, bytes] = {}
-    count, last_offset = 0, -1
-    try:
-        consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if message.error():
-                return state, count  # the end
-            offset, key, value = message.offset(), message.key(), message.value()
-            assert offset is not None
-            assert key is not None
-            assert value is not None
-            assert offset > last_offset
-            last_offset, count = offset, count + 1
-            state[bytes(key)] = bytes(value)
-    finally:
-        consumer.close()
-    raise AssertionError("the end of the partition was not reached")
-
-
-def sizes(broker: Broker) -> Mapping[Path, int]:
-    return {path: path.stat().st_size for path in broker.log_dir.glob("t-0/*.log")}
-
-
-def is_clean(broker: Broker) -> bool:
-    """What isn't live is at most in the segment that is being written."""
-    try:
-        return sum(sizes(broker).values()) < (KEYS * (VALUE_BYTES + 100)) + 2 * 65536
-    except FileNotFoundError:  # one left its place meanwhile
-        return False
+from .compacted import (
+    KEYS,
+    ROUNDS,
+    create_compacted,
+    is_clean,
+    number_in,
+    overwrite,
+    replay,
+    size,
+    wait_for,
+)
 
 
 def test_a_compacted_topic_shrinks_to_its_live_keys() -> None:
     with Broker(log_cleaner_backoff_ms=100) as broker:
-        create_compacted(broker)
-        newest = overwrite(broker)
-        wait_for(lambda: is_clean(broker))
-        state, count = replay(broker)
+        create_compacted(broker.bootstrap)
+        newest = overwrite(broker.bootstrap)
+        wait_for(lambda: is_clean(broker.log_dir))
+        state, count = replay(broker.bootstrap)
         assert state == newest
         assert count < KEYS * ROUNDS / 2
         broker.restart()
-        assert replay(broker) == (state, count)
+        assert replay(broker.bootstrap) == (state, count)
 
 
 def test_kill_nine_while_a_topic_is_compacted() -> None:
-    slow = {"log_cleaner_backoff_ms": 100, "log_cleaner_io_max_bytes_per_second": 300_000}
+    slow = {"log_cleaner_backoff_ms": 100, "log_cleaner_io_max_bytes_per_second": 600_000}
     with Broker(**slow) as broker:
-        create_compacted(broker)
-        newest = overwrite(broker)
+        create_compacted(broker.bootstrap)
+        newest = overwrite(broker.bootstrap)
         for pattern in ("t-0/*.log.cleaned", "t-0/*.swap"):
-            wait_for(lambda pattern=pattern: any(broker.log_dir.glob(pattern)) or is_clean(broker))
+            wait_for(
+                lambda pattern=pattern: (
+                    any(broker.log_dir.glob(pattern)) or is_clean(broker.log_dir)
+                )
+            )
             broker.kill()
             broker.restart()
-            assert replay(broker)[0] == newest
-        wait_for(lambda: is_clean(broker))
-        assert replay(broker)[0] == newest
+            assert replay(broker.bootstrap)[0] == newest
+        wait_for(lambda: is_clean(broker.log_dir))
+        assert replay(broker.bootstrap)[0] == newest
+
+
+def test_who_reads_over_and_over_sees_the_newest_of_each_key_while_it_is_compacted() -> None:
+    with Broker(log_cleaner_backoff_ms=50) as broker:
+        create_compacted(broker.bootstrap)
+        written = [overwrite(broker.bootstrap, rounds=1)]
+        ended = threading.Event()
+
+        def write() -> None:
+            number = 1
+            while not ended.wait(0.1):  # else a reader never gets to the end
+                written.append(overwrite(broker.bootstrap, number, rounds=1))
+                number += 1
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        reads = 0
+        try:
+            deadline = time.monotonic() + 60
+            while reads < 10 or broker.log_path.read_text().count("compacted t-0") < 5:
+                assert time.monotonic() < deadline
+                known = written[-1]
+                state, _ = replay(broker.bootstrap)
+                assert state.keys() == known.keys()
+                assert all(number_in(state[key]) >= number_in(known[key]) for key in known)
+                reads += 1
+        finally:
+            ended.set()
+            writer.join()
+        assert replay(broker.bootstrap)[0] == written[-1]
+
+
+def test_the_offsets_log_is_compacted_and_loads_the_same_map() -> None:
+    partitions = 50
+    settings = {"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": 65536}
+    with Broker(log_cleaner_backoff_ms=100, **settings) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", partitions)])["t"].result(30)
+        newest = {}
+        config = {
+            "bootstrap.servers": broker.bootstrap,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+        consumers = [Consumer({**config, "group.id": uuid.uuid4().hex}) for _ in range(3)]
+        for number in range(60):
+            for index, consumer in enumerate(consumers):
+                offsets = [
+                    TopicPartition("t", i, number * 1000 + index * 100 + i)
+                    for i in range(number % 7, partitions)
+                ]
+                consumer.commit(offsets=offsets, asynchronous=False)
+                newest.update({(index, each.partition): each.offset for each in offsets})
+
+        def committed() -> dict[tuple[int, int], int]:
+            asked = [TopicPartition("t", i) for i in range(partitions)]
+            return {
+                (index, each.partition): each.offset
+                for index, consumer in enumerate(consumers)
+                for each in consumer.committed(asked, timeout=30)
+            }
+
+        assert committed() == newest
+        # An entry takes about 100 bytes; what was never compacted may be as much as what was.
+        wait_for(lambda: size(broker.log_dir, "__consumer_offsets-0") < 2 * 65536 + 15_000 * 2)
+        assert "compacted __consumer_offsets-0" in broker.log_path.read_text()
+        broker.kill()
+        broker.restart()
+        assert committed() == newest
+        for consumer in consumers:
+            consumer.close()
