@@ -30,7 +30,7 @@ _COMMANDS = {
 EXIT_CODES_HELP = """\b
 Exit codes:
   0    done (also when the reader of the output closed the pipe)
-  1    the broker answered with an error
+  1    the broker answered with an error, or not everything could be done or told
   2    wrong usage, configuration or input; output that cannot be written
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...
