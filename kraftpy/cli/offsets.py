@@ -329,7 +329,8 @@ def _plan_export(
     problems = {group: problem for group in committed if (problem := name_problem(group))}
     names = [group for group in committed if group not in problems]
     problems |= {group: running_text(n) for group, n in zookeeper.consumers(names).items()}
-    stored = {each.place: each for each in zookeeper.offsets(names, lambda topic: True)}
+    topics = {topic for offsets in committed.values() for topic, _ in offsets}
+    stored = {each.place: each for each in zookeeper.offsets(names, topics.__contains__)}
     rows: list[_Versioned] = []
     for group, offsets in committed.items():
         for (topic, number), offset in offsets.items():

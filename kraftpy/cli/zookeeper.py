@@ -32,7 +32,7 @@ from kraftpy.cli.common import (
 
 try:
     from kazoo.client import KazooClient
-    from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+    from kazoo.exceptions import BadVersionError, NoAuthError, NodeExistsError, NoNodeError
     from kazoo.handlers.threading import SequentialThreadingHandler
     from kazoo.hosts import collect_hosts
 except ImportError:
@@ -263,6 +263,12 @@ class ZooKeeper:
             return None
         except (BadVersionError, NodeExistsError):
             raise
+        except NoAuthError:
+            raise Failure(
+                f"ZooKeeper does not let this command at all nodes below {_CONSUMERS}: allow it to "
+                "world:anyone there, with setAcl of ZooKeeper's zkCli",
+                EXIT_BROKER_ERROR,
+            ) from None
         except self._handler.timeout_exception:
             raise self._unreachable(f"nothing came for {self._timeout_s:g} s") from None
         except Exception as error:  # kazoo's own, and whatever decoding nonsense raises
