@@ -59,6 +59,7 @@ __all__ = [
     "Record",
     "RecordInput",
     "UnsupportedMagic",
+    "batch_data",
     "build_batch",
     "build_end_txn_marker",
     "check_batch",
@@ -69,6 +70,7 @@ __all__ = [
     "max_timestamp_of",
     "read_batch_header",
     "read_end_txn_marker",
+    "read_records",
     "read_varint",
     "read_varlong",
     "split_batches",
@@ -112,14 +114,28 @@ def iter_records(
     has removed leave gaps in the offsets.
     """
     header = check_batch(buf, pos)
-    start, end = pos + RECORD_BATCH_OVERHEAD, pos + header.size_bytes
-    data = memoryview(buf)[start:end]
+    return read_records(header, batch_data(header, buf, pos, max_size_bytes=max_size_bytes))
+
+
+def batch_data(
+    header: BatchHeader,
+    buf: Buffer,
+    pos: int = 0,
+    *,
+    max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
+) -> bytes:
+    """The records' bytes of the batch at `pos`, whose header `check_batch` gave, uncompressed.
+
+    Raises `DecodeError` for a bad compressed stream.
+    """
+    data = memoryview(buf)[pos + RECORD_BATCH_OVERHEAD : pos + header.size_bytes]
     if header.attributes & COMPRESSION_MASK:
-        return _iter_records(header, decompress(header.compression, data, max_size_bytes))
-    return _iter_records(header, bytes(data))
+        return decompress(header.compression, data, max_size_bytes)
+    return bytes(data)
 
 
-def _iter_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
+def read_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    """The records that a batch's `batch_data` consists of; raises `InvalidBatch` on the way."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     last_offset_delta = header.last_offset_delta
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None

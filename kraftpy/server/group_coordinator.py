@@ -46,7 +46,7 @@ from kraftpy.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kraftpy.server.group_loading import GroupLoading
+from kraftpy.server.group_loading import GroupLoading, LoadProgress, Turns
 from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionLog
 from kraftpy.server.group_topics import ClusterTopics
 from kraftpy.server.internal_topic import InternalTopic, TopicHost
@@ -82,6 +82,7 @@ class GroupCoordinator:
         self._loop = host.loop
         self._partitions: dict[int, GroupPartition] = {}
         self._loading: dict[int, GroupLoading] = {}
+        self._load_turns = Turns(host.loop)
         self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
         self._topics = ClusterTopics(lambda: host.metadata)
@@ -373,7 +374,7 @@ class GroupCoordinator:
     def _load(self, index: int, leader_epoch: int) -> None:
         partition = GroupPartition(self._host, index, leader_epoch, self._now_ms, self._reload)
         self._partitions[index] = partition
-        loading = self._loading[index] = GroupLoading(self._host, partition)
+        loading = self._loading[index] = GroupLoading(self._host, partition, self._load_turns)
         partition.loaded.add_done_callback(lambda _: self._loaded(loading))
         loading.start()
 
@@ -391,11 +392,11 @@ class GroupCoordinator:
 
     # -- numbers for metrics
 
-    def loading(self) -> Iterator[tuple[int, int, int]]:
-        """The partitions that are being loaded: index, next offset to read, records so far."""
-        for index, loading in self._loading.items():
+    def loading(self) -> Iterator[LoadProgress]:
+        """The partitions that are being loaded."""
+        for loading in self._loading.values():
             if not loading.partition.loaded.done():
-                yield index, loading.offset, loading.records_count
+                yield loading.progress
 
     def machines(self) -> Iterator[tuple[int, GroupMachine]]:
         """The loaded partitions with their machines."""

@@ -4,46 +4,100 @@ Rules that it keeps:
 
 * A partition is loaded before it takes requests, and only after all that earlier leaders committed
   can be read here: a new leader's high watermark may be behind (consistency.md, rule 9).
-* It is read in pieces, so that the broker answers others meanwhile. An empty one is loaded at once.
+* It is read in pieces, so that the broker answers others meanwhile: one in a turn of the loop,
+  however many partitions are loaded at a time. An empty one is loaded at once.
 * A record that can't be read is skipped with one log line; a damaged batch keeps the partition from
   being loaded, since a committed offset might be lost behind it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
-from kraftpy.core.groups import GroupConfig, GroupMachine, decode_record
+from kraftpy.core.groups import GroupConfig, GroupMachine
+from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.protocol.errors import DecodeError, KafkaError
-from kraftpy.protocol.records import iter_records, split_batches
 from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionHost
 
 log = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 256 * 1024
+# About a thousand records: one to two milliseconds.
+_CHUNK_BYTES = 64 * 1024
 _REPORT_INTERVAL_S = 5.0
 
 
-class GroupLoading:
-    """The load of one partition; `offset` is the next one to read."""
+class LoadProgress(NamedTuple):
+    """How far the load of a partition is; `total_bytes` is the size of its log, roughly."""
 
-    def __init__(self, host: PartitionHost, partition: GroupPartition) -> None:
+    partition: int
+    records: int
+    bytes: int
+    total_bytes: int
+
+    @property
+    def percent(self) -> float:
+        """0 to 100."""
+        return 100 * min(self.bytes / self.total_bytes, 1) if self.total_bytes else 0.0
+
+
+class Turns:
+    """Lets one of those who wait go on in each turn of the loop, first come, first served."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def soon(self, go_on: Callable[[], None]) -> None:
+        self._waiting.append(go_on)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        try:
+            # It stays in the queue while it works, so that nobody else begins in this turn.
+            self._waiting[0]()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                self._loop.call_soon(self._next)
+
+
+class GroupLoading:
+    """The load of one partition."""
+
+    def __init__(self, host: PartitionHost, partition: GroupPartition, turns: Turns) -> None:
         self.partition = partition
-        self.offset = 0
-        self.records_count = 0
         # They vanished during the load, so what is committed for them is still to be forgotten.
         self.deleted_topics: list[str] = []
         self._host = host
         self._loop = host.loop
+        self._turns = turns
         self._machine = GroupMachine(GroupConfig.from_broker(host.config))
-        self._skipped_count = 0
-        self._reported_s = host.loop.time()
+        self._offset = 0  # the next one to read
+        self._bytes = 0
+        self._loaded = Loaded()
+        self._started_s = self._reported_s = host.loop.time()
+
+    @property
+    def progress(self) -> LoadProgress:
+        """How far it is."""
+        index = self.partition.index
+        total_bytes = self._host.replicas.log_size_bytes(OFFSETS_TOPIC, index)
+        return LoadProgress(index, self._loaded.records, self._bytes, total_bytes)
 
     def start(self) -> None:
         self._host.replicas.when_settled(OFFSETS_TOPIC, self.partition.index, self._settled)
 
     def _settled(self, is_leader: bool) -> None:
-        if is_leader:
+        if not is_leader:
+            return
+        if self.progress.total_bytes:
+            self._turns.soon(self._go_on)
+        else:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -53,37 +107,41 @@ class GroupLoading:
             return
         try:
             data, next_offset = self._host.replicas.read_batches(
-                OFFSETS_TOPIC, partition.index, self.offset, _CHUNK_BYTES
+                OFFSETS_TOPIC, partition.index, self._offset, _CHUNK_BYTES
             )
-            self._replay(data)
+            load_batches(self._machine, data, self._loaded)
         except (DecodeError, KafkaError, OSError) as error:
             partition.fail()
             log.error(
                 "%s can't be loaded from offset %d; its groups are not served here: %s",
                 partition,
-                self.offset,
+                self._offset,
                 error,
             )
             return
-        if next_offset > self.offset:
-            self.offset = next_offset
+        if next_offset > self._offset:
+            self._offset = next_offset
+            self._bytes += len(data)
             self._report()
-            self._loop.call_soon(self._go_on)
+            self._turns.soon(self._go_on)
             return
         self._finish()
 
     def _finish(self) -> None:
-        partition, machine = self.partition, self._machine
-        if self.records_count or self._skipped_count:
+        partition, machine, loaded = self.partition, self._machine, self._loaded
+        if loaded.problem:
+            log.error("%s: skipped %s", partition, loaded.problem)
+        if loaded.records or loaded.skipped:
             log.info(
-                "%s: loaded %d records, %d skipped: %d groups, %d committed offsets",
+                "%s: loaded %d records, %d skipped, in %.2f s: %d groups, %d committed offsets",
                 partition,
-                self.records_count,
-                self._skipped_count,
+                loaded.records,
+                loaded.skipped,
+                self._loop.time() - self._started_s,
                 machine.groups_count,
                 machine.offsets_count,
             )
-        partition.take_on(machine, self.offset - 1)
+        partition.take_on(machine, self._offset - 1)
         for topic in self.deleted_topics:
             partition.carry_out(machine.delete_topic(topic))
 
@@ -93,34 +151,12 @@ class GroupLoading:
         if now_s - self._reported_s < _REPORT_INTERVAL_S:
             return
         self._reported_s = now_s
+        progress = self.progress
         log.info(
-            "%s: loading, at offset %d: %d records, %d committed offsets so far",
+            "%s: loading, %.0f %% of %.0f MB: %d records, %d committed offsets so far",
             self.partition,
-            self.offset,
-            self.records_count,
+            progress.percent,
+            progress.total_bytes / 1e6,
+            progress.records,
             self._machine.offsets_count,
         )
-
-    def _replay(self, data: bytes) -> None:
-        for position, header in split_batches(data):
-            if header.is_control or header.is_transactional:
-                self._skipped_count += header.records_count
-                continue
-            for record in iter_records(data, position):
-                try:
-                    decoded = decode_record(record.key, record.value)
-                except DecodeError as error:
-                    if not self._skipped_count:
-                        log.error(
-                            "%s: the record at offset %d is skipped: %s",
-                            self.partition,
-                            record.offset,
-                            error,
-                        )
-                    self._skipped_count += 1
-                    continue
-                if decoded is None:
-                    self._skipped_count += 1
-                else:
-                    self._machine.load(decoded)
-                    self.records_count += 1

@@ -45,6 +45,9 @@ class PartitionLog(Protocol):
         `settled(False)` if this broker doesn't lead the partition any more by then.
         """
 
+    def log_size_bytes(self, topic: str, partition: int) -> int:
+        """The size of the log on disk; 0 if it isn't led here."""
+
     def append_records(self, topic: str, partition: int, batch: bytes) -> Awaitable[int]:
         """Appends a batch; gives its base offset once it is committed, flushed if the policy says.
 

@@ -352,6 +352,11 @@ class ReplicaManager:
         start = target.leadership.epoch_start_offset
         target.when_committed(start, lambda error: settled(error is ErrorCode.NONE))
 
+    def log_size_bytes(self, topic: str, partition: int) -> int:
+        """The size of a log that is led here, 0 if it isn't."""
+        target = self.get(topic, partition)
+        return 0 if target is None else target.log.size_bytes
+
     def read_batches(
         self, topic: str, partition: int, start_offset: int, max_bytes: int
     ) -> tuple[bytes, int]:

@@ -25,11 +25,11 @@ from kraftpy.core.groups import (
     GroupConfig,
     GroupMachine,
     OffsetRecord,
-    decode_record,
     encode_record,
 )
+from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.core.groups.offsets import OffsetMap
-from kraftpy.protocol.records import RecordInput, build_batch, iter_records
+from kraftpy.protocol.records import RecordInput, build_batch
 from tests.bench.measure import Round, Say
 from tests.processes import BrokerError, memory_bytes
 
@@ -89,13 +89,11 @@ def load(entries: int) -> tuple[float, float]:
     gc.collect()
     before = memory_bytes([os.getpid()])
     machine = GroupMachine(GroupConfig())
+    loaded = Loaded()
     seconds = 0.0
     for batch in batches(entries):
         started_at = time.perf_counter()
-        for each in iter_records(batch, 0):
-            decoded = decode_record(each.key, each.value)
-            assert decoded is not None
-            machine.load(decoded)
+        load_batches(machine, batch, loaded)
         seconds += time.perf_counter() - started_at
     if machine.offsets_count != entries:
         raise BrokerError(f"{machine.offsets_count} of {entries} entries were loaded")

@@ -24,6 +24,7 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
+from kraftpy.core.groups.offset_runs import OffsetRun
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
@@ -84,6 +85,10 @@ class GroupMachine:
             self._groups.pop(record.group_id, None)
         else:
             self._groups[record.group_id] = Group.from_snapshot(record.group_id, record.snapshot)
+
+    def load_offsets(self, run: OffsetRun) -> None:
+        """The same for many committed offsets at once."""
+        self.offsets.put_run(run)
 
     def finish_load(self, now_ms: int) -> Effects:
         """The whole log has been read: the machine takes requests from here on."""

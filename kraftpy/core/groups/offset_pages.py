@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import lt
 
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset
 
@@ -68,6 +69,27 @@ class Leaf:
         else:
             self.base_ms = 0
             self.times = array("q", times_ms)
+
+    def splice(
+        self,
+        start: int,
+        end: int,
+        keys: array[int],
+        offsets: list[int],
+        epochs: list[int],
+        times_ms: list[int],
+    ) -> bool:
+        """Puts these entries in the place of some; False if columns are too narrow for them."""
+        base_ms = self.base_ms
+        try:
+            times = array(self.times.typecode, [time_ms - base_ms for time_ms in times_ms])
+            self.epochs[start:end] = array(self.epochs.typecode, epochs)
+        except OverflowError:
+            return False
+        self.times[start:end] = times
+        self.offsets[start:end] = array("q", offsets)
+        self.keys[start:end] = keys
+        return True
 
     def delete(self, at: int) -> None:
         del self.keys[at], self.offsets[at], self.epochs[at], self.times[at]
@@ -137,11 +159,38 @@ class Page:
         if metadata or expire_ms != NO_TIMESTAMP:
             self._set_extra(key, metadata, expire_ms)
         if len(keys) > LEAF_MAX:
-            index = bisect_right(self.firsts, key)
-            upper = leaf.split()
-            self.leaves.insert(index, upper)
-            self.firsts.insert(index, upper.keys[0])
+            self._split(leaf)
         return True
+
+    def put_run(
+        self, keys: array[int], offsets: list[int], epochs: list[int], times_ms: list[int]
+    ) -> int:
+        """Puts entries without metadata and expiry times in order; how many are new.
+
+        At once if they ascend, belong into one leaf, and either all of them are new there with none
+        between them, or all of them replace what is there with none between them.
+        """
+        first, last = keys[0], keys[-1]
+        leaf = self.leaf_of(first)
+        if self.extras is None and leaf is self.leaf_of(last) and len(keys) <= LEAF_MAX:
+            start = bisect_left(leaf.keys, first)
+            end = bisect_right(leaf.keys, last, start)
+            added = len(keys) - (end - start)
+            fits = leaf.keys[start:end] == keys if start < end else all(map(lt, keys, keys[1:]))
+            if fits and leaf.splice(start, end, keys, offsets, epochs, times_ms):
+                if len(leaf.keys) > LEAF_MAX:
+                    self._split(leaf)
+                return added
+        return sum(
+            self.put(key, CommittedOffset(offset, epoch, "", time_ms, NO_TIMESTAMP))
+            for key, offset, epoch, time_ms in zip(keys, offsets, epochs, times_ms, strict=True)
+        )
+
+    def _split(self, leaf: Leaf) -> None:
+        upper = leaf.split()
+        index = bisect_right(self.firsts, upper.keys[0])
+        self.leaves.insert(index, upper)
+        self.firsts.insert(index, upper.keys[0])
 
     def set(self, leaf: Leaf, at: int, committed: CommittedOffset) -> None:
         """Overwrites an entry."""

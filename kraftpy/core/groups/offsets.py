@@ -16,7 +16,8 @@ from itertools import repeat
 
 from kraftpy.core.groups.names import NameTable
 from kraftpy.core.groups.offset_pages import Leaf, Page
-from kraftpy.core.groups.records import CommittedOffset, OffsetRecord
+from kraftpy.core.groups.offset_runs import OffsetRun
+from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 
 # A key: 9 bits of the group's number (the others choose the page), 24 of the topic's number, 31 of
 # the partition.
@@ -82,6 +83,25 @@ class OffsetMap:
         if self._pages[group >> _PAGE_BITS].put(key, committed):
             self._count += 1
             self._topic_counts[number] += 1
+
+    def put_run(self, run: OffsetRun) -> None:
+        """Puts one after the other; faster where partitions ascend."""
+        group_id, topic, partitions, offsets, epochs, times_ms = run
+        if len(partitions) == 1:
+            committed = CommittedOffset(offsets[0], epochs[0], "", times_ms[0], NO_TIMESTAMP)
+            self.put(group_id, topic, partitions[0], committed)
+            return
+        group = self._groups.number_of(group_id)
+        if group is None:
+            group = self._add_group(group_id, times_ms[0])
+        number = self._topics.number_of(topic)
+        if number is None:
+            number = self._add_topic(topic)
+        base = (group & _GROUP_MASK) << _GROUP_SHIFT | number << _TOPIC_SHIFT
+        keys = array("Q", map(base.__or__, partitions))
+        added = self._pages[group >> _PAGE_BITS].put_run(keys, offsets, epochs, times_ms)
+        self._count += added
+        self._topic_counts[number] += added
 
     def replay(self, records: Sequence[OffsetRecord]) -> None:
         """Puts or removes one after the other.

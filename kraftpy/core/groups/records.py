@@ -11,6 +11,7 @@ time of its own (only that version has the field).
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -39,7 +40,7 @@ _GROUP_VALUE_VERSION = 3
 # Nearly all records are offsets without metadata, and many of one group and topic follow each
 # other: their values have one layout (version, offset, leader epoch, length of the metadata, time),
 # and their keys differ in the last field.
-_PLAIN_OFFSET_VALUE = struct.Struct(">hqihq")
+PLAIN_OFFSET_VALUE = struct.Struct(">hqihq")
 _INT32 = struct.Struct(">i")
 _KNOWN_PREFIXES = 1024
 
@@ -128,7 +129,7 @@ def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
             else _OFFSET_VALUE_WITH_EXPIRY_VERSION
         )
         return key, encode_versioned("OffsetCommitValue", version, value)
-    return key, _PLAIN_OFFSET_VALUE.pack(_OFFSET_VALUE_VERSION, offset, epoch, 0, time_ms)
+    return key, PLAIN_OFFSET_VALUE.pack(_OFFSET_VALUE_VERSION, offset, epoch, 0, time_ms)
 
 
 @lru_cache(maxsize=_KNOWN_PREFIXES)
@@ -187,14 +188,14 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord:
-    group_id, topic = _decode_key_prefix(bytes(key[: -_INT32.size]))
+    group_id, topic = decode_key_prefix(bytes(key[: -_INT32.size]))
     (partition,) = _INT32.unpack_from(key, len(key) - _INT32.size)
     if partition < 0:
         raise DecodeError(f"group {group_id!r}: {topic!r} can't have a partition {partition}")
     committed = None
     if value is not None:
-        if len(value) == _PLAIN_OFFSET_VALUE.size:
-            version, offset, epoch, length, time_ms = _PLAIN_OFFSET_VALUE.unpack(value)
+        if len(value) == PLAIN_OFFSET_VALUE.size:
+            version, offset, epoch, length, time_ms = PLAIN_OFFSET_VALUE.unpack(value)
             if version == _OFFSET_VALUE_VERSION and not length:
                 committed = CommittedOffset(offset, epoch, "", time_ms, NO_TIMESTAMP)
                 return OffsetRecord(group_id, topic, partition, committed)
@@ -211,8 +212,14 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord:
 
 
 @lru_cache(maxsize=_KNOWN_PREFIXES)
-def _decode_key_prefix(prefix: bytes) -> tuple[str, str]:
-    """Group and topic of a key without its partition."""
+def decode_key_prefix(prefix: bytes) -> tuple[str, str]:
+    """Group and topic of an offset's key without its partition; raises `DecodeError`."""
+    # After the version, either text has its length in front. A log may have a million groups.
+    group_end = 4 + int.from_bytes(prefix[2:4], "big")
+    topic_start = group_end + 2
+    if topic_start + int.from_bytes(prefix[group_end:topic_start], "big") == len(prefix):
+        with contextlib.suppress(UnicodeDecodeError):
+            return prefix[4:group_end].decode(), prefix[topic_start:].decode()
     _, decoded = decode_versioned("OffsetCommitKey", prefix + bytes(_INT32.size))
     assert isinstance(decoded, messages.OffsetCommitKey)
     return decoded.group, decoded.topic

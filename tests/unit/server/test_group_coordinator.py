@@ -53,6 +53,9 @@ class FakeLog:
         self.led[index] += data
         return offset
 
+    def log_size_bytes(self, topic: str, partition: int) -> int:
+        return len(self.led[partition])
+
     async def append_records(self, topic: str, partition: int, batch: bytes) -> int:
         assert topic == OFFSETS_TOPIC
         offset = self.put(partition, batch)
@@ -436,14 +439,19 @@ def test_a_long_load_says_how_far_it_is(
         host.replicas.led[index] = bytearray()
         host.replicas.put(index, build_batch([record("g", offset) for offset in range(3)]))
         host.lead(index)
-        seen = list(host.groups.loading())
+        size = len(host.replicas.led[index])
+        before = list(host.groups.loading())
+        await asyncio.sleep(0)  # one batch in each turn
+        after = list(host.groups.loading())
         await host.groups.coordinator_of("g", host.loop.time() + 5)
-        assert seen == [(index, 3, 3)]
+        assert before == [(index, 0, 0, size)]
+        assert after == [(index, 3, size, size)]
+        assert after[0].percent == 100
         assert list(host.groups.loading()) == []
 
     with caplog.at_level(logging.INFO):
         test()
-    assert "loading, at offset 3: 3 records, 1 committed offsets so far" in caplog.text
+    assert "loading, 100 % of 0 MB: 3 records, 1 committed offsets so far" in caplog.text
 
 
 @on_loop
@@ -490,7 +498,7 @@ def test_records_that_can_not_be_read_are_skipped(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.INFO):
         test()
     assert [entry.levelname for entry in caplog.records].count("ERROR") == 1
-    assert "the record at offset 1 is skipped" in caplog.text
+    assert "skipped the record at offset 1: " in caplog.text
     assert "loaded 1 records, 5 skipped" in caplog.text
 
 

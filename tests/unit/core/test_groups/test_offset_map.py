@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kraftpy.core.groups import names, offset_pages
 from kraftpy.core.groups.names import NameTable
 from kraftpy.core.groups.offset_pages import LEAF_MAX, Page
+from kraftpy.core.groups.offset_runs import OffsetRun
 from kraftpy.core.groups.offsets import OffsetMap, no_offset
 from kraftpy.core.groups.records import CommittedOffset, OffsetRecord
 
@@ -37,6 +38,27 @@ committed_offsets = st.builds(
 )
 partitions = st.integers(0, 20) | st.sampled_from([2**31 - 1])
 records = st.builds(OffsetRecord, some_names, some_names, partitions, st.none() | committed_offsets)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> OffsetRun:
+    """Partitions that ascend without or with gaps, or in any order and more than once."""
+    start, count = draw(st.integers(0, 12)), draw(st.integers(1, 9))
+    partitions = draw(
+        st.just(list(range(start, start + count)))
+        | st.lists(st.integers(0, 20), min_size=1, max_size=8, unique=True).map(sorted)
+        | st.lists(st.integers(0, 20), min_size=1, max_size=8)
+    )
+    plain = draw(
+        st.lists(committed_offsets, min_size=len(partitions), max_size=len(partitions))
+        | st.builds(
+            CommittedOffset, st.just(5), st.just(1), st.just(""), st.just(NOW_MS), st.just(-1)
+        ).map(lambda committed: [committed] * len(partitions))
+    )
+    columns = [list(column) for column in zip(*plain, strict=True)]
+    return OffsetRun(
+        draw(some_names), draw(some_names), partitions, columns[0], columns[1], columns[3]
+    )
 
 
 def check(offsets: OffsetMap, model: Model) -> None:
@@ -106,6 +128,25 @@ class TestAgainstADict:
             for record in batch:
                 apply(model, record)
             check(offsets, model)
+
+    @given(st.lists(runs() | records, max_size=12))
+    @settings(deadline=None)
+    def test_whatever_is_loaded(self, steps: list[OffsetRun | OffsetRecord]) -> None:
+        offsets, model = OffsetMap(), Model()
+        for step in steps:
+            if isinstance(step, OffsetRecord):
+                offsets.replay([step])
+                apply(model, step)
+                continue
+            offsets.put_run(step)
+            for index, offset, epoch, time_ms in zip(*step[2:], strict=True):
+                committed = CommittedOffset(offset, epoch, "", time_ms, -1)
+                apply(model, OffsetRecord(step.group_id, step.topic, index, committed))
+        check(offsets, model)
+        for page in offsets._pages:  # no leaf has grown too large, none is out of order
+            keys = [key for leaf in page.leaves for key in leaf.keys]
+            assert keys == sorted(set(keys))
+            assert all(len(leaf.keys) <= offset_pages.LEAF_MAX for leaf in page.leaves)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_growing_and_shrinking(self, seed: int) -> None:
