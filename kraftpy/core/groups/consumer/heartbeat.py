@@ -9,7 +9,8 @@ change here. The rules are Kafka 4.3's:
 * A member is believed with its own epoch only. One exception: with the epoch before, if it owns
   nothing but what it was assigned, since the answer that raised the epoch may have been lost.
 * Epoch 0 is always welcome: whoever sends it has given up all that it had.
-* The answer names the assignment if it changed, or if the request was a full one.
+* The answer names the assignment if it changed, if the request was a full one, or if the member
+  has missed an answer.
 """
 
 from __future__ import annotations
@@ -249,8 +250,9 @@ def join_or_stay(
         member_epoch=current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
     )
-    before = group.current(member_id).assigned
-    if is_full(request) or not _same_partitions(before, current.assigned):
+    before = group.current(member_id)
+    missed_answer = request.member_epoch != before.epoch
+    if is_full(request) or missed_answer or not _same_partitions(before.assigned, current.assigned):
         response.assignment = _assignment(current.assigned)
     return Decision(records, response)
 
@@ -351,7 +353,9 @@ def _raise_epoch(
     metadata = plan.metadata
     before = group.members.get(plan.known_id or "", _NOBODY)
     resubscribed = (
-        metadata.topic_names != before.topic_names or metadata.topic_regex != before.topic_regex
+        metadata.topic_names != before.topic_names
+        or metadata.topic_regex != before.topic_regex
+        or group.group_epoch is None  # epochs start at 1, even if the first asks for nothing
     )
     if not resubscribed and not topics_changed:
         return group.epoch
