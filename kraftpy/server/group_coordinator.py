@@ -202,12 +202,13 @@ class GroupCoordinator:
         """Heartbeat."""
         return self._route(request.group_id)[1].heartbeat(request, self._now_ms())
 
-    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    def leave_group(
+        self, request: LeaveGroupRequest
+    ) -> LeaveGroupResponse | asyncio.Future[LeaveGroupResponse]:
         """LeaveGroup in its batched form (version 3 and later)."""
         partition, machine = self._route(request.group_id)
-        response, effects = machine.leave(request, self._now_ms())
-        partition.carry_out(effects)
-        return response
+        future: asyncio.Future[LeaveGroupResponse] = self._loop.create_future()
+        return self._result(partition, machine.leave(future, request, self._now_ms()), future)
 
     def consumer_heartbeat(
         self, client: Client, request: ConsumerGroupHeartbeatRequest
@@ -374,7 +375,9 @@ class GroupCoordinator:
     def _load(self, index: int, leader_epoch: int) -> None:
         partition = GroupPartition(self._host, index, leader_epoch, self._now_ms, self._reload)
         self._partitions[index] = partition
-        loading = self._loading[index] = GroupLoading(self._host, partition, self._load_turns)
+        loading = self._loading[index] = GroupLoading(
+            self._host, partition, self._topics, self._load_turns
+        )
         partition.loaded.add_done_callback(lambda _: self._loaded(loading))
         loading.start()
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kraftpy.core.groups import GroupConfig, GroupMachine
+from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.protocol.errors import DecodeError, KafkaError
 from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionHost
@@ -69,14 +70,16 @@ class Turns:
 class GroupLoading:
     """The load of one partition."""
 
-    def __init__(self, host: PartitionHost, partition: GroupPartition, turns: Turns) -> None:
+    def __init__(
+        self, host: PartitionHost, partition: GroupPartition, topics: Topics, turns: Turns
+    ) -> None:
         self.partition = partition
         # They vanished during the load, so what is committed for them is still to be forgotten.
         self.deleted_topics: list[str] = []
         self._host = host
         self._loop = host.loop
         self._turns = turns
-        self._machine = GroupMachine(GroupConfig.from_broker(host.config))
+        self._machine = GroupMachine(GroupConfig.from_broker(host.config), topics)
         self._offset = 0  # the next one to read
         self._bytes = 0
         self._loaded = Loaded()

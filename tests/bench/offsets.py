@@ -29,7 +29,9 @@ from kraftpy.core.groups import (
 )
 from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.records import RecordInput, build_batch
+from kraftpy.server.group_topics import ClusterTopics
 from tests.bench.measure import Round, Say
 from tests.processes import BrokerError, memory_bytes
 
@@ -88,7 +90,7 @@ def load(entries: int) -> tuple[float, float]:
     """Seconds to read so many entries into a coordinator, and the bytes that each takes."""
     gc.collect()
     before = memory_bytes([os.getpid()])
-    machine = GroupMachine(GroupConfig())
+    machine = GroupMachine(GroupConfig(), ClusterTopics(MetadataState))
     loaded = Loaded()
     seconds = 0.0
     for batch in batches(entries):

@@ -57,7 +57,8 @@ _VALID_PREVIOUS_STATES = {
 class Member:
     """One member; `protocols` maps protocol name to metadata in the member's order of preference.
 
-    `join_token` and `sync_token` are the requests that the member has parked here.
+    `join_token` and `sync_token` are the requests that the member has parked here. `stands_for` is
+    who the log has in the place of a static member whose return is not recorded yet.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Member:
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "session_timer",
+        "stands_for",
         "sync_token",
     )
 
@@ -96,6 +98,7 @@ class Member:
         self.is_new = False
         self.join_token: object | None = None
         self.sync_token: object | None = None
+        self.stands_for: Member | None = None
         self.session_timer = session_timer
 
     def matches(self, protocols: dict[str, bytes]) -> bool:

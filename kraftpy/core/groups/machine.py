@@ -18,8 +18,10 @@ from collections.abc import Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
 from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.consumer.classic_service import ClassicMembers
+from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
-from kraftpy.core.groups.consumer.service import ConsumerGroups
+from kraftpy.core.groups.consumer.service import MEMBER_TIMERS, ConsumerGroups
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
@@ -28,7 +30,7 @@ from kraftpy.core.groups.offset_runs import OffsetRun
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from kraftpy.core.groups.timers import TimerKind, TimerQueue
+from kraftpy.core.groups.timers import Timer, TimerQueue
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeResponse,
@@ -37,7 +39,6 @@ from kraftpy.protocol.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     ListGroupsResponse,
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -47,6 +48,9 @@ from kraftpy.protocol.messages import (
 DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 ListedGroup = ListGroupsResponse.ListedGroup
+
+# A deadline that finds its group's line closed is tried again after this long.
+_PUT_OFF_MS = 1_000
 
 _CLASSIC_GROUP_TYPE = "classic"
 _CONSUMER_GROUP_TYPE = "consumer"
@@ -58,7 +62,7 @@ class GroupMachine:
     `offsets` is for reading: only committed records change it.
     """
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, topics: Topics) -> None:
         self._config = config
         self._groups: dict[str, Group] = {}
         self.offsets = OffsetMap()
@@ -68,7 +72,11 @@ class GroupMachine:
         self._membership = Membership(
             config, self._groups, self._timers, self._out, self._rebalance
         )
-        self._consumers = ConsumerGroups(config, self._groups, self._timers, self._out)
+        migration = Migration(config, self._groups, self._rebalance, topics)
+        self._consumers = ConsumerGroups(config, self._groups, migration, self._timers, self._out)
+        self._classic_members = ClassicMembers(
+            topics, self._consumers, migration, self._membership, self._out
+        )
         self._commits = Commits(
             config, self._groups, self.offsets, self._rebalance, self._consumers, self._out
         )
@@ -103,22 +111,33 @@ class GroupMachine:
         self, token: object, request: JoinGroupRequest, client: Client, uuid: str, now_ms: int
     ) -> Effects:
         """JoinGroup 0-9; `uuid` is a random one in case that a member id is due."""
-        self._membership.join(token, request, client, uuid, now_ms)
+        if self._consumers.holds(request.group_id):
+            self._classic_members.join(token, request, client, uuid, now_ms)
+        else:
+            self._membership.join(token, request, client, uuid, now_ms)
         return self._out.take()
 
     def sync(self, token: object, request: SyncGroupRequest, now_ms: int) -> Effects:
         """SyncGroup 0-5."""
-        self._membership.sync(token, request, now_ms)
+        if self._consumers.holds(request.group_id):
+            self._classic_members.sync(token, request, now_ms)
+        else:
+            self._membership.sync(token, request, now_ms)
         return self._out.take()
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Heartbeat 0-4, answered at once; it never has effects."""
+        if request.group_id in self._consumers.groups:
+            return self._classic_members.heartbeat(request, now_ms)
         return self._membership.heartbeat(request, now_ms)
 
-    def leave(self, request: LeaveGroupRequest, now_ms: int) -> tuple[LeaveGroupResponse, Effects]:
-        """LeaveGroup in the batched form of version 3-5, answered at once."""
-        response = self._membership.leave(request, now_ms)
-        return response, self._out.take()
+    def leave(self, token: object, request: LeaveGroupRequest, now_ms: int) -> Effects:
+        """LeaveGroup in the batched form of version 3-5."""
+        if self._consumers.holds(request.group_id):
+            self._classic_members.leave(token, request, now_ms)
+        else:
+            self._out.reply(token, self._membership.leave(request, now_ms))
+        return self._out.take()
 
     def consumer_heartbeat(
         self,
@@ -313,6 +332,8 @@ class GroupMachine:
             return
         if group.state is GroupState.DEAD:
             del self._groups[group_id]
+        elif group.is_converting:
+            self._rebalance.retire(group)
         else:
             # The deletion was given up as timed out, and somebody uses the group again.
             group.persisted = False
@@ -326,11 +347,27 @@ class GroupMachine:
     def handle_timers(self, now_ms: int) -> Effects:
         """Carries out every deadline that has passed."""
         while (timer := self._timers.pop_due(now_ms)) is not None:
-            if timer.kind in (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REVOCATION):
+            if timer.kind in MEMBER_TIMERS:
                 self._consumers.timer_fired(timer, now_ms)
+            elif self._consumers.holds(timer.group_id):
+                self._put_off(timer, now_ms)
             else:
                 self._rebalance.timer_fired(timer, now_ms)
         return self._out.take()
+
+    def _put_off(self, timer: Timer, now_ms: int) -> None:
+        """A deadline of a classic group that may be about to become a consumer group."""
+
+        def fire(now_ms: int) -> None:
+            if timer.deadline_ms is None:
+                self._rebalance.timer_fired(timer, now_ms)
+
+        self._consumers.submit(
+            timer.group_id,
+            fire,
+            lambda error: self._timers.set(timer, now_ms + _PUT_OFF_MS),
+            now_ms,
+        )
 
     def shift_deadlines(self, delta_ms: int) -> None:
         """The clock that `now_ms` comes from was set by this much; waits last as long as before."""

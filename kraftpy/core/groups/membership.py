@@ -266,6 +266,7 @@ class Membership:
             protocols,
         )
         member.assignment = old.assignment
+        member.stands_for = old
         group.replace_static(old, member)
         group.park_join(member, token)
         self._rebalance.touch(member, now_ms)
@@ -320,8 +321,11 @@ class Membership:
                 # As the log has it: the member is still the old one.
                 self._rebalance.answer_parked_join(group, member, membership_error(error))
                 self._timers.cancel(member.session_timer)
-                group.replace_static(member, old)
-                self._rebalance.touch(old, now_ms)
+                recorded = member
+                while recorded.stands_for is not None:
+                    recorded = recorded.stands_for
+                group.replace_static(member, recorded)
+                self._rebalance.touch(recorded, now_ms)
 
         assignment = {member_id: m.assignment for member_id, m in group.members.items()}
         record = GroupRecord(group.group_id, group.snapshot(assignment))

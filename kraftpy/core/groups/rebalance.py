@@ -144,15 +144,23 @@ class Rebalance:
     # -- committed records
 
     def replay(self, group_id: str, snapshot: GroupSnapshot, now_ms: int) -> None:
-        """A record of a group that is live here has been committed.
+        """The record of a group has been committed.
 
         It makes the assignment of the present generation official; a record of an older generation
-        has been overtaken by a rebalance and changes nothing.
+        has been overtaken by a rebalance and changes nothing. A group that is not there was a
+        consumer group until now.
         """
         group = self._groups.get(group_id)
         if group is None:
+            group = self._groups[group_id] = Group.from_snapshot(group_id, snapshot)
+            for member in group.members.values():
+                self.touch(member, now_ms)
             return
         group.persisted = True
+        for saved in snapshot.members:
+            member_now = group.members.get(saved.member_id)
+            if member_now is not None:
+                member_now.stands_for = None
         if (
             group.state is GroupState.COMPLETING_REBALANCE
             and group.generation == snapshot.generation
@@ -171,19 +179,23 @@ class Rebalance:
         if group is None:
             return
         if timer.kind is TimerKind.SESSION:
-            self._session_expired(group, timer.member_id, now_ms)
-        elif timer.kind is TimerKind.SYNC:
+            self._session_expired(group, timer, now_ms)
+        elif timer is group.sync_timer:
             self._sync_expired(group, now_ms)
-        elif group.state is GroupState.PREPARING_REBALANCE:
+        elif timer is group.join_timer and group.state is GroupState.PREPARING_REBALANCE:
             self._join_expired(group, now_ms)
         self.discard_if_unused(group)
 
-    def _session_expired(self, group: Group, member_id: str, now_ms: int) -> None:
+    def _session_expired(self, group: Group, timer: Timer, now_ms: int) -> None:
+        member_id = timer.member_id
         member = group.members.get(member_id)
         if member is None:
-            if group.pending.pop(member_id, None) is not None:
+            if group.pending.get(member_id) is timer:
+                del group.pending[member_id]
                 log.info("member %s never joined group %r", member_id, group.group_id)
                 self.maybe_complete_join(group, now_ms)
+            return
+        if member.session_timer is not timer:
             return
         is_parked = member.join_token is not None or member.sync_token is not None
         if is_parked and not member.is_new:
@@ -236,6 +248,23 @@ class Rebalance:
             self.drop(group, member_id)
         self._timers.cancel(group.join_timer)
         self._timers.cancel(group.sync_timer)
+
+    def retire(self, group: Group) -> None:
+        """It is a consumer group from now on: who waits here is told to rejoin."""
+        self.forget(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        del self._groups[group.group_id]
+
+    def downgraded(
+        self, group: Group, protocols: dict[str, dict[str, bytes]], going: str, now_ms: int
+    ) -> None:
+        """It was a consumer group until now, which member `going` has left.
+
+        `protocols` are all that each member supports: the record has the selected one only.
+        """
+        for member_id, supported in protocols.items():
+            group.update_protocols(group.members[member_id], supported)
+        self.drop(group, going)
+        self.prepare_rebalance(group, f"{going} was the last of the consumer protocol", now_ms)
 
     def drop(self, group: Group, member_id: str) -> None:
         """Takes a member or pending member out; what it has parked is answered."""

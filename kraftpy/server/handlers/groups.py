@@ -158,22 +158,22 @@ def heartbeat(broker: Broker, ctx: RequestContext, request: HeartbeatRequest) ->
 
 
 @handles(ApiKey.LEAVE_GROUP)
-def leave_group(
+async def leave_group(
     broker: Broker, ctx: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse:
     """Takes members out of a group: one up to version 2, any number since."""
-    try:
-        if ctx.api_version >= _FIRST_BATCHED_LEAVE:
-            return broker.groups.leave_group(request)
+    if ctx.api_version < _FIRST_BATCHED_LEAVE:
         identity = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
-        response = broker.groups.leave_group(
-            LeaveGroupRequest(group_id=request.group_id, members=[identity])
-        )
-        if not response.error_code and response.members:
-            response.error_code = response.members[0].error_code
-        return response
+        request = LeaveGroupRequest(group_id=request.group_id, members=[identity])
+    try:
+        response = broker.groups.leave_group(request)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
+    if isinstance(response, asyncio.Future):
+        response = await response
+    if ctx.api_version < _FIRST_BATCHED_LEAVE and not response.error_code and response.members:
+        response.error_code = response.members[0].error_code
+    return response
 
 
 @handles(ApiKey.OFFSET_COMMIT)

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from kraftpy.core.groups.consumer.embedded import read_subscription, write_assignment
 from kraftpy.core.groups.consumer.heartbeat import (
-    NO_TIMEOUT,
     Caller,
     Settings,
     admit,
@@ -37,6 +36,7 @@ from kraftpy.core.groups.consumer.records import (
 from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE
+from kraftpy.core.groups.membership import rebalance_timeout_ms
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     HeartbeatRequest,
@@ -50,20 +50,17 @@ from kraftpy.protocol.messages import (
 
 
 class Joined(NamedTuple):
-    """The answer to a JoinGroup, due once the records are committed; `replaced` is the member id
-    under which a static member was known until now."""
+    """The answer to a JoinGroup, due once the records are committed."""
 
     records: list[ConsumerRecord]
     response: JoinGroupResponse
-    replaced: str | None
 
 
 class Left(NamedTuple):
-    """The answer to a LeaveGroup, due once the records are committed, and who left."""
+    """The answer to a LeaveGroup, due once the records are committed."""
 
     records: list[ConsumerRecord]
     response: LeaveGroupResponse
-    member_ids: list[str]
 
 
 # -- JoinGroup
@@ -108,7 +105,6 @@ def join(
         subscription = read_subscription(request.protocols[0].metadata, topics)
     except DecodeError as error:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
-    timeout_ms = rebalance_timeout_ms(request)
     metadata = MemberMetadata(
         instance_id=instance_id,
         rack_id=subscription.rack_id,
@@ -116,7 +112,7 @@ def join(
         client_host=caller.host,
         topic_names=subscription.topic_names,
         topic_regex=None,
-        rebalance_timeout_ms=timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms(request),
         server_assignor=None,
         classic=ClassicMember(
             request.session_timeout_ms,
@@ -140,13 +136,7 @@ def join(
         protocol_name=request.protocols[0].name,
         member_id=member_id,
     )
-    return Joined(records, response, known_id if known_id != member_id else None)
-
-
-def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has none: the session timeout stands for both."""
-    timeout_ms = request.rebalance_timeout_ms
-    return request.session_timeout_ms if timeout_ms == NO_TIMEOUT else timeout_ms
+    return Joined(records, response)
 
 
 # -- SyncGroup
@@ -232,7 +222,7 @@ def leave(group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int) -> Left
                 member_id if error is ErrorCode.NONE else identity.member_id, instance_id, error
             )
         )
-    return Left(fence(group, left, now_ms) if left else [], response, left)
+    return Left(fence(group, left, now_ms) if left else [], response)
 
 
 def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ClassicMember:

@@ -30,10 +30,10 @@ from kraftpy.core.groups.consumer.heartbeat import (
     Caller,
     Settings,
     check_request,
-    fence,
     join_or_stay,
     leave,
 )
+from kraftpy.core.groups.consumer.migration import Departure, Migration
 from kraftpy.core.groups.consumer.records import (
     ConsumerRecord,
     CurrentRecord,
@@ -41,10 +41,10 @@ from kraftpy.core.groups.consumer.records import (
     MemberRecord,
     MemberState,
 )
-from kraftpy.core.groups.consumer.state import JOIN_EPOCH, ConsumerGroup
+from kraftpy.core.groups.consumer.state import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
-from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.rebalance import membership_error
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord
@@ -53,6 +53,14 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 log = logging.getLogger(__name__)
+
+# What is expected of members, and what is said of one that fails.
+MEMBER_TIMERS = {
+    TimerKind.CONSUMER_SESSION: "no heartbeat",
+    TimerKind.CONSUMER_REVOCATION: "it did not give up its partitions in time",
+    TimerKind.CLASSIC_REJOIN: "it did not rejoin in time",
+    TimerKind.CLASSIC_SYNC: "it did not sync in time",
+}
 
 Operation = Callable[[int], None]
 Refuse = Callable[[ErrorCode], None]
@@ -67,8 +75,7 @@ class _Live:
     __slots__ = (
         "is_dying",
         "overdue",
-        "revocations",
-        "sessions",
+        "timers",
         "topics_version",
         "waiting",
         "write",
@@ -79,8 +86,7 @@ class _Live:
         self.overdue = False
         self.is_dying = False
         self.waiting: deque[tuple[Operation, Refuse]] = deque()
-        self.sessions: dict[str, Timer] = {}
-        self.revocations: dict[str, Timer] = {}
+        self.timers: dict[tuple[TimerKind, str], Timer] = {}
         self.topics_version: int | None = None
 
 
@@ -88,15 +94,20 @@ class ConsumerGroups:
     """Judges requests of consumer groups, and keeps their deadlines.
 
     `groups` is for reading: only committed records change it. `settings` are those of all groups.
-    `classic` are the classic groups: an
-    empty one gives way to a consumer group of the same id.
+    `classic` are the classic groups.
     """
 
     def __init__(
-        self, config: GroupConfig, classic: dict[str, Group], timers: TimerQueue, outbox: Outbox
+        self,
+        config: GroupConfig,
+        classic: dict[str, Group],
+        migration: Migration,
+        timers: TimerQueue,
+        outbox: Outbox,
     ) -> None:
         self._config = config
         self._classic = classic
+        self._migration = migration
         self._timers = timers
         self._out = outbox
         self.settings = Settings(
@@ -108,7 +119,10 @@ class ConsumerGroups:
         self._live: dict[str, _Live] = {}
 
     def holds(self, group_id: str) -> bool:
-        """Whether there is such a consumer group, or is about to be."""
+        """Whether there is such a consumer group, or one is about to come or to go.
+
+        Whatever concerns the classic group of that id has to wait its turn in the line then.
+        """
         return group_id in self.groups or group_id in self._live
 
     def is_dying(self, group_id: str) -> bool:
@@ -200,6 +214,9 @@ class ConsumerGroups:
                 continue
             live.write = None
             live.overdue = live.is_dying = False
+            classic = self._classic.get(group_id)
+            if classic is not None:
+                classic.is_converting = False
             while live.waiting and live.write is None:
                 operation, _ = live.waiting.popleft()
                 operation(now_ms)
@@ -240,26 +257,23 @@ class ConsumerGroups:
             live = self._live_of(group_id)
             if record.value is None:
                 self._forget_member(live, record.member_id)
-            elif record.member_id not in live.sessions:
+            elif (TimerKind.CONSUMER_SESSION, record.member_id) not in live.timers:
                 self._start_session(live, group_id, record.member_id, record.value, now_ms)
         elif isinstance(record, CurrentRecord) and record.value is not None:
             live = self._live_of(group_id)
             self._watch_revocation(live, self.groups[group_id], record.member_id, now_ms)
 
     def _forget_member(self, live: _Live, member_id: str) -> None:
-        for timers in (live.sessions, live.revocations):
-            timer = timers.pop(member_id, None)
-            if timer is not None:
-                self._timers.cancel(timer)
+        for kind in MEMBER_TIMERS:
+            self._stop(live, kind, member_id)
         # It may have been the only one to subscribe to some topic.
         live.topics_version = None
 
     def _start_session(
         self, live: _Live, group_id: str, member_id: str, metadata: MemberMetadata, now_ms: int
     ) -> None:
-        timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
-        live.sessions[member_id] = timer
-        self._timers.set(timer, now_ms + self._session_timeout_ms(metadata))
+        deadline_ms = now_ms + self._session_timeout_ms(metadata)
+        self._start(live, TimerKind.CONSUMER_SESSION, group_id, member_id, deadline_ms)
 
     def _session_timeout_ms(self, metadata: MemberMetadata) -> int:
         if metadata.classic is not None:
@@ -269,7 +283,8 @@ class ConsumerGroups:
     def touch(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """The member gave a sign of life: its session starts again."""
         live = self._live.get(group.group_id)
-        timer = None if live is None else live.sessions.get(member_id)
+        key = (TimerKind.CONSUMER_SESSION, member_id)
+        timer = None if live is None else live.timers.get(key)
         if timer is not None:
             timeout_ms = self._session_timeout_ms(group.members[member_id])
             self._timers.set(timer, now_ms + timeout_ms)
@@ -279,15 +294,39 @@ class ConsumerGroups:
     ) -> None:
         """Gives a member that has to give partitions up its rebalance timeout for that."""
         metadata = group.members.get(member_id)
-        timer = live.revocations.pop(member_id, None)
-        if timer is not None:
-            self._timers.cancel(timer)
+        self._stop(live, TimerKind.CONSUMER_REVOCATION, member_id)
         if metadata is None or metadata.classic is not None:
             return
         if group.current(member_id).state is MemberState.UNREVOKED_PARTITIONS:
-            timer = Timer(TimerKind.CONSUMER_REVOCATION, group.group_id, member_id)
-            live.revocations[member_id] = timer
-            self._timers.set(timer, now_ms + max(metadata.rebalance_timeout_ms, 0))
+            self._start(
+                live,
+                TimerKind.CONSUMER_REVOCATION,
+                group.group_id,
+                member_id,
+                now_ms + max(metadata.rebalance_timeout_ms, 0),
+            )
+
+    def expect(self, kind: TimerKind, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """A classic member has its rebalance timeout for this, from the first call on."""
+        live = self._live_of(group.group_id)
+        if (kind, member_id) not in live.timers:
+            deadline_ms = now_ms + max(group.members[member_id].rebalance_timeout_ms, 0)
+            self._start(live, kind, group.group_id, member_id, deadline_ms)
+
+    def fulfilled(self, kind: TimerKind, group_id: str, member_id: str) -> None:
+        """The member has done what was expected of it."""
+        self._stop(self._live_of(group_id), kind, member_id)
+
+    def _start(
+        self, live: _Live, kind: TimerKind, group_id: str, member_id: str, deadline_ms: int
+    ) -> None:
+        timer = live.timers[kind, member_id] = Timer(kind, group_id, member_id)
+        self._timers.set(timer, deadline_ms)
+
+    def _stop(self, live: _Live, kind: TimerKind, member_id: str) -> None:
+        timer = live.timers.pop((kind, member_id), None)
+        if timer is not None:
+            self._timers.cancel(timer)
 
     # -- what the group has seen of the topics
 
@@ -344,15 +383,26 @@ class ConsumerGroups:
         topics: Topics,
         now_ms: int,
     ) -> None:
-        group = self.groups.get(request.group_id)
-        retired: Group | None = None
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        if group is None and self._classic_writes(group_id):
+            self.submit(
+                group_id,
+                lambda now_ms: self._judge(token, request, caller, topics, now_ms),
+                lambda error: self._refuse(token, error),
+                now_ms,
+            )
+            return
+        records: list[CoordinatorRecord] = []
+        departure: Departure | None = None
         version = topics.version
         try:
             if group is None:
-                retired = self._make_way(request)
-                group = ConsumerGroup(request.group_id)
+                group, records = self._make_way(request)
             if request.member_epoch < JOIN_EPOCH:
                 decision = leave(group, request, now_ms)
+                if request.member_epoch == LEAVE_EPOCH:
+                    departure = self._migration.departure(group, caller.member_id, now_ms)
             else:
                 decision = join_or_stay(
                     group,
@@ -372,40 +422,45 @@ class ConsumerGroups:
             self.touch(group, member_id, now_ms)
 
         def committed(now_ms: int) -> None:
+            if departure is not None:
+                departure.committed(now_ms)
             if stays:
-                self.saw_topics(request.group_id, version)
+                self.saw_topics(group_id, version)
             self._out.reply(token, decision.response)
 
         def failed(error: ErrorCode, now_ms: int) -> None:
-            if retired is not None and retired.state is GroupState.DEAD:
-                retired.transition_to(GroupState.EMPTY, now_ms)
             self._refuse(token, membership_error(error))
 
-        if not decision.records:
+        records = [*records, *(decision.records if departure is None else departure.records)]
+        if not records:
             committed(now_ms)
             return
-        records: list[CoordinatorRecord] = [*decision.records]
-        if retired is not None:
-            retired.transition_to(GroupState.DEAD, now_ms)
-            records.insert(0, GroupRecord(request.group_id, None))
-        self.write(request.group_id, records, committed, failed)
-
-    def _make_way(self, request: ConsumerGroupHeartbeatRequest) -> Group | None:
-        """Whether a consumer group can be made; the empty classic group that it replaces."""
-        group_id = request.group_id
         classic = self._classic.get(group_id)
-        if classic is not None and classic.state is GroupState.DEAD:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if classic is not None and (classic.state is not GroupState.EMPTY or classic.pending):
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
-            )
+        if classic is not None:
+            classic.is_converting = True
+        self.write(group_id, records, committed, failed)
+
+    def _classic_writes(self, group_id: str) -> bool:
+        """Whether a record of a classic group is on its way; the line waits for it then."""
+        for write in reversed(self._out.in_flight(group_id)):
+            if any(isinstance(record, GroupRecord) for record in write.records):
+                live = self._live_of(group_id)
+                live.write, live.overdue = write, write.settled
+                return True
+        return False
+
+    def _make_way(
+        self, request: ConsumerGroupHeartbeatRequest
+    ) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
+        """The group that somebody wants to join, as it is after these records."""
+        group_id = request.group_id
         if request.member_epoch != JOIN_EPOCH:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            what = "is not a consumer group" if group_id in self._classic else "not found"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         if len(self.groups) >= GROUPS_PER_PARTITION_MAX:
             log.warning("group %r is refused: too many groups", group_id)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return classic
+        return self._migration.make_way(group_id)
 
     def _refuse(self, token: object, error: ErrorCode, message: str | None = None) -> None:
         self._out.reply(
@@ -442,32 +497,21 @@ class ConsumerGroups:
         live = self._live.get(timer.group_id)
         if group is None or live is None or timer.deadline_ms is not None:
             return
-        is_session = timer.kind is TimerKind.CONSUMER_SESSION
-        if (live.sessions if is_session else live.revocations).get(timer.member_id) is timer:
-            reason = "no heartbeat" if is_session else "it did not give up its partitions in time"
-            self._fence(group, timer.member_id, reason, now_ms, timer)
-
-    def expel(self, group_id: str, member_id: str, reason: str, now_ms: int) -> None:
-        """Takes a member out that broke a rule, for `reason`."""
-
-        def operation(now_ms: int) -> None:
-            group = self.groups.get(group_id)
-            if group is not None and member_id in group.members:
-                self._fence(group, member_id, reason, now_ms, None)
-
-        self.submit(group_id, operation, lambda error: None, now_ms)
-
-    def _fence(
-        self, group: ConsumerGroup, member_id: str, reason: str, now_ms: int, timer: Timer | None
-    ) -> None:
-        log.info("member %s of group %r is fenced: %s", member_id, group.group_id, reason)
+        if live.timers.get((timer.kind, timer.member_id)) is not timer:
+            return
+        log.info(
+            "member %s of group %r is fenced: %s",
+            timer.member_id,
+            timer.group_id,
+            MEMBER_TIMERS[timer.kind],
+        )
 
         def failed(error: ErrorCode, now_ms: int) -> None:
-            log.warning("group %r: could not record that: %s", group.group_id, error.name)
-            if timer is not None:
-                self._put_off(timer, now_ms)
+            log.warning("group %r: could not record that: %s", timer.group_id, error.name)
+            self._put_off(timer, now_ms)
 
-        self.write(group.group_id, fence(group, [member_id], now_ms), lambda now_ms: None, failed)
+        departure = self._migration.departure(group, timer.member_id, now_ms)
+        self.write(timer.group_id, departure.records, departure.committed, failed)
 
     def _put_off(self, timer: Timer, now_ms: int) -> None:
         """The member could not be fenced: nobody was heard meanwhile, so it gets its time again."""

@@ -19,6 +19,8 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 
+from .topics import KnownTopics
+
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
@@ -34,7 +36,8 @@ class Driver:
 
     def __init__(self, *, commits: bool = True, **config: int) -> None:
         self.config = GroupConfig(**config)
-        self.machine = GroupMachine(self.config)
+        self.topics = KnownTopics(**TOPICS)
+        self.machine = GroupMachine(self.config, self.topics)
         self.now_ms = 1_000_000
         self.commits = commits
         self.in_flight: deque[Write] = deque()
@@ -80,7 +83,8 @@ class Driver:
         """Another broker takes over: a new machine that has read the log."""
         other = Driver()
         other.config = self.config
-        other.machine = GroupMachine(self.config)
+        other.topics = self.topics
+        other.machine = GroupMachine(self.config, self.topics)
         other.now_ms = self.now_ms
         other.log = list(self.log)
         for key, value in self.log:
@@ -167,9 +171,9 @@ class Driver:
                 for member_id, instance in pairs
             ],
         )
-        response, effects = self.machine.leave(request, self.now_ms)
-        self.carry_out(effects)
-        return response
+        token = self._next()
+        self.carry_out(self.machine.leave(token, request, self.now_ms))
+        return self.replies[token]
 
     def commit(
         self,

@@ -462,6 +462,27 @@ class TestStaticMembers:
         assert driver.replies[join].error_code == ErrorCode.NOT_COORDINATOR
         assert driver.heartbeat(second, generation, instance="i-2") == ErrorCode.NONE
 
+    def test_two_restarts_of_which_none_is_recorded(self) -> None:
+        driver = Driver()
+        (_, second), generation = driver.static_group("i-1", "i-2")
+        driver.commits = False
+        driver.join(instance="i-2")
+        driver.join(instance="i-2")
+        driver.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+        driver.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert driver.heartbeat(second, generation, instance="i-2") == ErrorCode.NONE
+
+    def test_two_restarts_of_which_the_first_is_recorded(self) -> None:
+        driver = Driver()
+        _, generation = driver.static_group("i-1", "i-2")
+        driver.commits = False
+        driver.join(instance="i-2")
+        driver.settle()
+        first = driver.machine._groups["g"].static_members["i-2"]
+        driver.join(instance="i-2")
+        driver.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert driver.heartbeat(first, generation, instance="i-2") == ErrorCode.NONE
+
     def test_a_rebalance_takes_over_a_restart_that_is_being_recorded(self) -> None:
         driver = Driver()
         (first, _), generation = driver.static_group("i-1", "i-2")

@@ -25,6 +25,8 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.codec import encode_versioned
 from kraftpy.protocol.errors import DecodeError
 
+from .topics import KnownTopics
+
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -153,7 +155,7 @@ def test_damaged_records_never_do_more_than_fail_to_decode(
         return data.draw(st.sampled_from([raw, cut, cut + data.draw(st.binary(max_size=8))]))
 
     key, value = encode_record(record)
-    machine = GroupMachine(GroupConfig())
+    machine = GroupMachine(GroupConfig(), KnownTopics())
     with contextlib.suppress(DecodeError):
         decoded = decode_record(damage(key), damage(value))
         if decoded is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from kraftpy.core.groups.consumer.regex import compile_pattern
 from kraftpy.core.groups.consumer.topics import Topic
 
 
@@ -26,5 +25,6 @@ class KnownTopics:
     def name_of(self, wanted: bytes) -> str | None:
         return next((name for name in self.counts if topic_id(name) == wanted), None)
 
-    def names(self) -> Sequence[str]:
-        return list(self.counts)
+    def match(self, regex: str) -> tuple[str, ...]:
+        found = compile_pattern(regex).fullmatch
+        return tuple(sorted(name for name in self.counts if found(name)))
