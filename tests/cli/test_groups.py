@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Broker, Cluster
 
@@ -28,7 +29,8 @@ RECORDS = 30
 def topic(kraftpy: Broker) -> str:
     """A topic of two partitions with 30 records each, a millisecond apart since T0."""
     name = f"t-{uuid.uuid4().hex[:12]}"
-    output("topic", "create", name, "-p", "2", bootstrap=kraftpy.bootstrap)
+    client = AdminClient({"bootstrap.servers": kraftpy.bootstrap})
+    client.create_topics([NewTopic(name, 2)])[name].result(TIMEOUT_S)
     producer = Producer({"bootstrap.servers": kraftpy.bootstrap})
     for number in range(RECORDS):
         for partition in (0, 1):
