@@ -189,11 +189,14 @@ class ApacheKafka:
 
 
 class ApacheKafkaQuorum(Quorum):
-    """Three nodes, broker and controller in one process each, with Kafka's defaults."""
+    """Three nodes, broker and controller in one process each, with Kafka's defaults.
+
+    `settings` are every broker's, `_` standing for `.`.
+    """
 
     name = f"Apache Kafka {VERSION}"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
         super().__init__(folder)
         nodes = (1, 2, 3)
         controllers = {node: f"127.0.0.1:{free_port()}" for node in nodes}
@@ -215,6 +218,7 @@ class ApacheKafkaQuorum(Quorum):
                 "transaction.state.log.replication.factor": "3",
                 "transaction.state.log.min.isr": "2",
                 "group.initial.rebalance.delay.ms": "0",
+                **{name.replace("_", "."): str(value) for name, value in settings.items()},
             }
             lines = [f"{key}={value}\n" for key, value in properties.items()]
             self._config(node).write_text("".join(lines))

@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -227,13 +227,23 @@ def kill(pids: list[int], timeout_s: float = 10.0) -> None:
         time.sleep(0.001)
 
 
+def setting_options(settings: Mapping[str, object]) -> list[str]:
+    """Options of `kraftpy dev`; `_` stands for `.`."""
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    return [word for key, value in named.items() for word in ("-c", f"{key}={value}")]
+
+
 class Kraftpy:
-    """A kraftpy node, started as a user would. Lives below `folder`, which the caller removes."""
+    """A kraftpy node, started as a user would. Lives below `folder`, which the caller removes.
+
+    `settings` are the broker's, `_` standing for `.`, beside those of `kraftpy dev`.
+    """
 
     name = "kraftpy"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
         self.folder = folder
+        self._settings = setting_options(settings)
         self.bootstrap = ""
         self.log_dir = folder
         self.config: Path | None = None
@@ -257,6 +267,7 @@ class Kraftpy:
     def _dev(self) -> float:
         data = str(self.folder / "data")
         command = self.command("dev", "-o", "json", "--port", "0", "--dir", data)
+        command += self._settings
         self._process = Process(command, self.folder / "broker.log", capture=True)
         ready = json.loads(self._process.first_line())
         (broker,) = ready["brokers"]

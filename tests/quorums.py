@@ -24,6 +24,7 @@ from tests.processes import (
     brokers_named,
     descendants,
     kill,
+    setting_options,
     split_address,
     tail,
 )
@@ -182,14 +183,17 @@ def _in_sync(partitions: Partitions) -> bool:
 
 
 class KraftpyQuorum(Quorum):
-    """The configuration is what `kraftpy dev --brokers 3` writes; then `kraftpy server` runs it."""
+    """The configuration is what `kraftpy dev --brokers 3` writes; then `kraftpy server` runs it.
+
+    `settings` are every broker's, `_` standing for `.`.
+    """
 
     name = "kraftpy"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
         super().__init__(folder)
         dev = Kraftpy.command("dev", "--brokers", "3", "-o", "json", "--port", "0")
-        self._dev = [*dev, "--dir", str(folder / "data")]
+        self._dev = [*dev, "--dir", str(folder / "data"), *setting_options(settings)]
         self.addresses, self.log_dirs = {}, {}
         self.configs: dict[int, Path] = {}
         self.dev_start_s = self._write_configuration()

@@ -8,6 +8,8 @@
     python -m tests.bench saturation                               a quorum beside an overload
     python -m tests.bench offsets                                  bytes of a committed offset
     python -m tests.bench offsets-load                             10 M of them, read from a log
+    python -m tests.bench groups                                   only offsets and rebalances
+    python -m tests.bench race-groups                              the same of both in turn
     python -m tests.bench compaction                               a topic written ten times over
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
@@ -21,12 +23,13 @@ import compileall
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import kraftpy
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_jars
-from tests.bench import figures, many, measure, offsets, replicated, saturation
+from tests.bench import figures, groups, many, measure, offsets, replicated, saturation
 from tests.bench.commits import quorum_commits
 from tests.bench.compaction import compaction
 from tests.bench.load import client_name, produce
@@ -44,6 +47,8 @@ MODES = [
     "offsets",
     "offsets-load",
     "compaction",
+    "groups",
+    "race-groups",
 ]
 
 
@@ -59,7 +64,26 @@ def bench_round(broker: Broker) -> measure.Round:
     result["memory, idle"] = measure.idle_memory_mib(broker)
     result |= measure.replays(broker, say)
     result |= measure.librdkafka(broker, say)
+    result |= group_work(broker, say)
     return result | measure.latency(broker, say)
+
+
+def group_work(broker: Broker, say: measure.Say) -> measure.Round:
+    def topic_of(partitions: int) -> AbstractContextManager[str]:
+        return measure.partitions_on(broker, partitions)
+
+    found = groups.offsets(broker.bootstrap, topic_of, lambda: None, say)
+    return found | groups.rebalances(broker.bootstrap, topic_of, say)
+
+
+def groups_round(broker: Broker) -> measure.Round:
+    broker.start()
+    return group_work(broker, say)
+
+
+def quorum_groups_round(quorum: Quorum) -> measure.Round:
+    quorum.start()
+    return replicated.group_work(quorum, say)
 
 
 def race_round(broker: Broker) -> measure.Round:
@@ -72,6 +96,7 @@ def race_round(broker: Broker) -> measure.Round:
         say("warming up")  # a JVM compiles what it runs often; both get the same
         produce(broker.bootstrap, topic, WARM_UP_MESSAGES, 1000, 131_072)
     result |= measure.librdkafka(broker, say)
+    result |= group_work(broker, say)
     return result | measure.latency(broker, say)
 
 
@@ -110,12 +135,12 @@ Measured = TypeVar("Measured", bound=Entrant)
 
 
 def one_round(
-    make: Callable[[Path], Measured],
+    make: Callable[..., Measured],
     work: Callable[[Measured], measure.Round],
     into: figures.Values,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
-        entrant = make(Path(folder))
+        entrant = make(Path(folder), **groups.SETTINGS)
         try:
             for name, value in work(entrant).items():
                 into.setdefault(name, []).append(value)
@@ -133,24 +158,33 @@ def once(result: measure.Round) -> figures.Values:
     return {name: [value] for name, value in result.items()}
 
 
-def bench(rounds: int, nodes: int | None, file: Path | None, as_json: bool) -> None:
+class Works(NamedTuple):
+    """What a round does with one node, and with three."""
+
+    one: Callable[[Any], measure.Round]
+    three: Callable[[Any], measure.Round]
+
+
+def bench(
+    works: Works, rounds: int, nodes: int | None, file: Path | None, as_json: bool, /
+) -> None:
     values: figures.Values = {}
-    if nodes != 3:
+    if nodes != 3 and works.one is bench_round:
         values |= once(offsets.sizes(say))
     for number in range(1, rounds + 1):
         say(f"round {number} of {rounds}")
         if nodes != 3:
-            one_round(Kraftpy, bench_round, values)
+            one_round(Kraftpy, works.one, values)
         if nodes != 1:
-            one_round(KraftpyQuorum, quorum_bench_round, values)
+            one_round(KraftpyQuorum, works.three, values)
     text = figures.save(file, client_name(), kraftpy=values)
     print(text if as_json else f"{figures.bench_table(values)}\nclient: {client_name()}")
 
 
-def race(rounds: int, nodes: int | None, file: Path | None, as_json: bool) -> None:
+def race(works: Works, rounds: int, nodes: int | None, file: Path | None, as_json: bool, /) -> None:
     fetch_jars()
     ceiling: measure.Round = {}
-    if nodes != 3:
+    if nodes != 3 and works.one is race_round:
         say("the client alone")
         ceiling = measure.client_ceiling()
     ours: figures.Values = {}
@@ -161,14 +195,23 @@ def race(rounds: int, nodes: int | None, file: Path | None, as_json: bool) -> No
         if nodes != 3:
             for make, values in ((Kraftpy, ours), (ApacheKafka, theirs))[::turn]:
                 say(f"round {number} of {rounds}: {make.name}")
-                one_round(make, race_round, values)
+                one_round(make, works.one, values)
         if nodes != 1:
             for quorum, values in ((KraftpyQuorum, ours), (ApacheKafkaQuorum, theirs))[::turn]:
                 say(f"round {number} of {rounds}, three nodes: {quorum.name}")
-                one_round(quorum, quorum_race_round, values)
+                one_round(quorum, works.three, values)
     text = figures.save(file, client_name(), kraftpy=ours, kafka=theirs)
     table = figures.race_table(ours, theirs, ceiling)
     print(text if as_json else f"{table}\nclient: {client_name()}, the same for both brokers")
+
+
+GROUPS = Works(groups_round, quorum_groups_round)
+RUNS: dict[str, tuple[Callable[..., None], Works]] = {
+    "bench": (bench, Works(bench_round, quorum_bench_round)),
+    "groups": (bench, GROUPS),
+    "race": (race, Works(race_round, quorum_race_round)),
+    "race-groups": (race, GROUPS),
+}
 
 
 def main() -> int:
@@ -204,8 +247,8 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
                 print(figures.bench_table(once(compaction(Path(folder), say))))
         else:
-            work = race if options.mode == "race" else bench
-            work(options.rounds, options.nodes, options.json, options.output == "json")
+            run, works = RUNS[options.mode]
+            run(works, options.rounds, options.nodes, options.json, options.output == "json")
     except (BrokerError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1

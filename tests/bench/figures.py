@@ -119,6 +119,22 @@ FIGURES = {
         ),
         _per_second("RF 3: offset commits, 1 partitions a request", "requests/s", 2.0, 5.0),
         _per_second("RF 3: offset commits, 100 partitions a request", "requests/s", 2.0, 10.0),
+        *(
+            Figure(
+                f"{nodes}offset {verb}, {count} partitions a request{clients}", "requests/s", True
+            )
+            for nodes in ("", "RF 3: ")
+            for verb in ("commits", "fetches")
+            for count in (1, 100)
+            for clients in ("", ", 8 clients")
+            if (nodes, verb, clients) != ("RF 3: ", "commits", "")
+        ),
+        *(
+            _less(f"{nodes}{what}, {protocol}", "s")
+            for nodes in ("", "RF 3: ")
+            for protocol in ("classic", "consumer")
+            for what in ("50 members join", "one of 50 members leaves")
+        ),
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),

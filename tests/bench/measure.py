@@ -50,16 +50,25 @@ def touch_memory(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def topic_on(broker: Broker) -> Iterator[str]:
-    """A topic of one partition with defaults, deleted afterwards to keep the disk small."""
+def partitions_on(broker: Broker, partitions: int) -> Iterator[str]:
+    """A topic with defaults, deleted afterwards to keep the disk small."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(name, 1, config={"file.delete.delay.ms": "0"})])[name].result(30)
-    touch_memory(broker.log_dir)
+    admin.create_topics([NewTopic(name, partitions, config={"file.delete.delay.ms": "0"})])[
+        name
+    ].result(30)
     try:
         yield name
     finally:
         admin.delete_topics([name])[name].result(30)
+
+
+@contextlib.contextmanager
+def topic_on(broker: Broker) -> Iterator[str]:
+    """One of one partition, for as much as the disk takes."""
+    with partitions_on(broker, 1) as name:
+        touch_memory(broker.log_dir)
+        yield name
 
 
 def idle_memory_mib(broker: Broker) -> float:

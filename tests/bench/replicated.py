@@ -8,10 +8,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.bench import measure
+from tests.bench import groups, measure
 from tests.bench.load import produce
 from tests.bench.measure import BATCHES, Round, Say
 from tests.bench.probe import percentile
@@ -24,14 +24,6 @@ TOPIC_CONFIG = {"min.insync.replicas": "2", "file.delete.delay.ms": "0"}
 LARGE_MESSAGES = 150_000
 SMALL_MESSAGES = 1_000_000
 WARM_UP_MESSAGES = 200_000
-COMMITS = {1: 400, 100: 150}  # partitions in a request -> requests
-COORDINATOR_MOVES = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 CATCH_UP_MESSAGES = 1_000_000
 CREATE_TOPICS = 50
 KILLS = 5  # of each kind in a round
@@ -101,47 +93,17 @@ def latency(quorum: Quorum, say: Say) -> Round:
     return results
 
 
-def offset_commits(quorum: Quorum, say: Say) -> Round:
-    """One client that commits in turn."""
-    results: Round = {}
-    for partitions, requests in COMMITS.items():
-        say(f"RF 3: offset commits, {partitions} partitions")
-        with topics_on(quorum, 1, partitions) as (topic,):
-            consumer = Consumer(
-                {
-                    "bootstrap.servers": quorum.bootstrap,
-                    "group.id": f"bench-{uuid.uuid4().hex[:8]}",
-                    "enable.auto.commit": False,
-                    "log_level": 0,
-                }
-            )
-            consumer.assign([TopicPartition(topic, i, 0) for i in range(partitions)])
-            _commit(consumer, topic, partitions, 0)  # finds the coordinator, creates its topic
-            quorum.wait_in_sync()
-            started_at = time.perf_counter()
-            for offset in range(1, requests + 1):
-                _commit(consumer, topic, partitions, offset)
-            seconds = time.perf_counter() - started_at
-            consumer.close()
-        results[f"RF 3: offset commits, {partitions} partitions a request"] = requests / seconds
-    return results
+def group_work(quorum: Quorum, say: Say) -> Round:
+    """Offsets and rebalances, with three replicas of the offsets log."""
 
+    @contextlib.contextmanager
+    def topic_of(partitions: int) -> Iterator[str]:
+        with topics_on(quorum, 1, partitions) as (name,):
+            yield name
 
-def _commit(consumer: Consumer, topic: str, partitions: int, offset: int) -> None:
-    """Tries again while the coordinator moves, as an application does."""
-    offsets = [TopicPartition(topic, i, offset) for i in range(partitions)]
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            answers = consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)
-        else:
-            if any(answer.error for answer in answers):
-                raise BrokerError(f"a commit was refused: {answers}")
-            return
+    found = groups.offsets(quorum.bootstrap, topic_of, quorum.wait_in_sync, say)
+    found |= groups.rebalances(quorum.bootstrap, topic_of, say)
+    return {f"RF 3: {name}": value for name, value in found.items()}
 
 
 def creation(quorum: Quorum, say: Say) -> Round:
@@ -254,5 +216,5 @@ def many_failovers(quorum: Quorum, say: Say) -> Round:
 
 Work = Callable[[Quorum, Say], Round]
 
-FOR_ALL: tuple[Work, ...] = (throughput, latency, offset_commits, creation)
+FOR_ALL: tuple[Work, ...] = (throughput, latency, group_work, creation)
 """What the race compares, beside the start and a failover."""
