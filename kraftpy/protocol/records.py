@@ -61,6 +61,7 @@ __all__ = [
     "UnsupportedMagic",
     "batch_data",
     "build_batch",
+    "build_batch_of_data",
     "build_end_txn_marker",
     "check_batch",
     "check_producer_batch",
@@ -366,6 +367,19 @@ def build_batch(
     )
     encoded = compress(compression, data) if attributes & COMPRESSION_MASK else data
     return assemble_batch(header, encoded)
+
+
+def build_batch_of_data(data: Buffer, count: int, timestamp: int) -> bytes:
+    """Build one batch from records that are encoded already.
+
+    All `count` of them have this timestamp (delta 0) and offset deltas from 0 on without gaps.
+    """
+    return assemble_batch(
+        BatchHeader(
+            (0, 0, -1, 2, 0, 0, count - 1, timestamp, timestamp, NO_PRODUCER_ID, -1, -1, count)
+        ),
+        data,
+    )
 
 
 def _encode_record(

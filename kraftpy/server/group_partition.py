@@ -23,6 +23,7 @@ from typing import Protocol
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups import Effects, GroupMachine, Write, encode_record
+from kraftpy.core.groups.offset_runs import build_offset_batch
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import RecordInput, build_batch
 
@@ -159,11 +160,12 @@ class GroupPartition:
 
     def _append(self, write: Write) -> None:
         now_ms = self._now_ms()
-        records: list[RecordInput] = []
-        for record in write.records:
-            key, value = encode_record(record)
-            records.append((now_ms, key, value, []))
-        batch = build_batch(records)
+        batch = build_offset_batch(write.records, now_ms)
+        if batch is None:
+            records: list[RecordInput] = [
+                (now_ms, *encode_record(record), []) for record in write.records
+            ]
+            batch = build_batch(records)
         future = asyncio.ensure_future(
             self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
         )

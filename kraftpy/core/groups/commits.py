@@ -58,6 +58,9 @@ _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 
 PartitionExists = Callable[[str, int], bool]
 
+_TopicAnswer = OffsetCommitResponse.OffsetCommitResponseTopic
+_PartitionAnswer = OffsetCommitResponse.OffsetCommitResponsePartition
+
 
 class _Usage(NamedTuple):
     """What keeps a group's offsets: `read` are the topics that members read, None for all.
@@ -138,21 +141,21 @@ class Commits:
         expire_ms = NO_TIMESTAMP if retention_ms < 0 else now_ms + retention_ms
         response = OffsetCommitResponse()
         records: list[OffsetRecord] = []
+        group_id = request.group_id
+        expectations = _Expectations(self._offsets, self._out, group_id, records)
         for topic in request.topics:
+            name = topic.name
             answers = []
             for partition in topic.partitions:
                 index = partition.partition_index
                 metadata = partition.committed_metadata or ""
                 error = ErrorCode.NONE
-                if not partition_exists(topic.name, index):
+                if not partition_exists(name, index):
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif len(metadata) > self._config.offset_metadata_max_bytes or too_long(metadata):
+                elif metadata and self._is_too_large(metadata):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                elif partition._tags is not None and EXPECTED_OFFSET_TAG in partition._tags:
-                    expected = partition._tags[EXPECTED_OFFSET_TAG]
-                    error = self._check_expected(
-                        expected, request.group_id, topic.name, index, records
-                    )
+                elif partition._tags and EXPECTED_OFFSET_TAG in partition._tags:
+                    error = expectations.check(name, index, partition._tags[EXPECTED_OFFSET_TAG])
                 if error is ErrorCode.NONE:
                     committed = CommittedOffset(
                         partition.committed_offset,
@@ -161,33 +164,13 @@ class Commits:
                         now_ms,
                         expire_ms,
                     )
-                    records.append(OffsetRecord(request.group_id, topic.name, index, committed))
-                answers.append(OffsetCommitResponse.OffsetCommitResponsePartition(index, error))
-            response.topics.append(
-                OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=answers)
-            )
+                    records.append(OffsetRecord(group_id, name, index, committed))
+                answers.append(_PartitionAnswer(index, error))
+            response.topics.append(_TopicAnswer(name, partitions=answers))
         return response, records
 
-    def _check_expected(
-        self,
-        expected: bytes,
-        group_id: str,
-        topic: str,
-        partition: int,
-        records: Sequence[OffsetRecord],
-    ) -> ErrorCode:
-        """Whether this is the offset to replace; `records` are those of the same request so far."""
-        if len(expected) != _EXPECTED_OFFSET_BYTES:
-            return ErrorCode.INVALID_REQUEST
-        in_flight = [record for write in self._out.in_flight(group_id) for record in write.records]
-        for record in (*in_flight, *records):
-            if isinstance(record, OffsetRecord) and record[:3] == (group_id, topic, partition):
-                return ErrorCode.UNEXPECTED_OFFSET
-        committed = self._offsets.get(group_id, topic, partition)
-        offset = NO_OFFSET if committed is None else committed.offset
-        if offset != int.from_bytes(expected, "big", signed=True):
-            return ErrorCode.UNEXPECTED_OFFSET
-        return ErrorCode.NONE
+    def _is_too_large(self, metadata: str) -> bool:
+        return len(metadata) > self._config.offset_metadata_max_bytes or too_long(metadata)
 
     # -- deleting
 
@@ -207,7 +190,7 @@ class Commits:
         read: set[str] | None = set()
         if isinstance(group, ConsumerGroup) or (group is not None and group.uses_consumer_protocol):
             read = group.subscribed_topics()
-        in_flight = self._offsets_in_flight(group_id)
+        in_flight = _offsets_in_flight(self._out, group_id)
         response = OffsetDeleteResponse()
         records: list[CoordinatorRecord] = []
         for topic in request.topics:
@@ -285,7 +268,7 @@ class Commits:
             done(ErrorCode.NON_EMPTY_GROUP)
             return
         partitions = dict.fromkeys(self._offsets.partitions_of(group_id))
-        partitions.update(dict.fromkeys(self._offsets_in_flight(group_id)))
+        partitions.update(dict.fromkeys(_offsets_in_flight(self._out, group_id)))
         self._bury(group_id, list(partitions), now_ms, done)
 
     def delete_topic(self, topic: str) -> None:
@@ -293,7 +276,7 @@ class Commits:
         groups = [*self._offsets.groups_reading(topic), *self._out.groups_in_flight()]
         for group_id in dict.fromkeys(groups):
             partitions = dict.fromkeys(self._offsets.partitions_of_topic(group_id, topic))
-            for name, index in self._offsets_in_flight(group_id):
+            for name, index in _offsets_in_flight(self._out, group_id):
                 if name == topic:
                     partitions[index] = None
             self._write_tombstones(group_id, [(topic, index) for index in partitions])
@@ -341,14 +324,6 @@ class Commits:
             chunk = partitions[start : start + _TOMBSTONES_PER_BATCH]
             records = [OffsetRecord(group_id, topic, index, None) for topic, index in chunk]
             self._out.write(records, (group_id,), lambda now_ms: None, failed)
-
-    def _offsets_in_flight(self, group_id: str) -> set[tuple[str, int]]:
-        return {
-            (record.topic, record.partition)
-            for write in self._out.in_flight(group_id)
-            for record in write.records
-            if isinstance(record, OffsetRecord) and record.group_id == group_id
-        }
 
     # -- expiry
 
@@ -413,6 +388,45 @@ class Commits:
         if usage.empty_since_ms != NO_TIMESTAMP:
             since_ms = usage.empty_since_ms
         return now_ms - since_ms >= self._config.offsets_retention_ms
+
+
+class _Expectations:
+    """Checks which offsets one OffsetCommit expects; `records` are those that it writes so far."""
+
+    def __init__(
+        self, offsets: OffsetMap, outbox: Outbox, group_id: str, records: Sequence[OffsetRecord]
+    ) -> None:
+        self._offsets = offsets
+        self._out = outbox
+        self._group_id = group_id
+        self._records = records
+        self._seen = 0
+        self._undecided: set[tuple[str, int]] | None = None
+
+    def check(self, topic: str, partition: int, expected: bytes) -> ErrorCode:
+        """Whether this is the offset to replace."""
+        if len(expected) != _EXPECTED_OFFSET_BYTES:
+            return ErrorCode.INVALID_REQUEST
+        if self._undecided is None:
+            self._undecided = _offsets_in_flight(self._out, self._group_id)
+        self._undecided.update((r.topic, r.partition) for r in self._records[self._seen :])
+        self._seen = len(self._records)
+        if (topic, partition) in self._undecided:
+            return ErrorCode.UNEXPECTED_OFFSET
+        committed = self._offsets.get(self._group_id, topic, partition)
+        offset = NO_OFFSET if committed is None else committed.offset
+        if offset != int.from_bytes(expected, "big", signed=True):
+            return ErrorCode.UNEXPECTED_OFFSET
+        return ErrorCode.NONE
+
+
+def _offsets_in_flight(outbox: Outbox, group_id: str) -> set[tuple[str, int]]:
+    return {
+        (record.topic, record.partition)
+        for write in outbox.in_flight(group_id)
+        for record in write.records
+        if isinstance(record, OffsetRecord) and record.group_id == group_id
+    }
 
 
 def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:

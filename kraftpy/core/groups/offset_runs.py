@@ -1,19 +1,33 @@
-"""Offset records read many at a time, as columns: loading a log is little else.
+"""Offset records read and written many at a time: loading a log is little else.
 
 The records of a commit differ in nothing but partition, offset, leader epoch and time where they
 are of one group and topic, and so have one layout. Rule: what doesn't fit that is left to
-`decode_record`, which also says what is wrong with it; nothing is guessed here.
+`decode_record`, which also says what is wrong with it, and `encode_record`; nothing is guessed
+here, and what is written is what they would give.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from kraftpy.core.groups.records import PLAIN_OFFSET_VALUE, decode_key_prefix
+from kraftpy.core.groups.records import (
+    NO_TIMESTAMP,
+    PLAIN_OFFSET_VALUE,
+    CoordinatorRecord,
+    OffsetRecord,
+    decode_key_prefix,
+    offset_key_prefix,
+)
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.records import read_varint, read_varlong
+from kraftpy.protocol.records import (
+    build_batch_of_data,
+    encode_varint,
+    read_varint,
+    read_varlong,
+)
 
 _INT32_BYTES = 4
 _KEY_VERSIONS = (b"\0\0", b"\0\1")
@@ -21,6 +35,11 @@ _KEY_VERSIONS = (b"\0\0", b"\0\1")
 _VALUE_START = bytes([2 * PLAIN_OFFSET_VALUE.size]) + b"\0\3"
 _NO_METADATA = b"\0\0"
 _NO_HEADERS = 0
+# From the key's last field on: partition; value; headers.
+_TAIL = f"i{len(_VALUE_START)}sqi{len(_NO_METADATA)}sqB"
+_RECORD_TAIL = Struct(">" + _TAIL)
+# Attributes and timestamp delta, both 0.
+_RECORD_START = b"\0\0"
 
 
 class OffsetRun(NamedTuple):
@@ -113,6 +132,35 @@ def _read_run(data: bytes, position: int, most: int) -> tuple[OffsetRun | None, 
 @lru_cache(maxsize=1024)
 def _layout(head_bytes: int, delta_bytes: int, prefix_bytes: int) -> Struct:
     """A record: up to its offset delta, from there to the key's partition, and the rest."""
-    return Struct(
-        f">{head_bytes}s{delta_bytes}x{prefix_bytes}si{len(_VALUE_START)}sqi{len(_NO_METADATA)}sqB"
-    )
+    return Struct(f">{head_bytes}s{delta_bytes}x{prefix_bytes}s{_TAIL}")
+
+
+def build_offset_batch(records: Sequence[CoordinatorRecord], timestamp_ms: int) -> bytes | None:
+    """The batch of these records, at least one, all with one timestamp.
+
+    None if any of them is something else than an offset without metadata and expiry time.
+    """
+    parts: list[bytes] = []
+    last_group_id = last_topic = None
+    delta_bytes = 0
+    head = key = b""
+    pack = _RECORD_TAIL.pack
+    for number, record in enumerate(records):
+        if not isinstance(record, OffsetRecord):
+            return None
+        group_id, topic, partition, committed = record
+        if committed is None:
+            return None
+        offset, epoch, metadata, time_ms, expire_ms = committed
+        if metadata or expire_ms != NO_TIMESTAMP:
+            return None
+        delta = encode_varint(number)
+        if topic is not last_topic or group_id is not last_group_id or len(delta) != delta_bytes:
+            last_group_id, last_topic, delta_bytes = group_id, topic, len(delta)
+            prefix = offset_key_prefix(group_id, topic)
+            key = encode_varint(len(prefix) + _INT32_BYTES) + prefix
+            size_bytes = len(_RECORD_START) + delta_bytes + len(key) + _RECORD_TAIL.size
+            head = encode_varint(size_bytes) + _RECORD_START
+        tail = pack(partition, _VALUE_START, offset, epoch, _NO_METADATA, time_ms, _NO_HEADERS)
+        parts += (head, delta, key, tail)
+    return build_batch_of_data(b"".join(parts), len(records), timestamp_ms)

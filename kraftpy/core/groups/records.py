@@ -117,7 +117,7 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     group_id, topic, partition, committed = record
-    key = _offset_key_prefix(group_id, topic) + _INT32.pack(partition)
+    key = offset_key_prefix(group_id, topic) + _INT32.pack(partition)
     if committed is None:
         return key, None
     offset, epoch, metadata, time_ms, expire_ms = committed
@@ -133,7 +133,7 @@ def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
 
 
 @lru_cache(maxsize=_KNOWN_PREFIXES)
-def _offset_key_prefix(group_id: str, topic: str) -> bytes:
+def offset_key_prefix(group_id: str, topic: str) -> bytes:
     """The key of an offset without the partition, which is its last field."""
     key = messages.OffsetCommitKey(group_id, topic, 0)
     return encode_versioned("OffsetCommitKey", _OFFSET_KEY_VERSION, key)[: -_INT32.size]

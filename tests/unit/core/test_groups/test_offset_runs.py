@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record, encode_record
-from kraftpy.core.groups.offset_runs import read_offset_runs
+from kraftpy.core.groups.offset_runs import build_offset_batch, read_offset_runs
 from kraftpy.protocol.records import (
     RecordInput,
     batch_data,
@@ -77,6 +77,17 @@ def test_others_are_left_to_the_slow_way(records: list[OffsetRecord]) -> None:
     assert runs_of(batch_of(records, [0])) == (records if is_plain else None)
 
 
+@given(offset_records(plain | odd), st.integers(0, 2**62))
+def test_batches_are_those_that_are_built_from_records(
+    records: list[OffsetRecord], time_ms: int
+) -> None:
+    built = build_offset_batch(records, time_ms)
+    is_plain = all(
+        record.committed is not None and record.committed[2::2] == ("", -1) for record in records
+    )
+    assert built == (batch_of(records, [time_ms]) if is_plain else None)
+
+
 def test_a_commit_of_many_partitions_is_few_runs() -> None:
     for count in (1, 63, 64, 65, 100, 9000):
         committed = CommittedOffset(7, 1, "", NOW_MS, -1)
@@ -87,6 +98,7 @@ def test_a_commit_of_many_partitions_is_few_runs() -> None:
         assert runs is not None
         assert len(runs) <= 3  # the offset delta takes one to three bytes
         assert runs_of(batch) == records
+        assert build_offset_batch(records, NOW_MS) == batch
 
 
 @given(
