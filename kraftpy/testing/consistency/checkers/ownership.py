@@ -1,0 +1,254 @@
+"""Groups: a partition has one owner at a time, and what is committed was processed.
+
+Rules:
+
+* A member owns a partition from its `assigned` to the beginning of its `revoked` or to its `lost`.
+  Whoever kills a client notes `lost` in its name.  An owner of which neither is known owns until
+  its last sign of life.
+* Two owners may overlap only if the older one (of the smaller epoch) lost its partitions: it was
+  fenced and doesn't know yet.  Two owners in one epoch never may (KIP-848; a generation of a
+  classic group counts as epoch), unless one is the same static member (KIP-345) as the other.
+* A commit of an epoch that another member's assignment had replaced before must be refused.
+* An epoch of -1 isn't known, and not judged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kraftpy.testing.consistency.checkers.log_index import Intervals
+from kraftpy.testing.consistency.operations import NEVER, Operation
+from kraftpy.testing.consistency.verdicts import Findings, Verdict
+
+_Place = tuple[str, str]
+"""Group and key."""
+
+
+@dataclass(slots=True)
+class _Ownership:
+    process: int
+    epoch: int
+    instance: str
+    since_ns: int
+    line: int
+    until_ns: int = NEVER
+    ended_by: str = ""
+    end_line: int = -1
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What a group did with a partition."""
+
+    owners: list[_Ownership] = field(default_factory=list)
+    processed: Intervals = field(default_factory=Intervals)
+    commits: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(invoked_ns, process, epoch, offset, line) of those that were accepted."""
+    unowned: list[tuple[int, int]] = field(default_factory=list)
+    """(process, line) of what was processed without owning."""
+
+
+class OwnershipChecker:
+    def __init__(self) -> None:
+        self._partitions: dict[_Place, _Partition] = {}
+        self._last_sign_ns: dict[int, int] = {}
+        self._sent: dict[str, list[tuple[int, int]]] = {}
+        self._assignments = 0
+        self._processed = 0
+
+    def observe(self, operation: Operation) -> None:
+        process, value = operation.process, operation.value
+        sign_ns = operation.invoked_ns if operation.ended_ns == NEVER else operation.ended_ns
+        self._last_sign_ns[process] = max(sign_ns, self._last_sign_ns.get(process, 0))
+        match operation.f:
+            case "send":
+                for record in value:
+                    if len(record) == 3 and record[2] is not None:
+                        self._sent.setdefault(record[0], []).append((record[2], operation.line))
+            case "assigned":
+                self._observe_assigned(operation)
+            case "revoked" | "lost":
+                for key in value["keys"]:
+                    owner = self._owned(value["group"], key, process)
+                    if owner is not None:
+                        owner.until_ns, owner.ended_by = operation.invoked_ns, operation.f
+                        owner.end_line = operation.line
+            case "processed":
+                self._observe_processed(operation)
+            case "commit" if operation.outcome == "ok":
+                partition = self._partition(value["group"], value["key"])
+                epoch = value.get("epoch", -1)
+                commit = operation.invoked_ns, process, epoch, value["offset"], operation.line
+                partition.commits.append(commit)
+
+    def _partition(self, group: str, key: str) -> _Partition:
+        return self._partitions.setdefault((group, key), _Partition())
+
+    def _owned(self, group: str, key: str, process: int) -> _Ownership | None:
+        """What this process owns now; the newest one is at the end."""
+        for owner in reversed(self._partition(group, key).owners):
+            if owner.process == process:
+                return owner if owner.until_ns == NEVER else None
+        return None
+
+    def _observe_assigned(self, operation: Operation) -> None:
+        value = operation.value
+        for key in value["keys"]:
+            if self._owned(value["group"], key, operation.process) is None:
+                self._assignments += 1
+                instance = value.get("instance", "")
+                self._partition(value["group"], key).owners.append(
+                    _Ownership(
+                        operation.process,
+                        value["epoch"],
+                        instance,
+                        operation.invoked_ns,
+                        operation.line,
+                    )
+                )
+
+    def _observe_processed(self, operation: Operation) -> None:
+        value = operation.value
+        self._processed += value["last"] - value["first"] + 1
+        partition = self._partition(value["group"], value["key"])
+        partition.processed.add(value["first"], value["last"])
+        if self._owned(value["group"], value["key"], operation.process) is None:
+            partition.unowned.append((operation.process, operation.line))
+
+    def verdicts(self) -> Iterator[Verdict]:
+        counts = {"partitions": len(self._partitions), "assignments": self._assignments}
+        yield self._double_ownership(counts)
+        yield self._stale_commits()
+        yield self._unowned()
+        yield self._unprocessed()
+
+    def _double_ownership(self, counts: dict[str, int]) -> Verdict:
+        findings = Findings()
+        zombies = 0
+        for (group, key), partition in self._partitions.items():
+            holding: list[_Ownership] = []
+            first_in_epoch: dict[int, _Ownership] = {}
+            for owner in sorted(partition.owners, key=lambda each: each.since_ns):
+                holding = [each for each in holding if self._end(each) > owner.since_ns]
+                rival = first_in_epoch.setdefault(owner.epoch, owner)
+                clash = owner.epoch >= 0 and _are_two(rival, owner)
+                if clash:
+                    holding = [each for each in holding if each is not rival]
+                    _add_clash(findings, group, key, rival, owner, f"in epoch {owner.epoch}")
+                for each in holding:
+                    if not _are_two(each, owner):
+                        continue
+                    older = each if _is_older(each, owner) else owner
+                    if older.ended_by == "lost":
+                        zombies += 1
+                    else:
+                        _add_clash(findings, group, key, each, owner, "at the same time")
+                holding.append(owner)
+        return findings.verdict(
+            "double-ownership",
+            "a partition has one owner in its group at a time",
+            "no two members owned a partition at the same time",
+            {**counts, "fenced owners that didn't know yet": zombies},
+        )
+
+    def _end(self, owner: _Ownership) -> int:
+        if owner.until_ns != NEVER:
+            return owner.until_ns
+        return self._last_sign_ns[owner.process]
+
+    def _stale_commits(self) -> Verdict:
+        findings = Findings()
+        accepted = 0
+        for (group, key), partition in self._partitions.items():
+            owners = sorted(
+                (each for each in partition.owners if each.epoch >= 0),
+                key=lambda each: each.since_ns,
+            )
+            passed = 0
+            newest: _Ownership | None = None
+            for invoked_ns, process, epoch, offset, line in sorted(partition.commits):
+                accepted += 1
+                while passed < len(owners) and owners[passed].since_ns < invoked_ns:
+                    if newest is None or owners[passed].epoch > newest.epoch:
+                        newest = owners[passed]
+                    passed += 1
+                if newest is not None and newest.process != process and 0 <= epoch < newest.epoch:
+                    findings.add(
+                        f"process {process} committed {offset} for {key} in group {group} with"
+                        f" epoch {epoch}; process {newest.process} had it since {newest.epoch}",
+                        (newest.line, line),
+                        f"{group}/{key}",
+                    )
+        return findings.verdict(
+            "stale-commit",
+            "a member that lost a partition can't commit for it any more",
+            "every accepted commit was its owner's",
+            {"accepted commits": accepted},
+        )
+
+    def _unowned(self) -> Verdict:
+        findings = Findings()
+        for (group, key), partition in self._partitions.items():
+            for process, line in partition.unowned:
+                findings.add(
+                    f"process {process} processed {key} in group {group} without owning it",
+                    (line,),
+                    f"{group}/{key}",
+                )
+        return findings.verdict(
+            "unowned-processing",
+            "a member processes only what it owns",
+            "everything was processed by an owner",
+            {"processed records": self._processed},
+        )
+
+    def _unprocessed(self) -> Verdict:
+        findings = Findings()
+        below = 0
+        for (group, key), partition in self._partitions.items():
+            if not partition.commits:
+                continue
+            *_, committed, commit_line = max(partition.commits, key=lambda each: each[3])
+            sent = sorted(self._sent.get(key, ()))
+            sent = sent[: bisect_left(sent, (committed, -1))]
+            below += len(sent)
+            ranges = partition.processed.merged()
+            firsts = [first for first, _ in ranges]
+            for offset, line in sent:
+                place = bisect_right(firsts, offset) - 1
+                if place < 0 or ranges[place][1] < offset:
+                    findings.add(
+                        f"offset {offset} of {key} was never processed in group {group}, which"
+                        f" committed {committed}",
+                        (line, commit_line),
+                        f"{group}/{key}",
+                    )
+        return findings.verdict(
+            "committed-unprocessed",
+            "what lies below a committed offset has been processed by somebody",
+            "nothing below a committed offset was left out",
+            {"records below": below},
+        )
+
+
+def _are_two(one: _Ownership, other: _Ownership) -> bool:
+    if one.process == other.process:
+        return False
+    return not one.instance or one.instance != other.instance
+
+
+def _is_older(one: _Ownership, other: _Ownership) -> bool:
+    """By epoch where both are known, else by time; `one` began first."""
+    return one.epoch <= other.epoch if one.epoch >= 0 and other.epoch >= 0 else True
+
+
+def _add_clash(
+    findings: Findings, group: str, key: str, one: _Ownership, other: _Ownership, when: str
+) -> None:
+    findings.add(
+        f"processes {one.process} and {other.process} both owned {key} in group {group} {when}",
+        (one.line, other.line, one.end_line, other.end_line),
+        f"{group}/{key}",
+    )

@@ -1,0 +1,140 @@
+"""Operations on registers, each reduced to a condition on the state and its effect.
+
+A register holds a whole number, a text, or None.  Every operation of the workloads `offsets` and
+`metadata` is a `Step`: it needs the state to be anything, to equal a value, or to differ from one;
+and it leaves the state alone or sets it.  That is all that the checkers know of them, so reads,
+writes, compare-and-set, create, alter and delete are one kind of thing.
+
+A key of `offsets` is group/key and holds the committed offset, None before the first commit; one
+of `metadata` is a name and holds its configuration, None while it doesn't exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kraftpy.testing.consistency.operations import NEVER, Operation
+from kraftpy.testing.consistency.shapes import NO_OFFSET
+
+State = int | str | None
+
+ANY, EQUAL, DIFFERENT = range(3)
+
+
+class Step(NamedTuple):
+    """What an operation needs (`needs`, `operand`) and leaves (`sets`, `result`)."""
+
+    needs: int
+    operand: State
+    sets: bool
+    result: State
+
+    def allows(self, state: State) -> bool:
+        if self.needs == ANY:
+            return True
+        return (state == self.operand) == (self.needs == EQUAL)
+
+    def after(self, state: State) -> State:
+        return self.result if self.sets else state
+
+    @property
+    def is_write(self) -> bool:
+        """Sets the state whatever it was."""
+        return self.sets and self.needs == ANY
+
+
+def saw(value: State) -> Step:
+    return Step(EQUAL, value, False, None)
+
+
+def saw_not(value: State) -> Step:
+    return Step(DIFFERENT, value, False, None)
+
+
+def write(value: State) -> Step:
+    return Step(ANY, None, True, value)
+
+
+def change(expected: State, value: State) -> Step:
+    """Compare-and-set."""
+    return Step(EQUAL, expected, True, value)
+
+
+def change_unless(excluded: State, value: State) -> Step:
+    return Step(DIFFERENT, excluded, True, value)
+
+
+class Call(NamedTuple):
+    """A step in time; one that may never take effect (`certain` is false) has no end."""
+
+    step: Step
+    invoked_ns: int
+    ended_ns: int
+    line: int
+    certain: bool
+
+
+def register_call(operation: Operation) -> tuple[str, Call] | None:
+    """The register that an operation is about and what it did there; None if that is nothing."""
+    reading = _READINGS.get(operation.f)
+    if reading is None:
+        return None
+    key_of, effect_of = reading
+    key = key_of(operation.asked)
+    line, invoked_ns = operation.line, operation.invoked_ns
+    if operation.outcome == "ok":
+        step = effect_of(operation.value)
+        return key, Call(step, invoked_ns, operation.ended_ns, line, True)
+    if operation.outcome == "fail":
+        value = operation.value
+        if "saw" in value:
+            step = saw(value["saw"])
+        elif "saw_not" in value:
+            step = saw_not(value["saw_not"])
+        else:
+            return None
+        return key, Call(step, invoked_ns, operation.ended_ns, line, True)
+    if operation.f in ("fetch", "describe"):
+        return None
+    return key, Call(effect_of(operation.asked), invoked_ns, NEVER, line, False)
+
+
+def _offset(value: int) -> State:
+    return None if value == NO_OFFSET else value
+
+
+def _commit(value: dict[str, Any]) -> Step:
+    if "expected" in value:
+        return change(_offset(value["expected"]), value["offset"])
+    return write(value["offset"])
+
+
+def _group_key(value: dict[str, Any]) -> str:
+    return f"{value['group']}/{value['key']}"
+
+
+def _name(value: dict[str, Any]) -> str:
+    name: str = value["name"]
+    return name
+
+
+_READINGS: dict[str, tuple[Callable[[dict[str, Any]], str], Callable[[dict[str, Any]], Step]]] = {
+    "commit": (_group_key, _commit),
+    "fetch": (_group_key, lambda value: saw(_offset(value["offset"]))),
+    "create": (_name, lambda value: change(None, value["config"])),
+    "alter": (_name, lambda value: change_unless(None, value["config"])),
+    "delete": (_name, lambda value: change_unless(None, None)),
+    "describe": (_name, lambda value: saw(value["config"])),
+}
+
+
+def step_text(step: Step) -> str:
+    """A step as a person reads it."""
+    condition = {
+        ANY: "",
+        EQUAL: f"found {step.operand!r}",
+        DIFFERENT: f"found other than {step.operand!r}",
+    }[step.needs]
+    effect = f"wrote {step.result!r}" if step.sets else ""
+    return " and ".join(part for part in (condition, effect) if part)

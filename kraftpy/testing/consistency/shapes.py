@@ -1,0 +1,221 @@
+"""What the `value` of an operation looks like, by the operation's name `f`.
+
+Rules: one table, `SHAPES`; a workload may use any name in it.  A completion that has nothing to add
+to its invocation may leave its value out (null), except where it brings what was read.  Keys name
+partitions (`topic-0`), register names and the like; values written are unique by key.
+
+| f | invocation | ok |
+|---|---|---|
+| send | [[key, value], ...] | [[key, value, offset or null], ...] |
+| poll | null | {key: [[offset, value], ...]} |
+| assign | {key: first offset, or null if that isn't known} | |
+| subscribe | [topic, ...] | |
+| drain | null | {key: [start, end]}: this process has read the log from start to its end |
+| commit | {group, key, offset, expected?, epoch?} | |
+| fetch | {group, key} | {group, key, offset}: -1 for none |
+| create, alter | {name, config} | |
+| delete | {name} | |
+| describe | {name} | {name, config}: null if there is none |
+| assigned | {group, keys, epoch, instance?} | |
+| revoked, lost | {group, keys} | |
+| processed | {group, key, first, last} | |
+| txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
+
+`commit` with `expected` is compare-and-set.  A `commit`, `create`, `alter` or `delete` that failed
+because of what the register held says so with the value {"saw": held} or {"saw_not": not held}.
+A `send` that ended with info may say which of its records were acknowledged all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[str, Any], str]
+"""(type of the event, its value) -> what is wrong with it, empty if nothing is."""
+
+KEY_CHARS_MAX = 300
+NO_OFFSET = -1
+
+
+def _is_offset(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_key(value: Any) -> bool:
+    return type(value) is str and 0 < len(value) <= KEY_CHARS_MAX
+
+
+def _is_value(value: Any) -> bool:
+    return type(value) is int or type(value) is str
+
+
+def _send(kind: str, value: Any) -> str:
+    if value is None and kind in ("fail", "info"):
+        return ""
+    if type(value) is not list or not value:
+        return "the value of a send is a list of records, not empty"
+    width = 2 if kind == "invoke" else 3
+    for record in value:
+        if type(record) is not list or len(record) != width:
+            return f"a record of a send has {width} parts here, not {record!r}"
+        if not _is_key(record[0]) or not _is_value(record[1]):
+            return f"{record[:2]!r} is not a key (text) and a value (text or whole number)"
+        if width == 3 and record[2] is not None and not _is_offset(record[2]):
+            return f"{record[2]!r} is not an offset"
+    return ""
+
+
+def _poll(kind: str, value: Any) -> str:
+    if value is None and kind != "ok":
+        return ""
+    if type(value) is not dict:
+        return "the value of a poll is {key: [[offset, value], ...]}"
+    for key, records in value.items():
+        if not _is_key(key) or type(records) is not list:
+            return f"a poll maps a key to a list of records, not {key[:40]!r} to {records!r:.40}"
+        for record in records:
+            if type(record) is not list or len(record) != 2:
+                return f"a record of a poll is [offset, value], not {record!r:.80}"
+            offset, read = record
+            if type(offset) is not int or offset < 0 or not _is_value(read):
+                return f"{record!r:.80} is not an offset and a value (text or whole number)"
+    return ""
+
+
+def _assign(kind: str, value: Any) -> str:
+    if value is None and kind != "invoke":
+        return ""
+    if type(value) is not dict or not all(
+        _is_key(key) and (first is None or _is_offset(first)) for key, first in value.items()
+    ):
+        return "the value of an assign is {key: first offset or null}"
+    return ""
+
+
+def _subscribe(kind: str, value: Any) -> str:
+    if value is None and kind != "invoke":
+        return ""
+    if type(value) is not list or not all(map(_is_key, value)):
+        return "the value of a subscribe is a list of topics"
+    return ""
+
+
+def _drain(kind: str, value: Any) -> str:
+    if value is None and kind != "ok":
+        return ""
+    if type(value) is not dict or not all(
+        _is_key(key)
+        and type(ends) is list
+        and len(ends) == 2
+        and all(map(_is_offset, ends))
+        and ends[0] <= ends[1]
+        for key, ends in value.items()
+    ):
+        return "the value of a drain is {key: [start, end]}"
+    return ""
+
+
+def _txn(kind: str, value: Any) -> str:
+    if value is None and kind in ("fail", "info"):
+        return ""
+    if type(value) is not list or not value:
+        return "the value of a txn is a list of operations, not empty"
+    for each in value:
+        if type(each) is not list or len(each) != 3 or not _is_key(each[1]):
+            return f"{each!r:.80} is not [operation, key, value]"
+        f, _, part = each
+        if f == "append":
+            if not _is_value(part):
+                return f"{part!r:.40} can't be appended: it is neither text nor a whole number"
+        elif f != "r":
+            return f"{f!r:.40} is neither 'append' nor 'r'"
+        elif part is None:
+            if kind == "ok":
+                return f"the read of {each[1]!r} has no list"
+        elif type(part) is not list or not all(map(_is_value, part)):
+            return f"a read brings a list of values, not {part!r:.40}"
+    return ""
+
+
+Field = Callable[[Any], bool]
+
+
+def _keys(value: Any) -> bool:
+    return type(value) is list and all(map(_is_key, value))
+
+
+def _epoch(value: Any) -> bool:
+    return type(value) is int
+
+
+def _offset_or_none(value: Any) -> bool:
+    return type(value) is int and value >= NO_OFFSET
+
+
+def _config(value: Any) -> bool:
+    return value is None or _is_value(value)
+
+
+_OBSERVED: dict[str, Field] = {"saw": _config, "saw_not": _config}
+
+
+def _fields(
+    name: str, invoked: dict[str, Field], answered: dict[str, Field] | None = None
+) -> Check:
+    """A check for an object; a name with `?` may be left out.
+
+    With `answered`, these come on top in the value of an ok, which can't be left out then.
+    """
+
+    def check(kind: str, value: Any) -> str:
+        if value is None and kind != "invoke" and not (kind == "ok" and answered):
+            return ""
+        if type(value) is not dict:
+            return f"the value of {name} is an object"
+        if kind == "fail" and value.keys() <= _OBSERVED.keys():
+            wanted = {f"{field}?": good for field, good in _OBSERVED.items()}
+        else:
+            wanted = {**invoked, **(answered or {})} if kind == "ok" else invoked
+        known = 0
+        for field, good in wanted.items():
+            bare = field.removesuffix("?")
+            if bare in value:
+                known += 1
+                if not good(value[bare]):
+                    return f"{bare!r} of {name} can't be {value[bare]!r:.40}"
+            elif bare == field:
+                return f"{name} has no {bare!r}"
+        if known < len(value):
+            unknown = sorted(value.keys() - {field.removesuffix("?") for field in wanted})
+            return f"{name} has no field {unknown[0]!r:.40}"
+        return ""
+
+    return check
+
+
+_REGISTER: dict[str, Field] = {"group": _is_key, "key": _is_key}
+_OWNED: dict[str, Field] = {"group": _is_key, "keys": _keys}
+_NAMED: dict[str, Field] = {"name": _is_key}
+
+SHAPES: dict[str, Check] = {
+    "send": _send,
+    "poll": _poll,
+    "assign": _assign,
+    "subscribe": _subscribe,
+    "drain": _drain,
+    "commit": _fields(
+        "commit",
+        {**_REGISTER, "offset": _is_offset, "expected?": _offset_or_none, "epoch?": _epoch},
+    ),
+    "fetch": _fields("fetch", _REGISTER, {"offset": _offset_or_none}),
+    "create": _fields("create", {**_NAMED, "config": _is_value}),
+    "alter": _fields("alter", {**_NAMED, "config": _is_value}),
+    "delete": _fields("delete", _NAMED),
+    "describe": _fields("describe", _NAMED, {"config": _config}),
+    "assigned": _fields("assigned", {**_OWNED, "epoch": _epoch, "instance?": _is_key}),
+    "revoked": _fields("revoked", _OWNED),
+    "lost": _fields("lost", _OWNED),
+    "processed": _fields("processed", {**_REGISTER, "first": _is_offset, "last": _is_offset}),
+    "txn": _txn,
+}

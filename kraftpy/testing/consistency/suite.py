@@ -1,0 +1,114 @@
+"""Which checkers judge which workload, and the one pass that feeds them.
+
+A workload is a module that yields operations for clients to carry out and record; to the checkers
+it is a name in the header of a history.  `WORKLOADS` says what its history is judged by; to add a
+workload is to add its operations to `shapes` and its checkers here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kraftpy.testing.consistency.checkers.linearizability import LinearizabilityChecker
+from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
+from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
+from kraftpy.testing.consistency.checkers.queue import QueueChecker
+from kraftpy.testing.consistency.checkers.stale import StaleReadChecker
+from kraftpy.testing.consistency.history import (
+    Fault,
+    Header,
+    HistoryError,
+    HistoryReader,
+    Phase,
+)
+from kraftpy.testing.consistency.operations import Operation, pair
+from kraftpy.testing.consistency.verdicts import Checker, Verdict
+
+Options = Mapping[str, Any]
+
+
+def _queue(options: Options) -> Sequence[Checker]:
+    return [QueueChecker(idempotence=options.get("idempotence") is True)]
+
+
+def _offsets(_: Options) -> Sequence[Checker]:
+    return [LinearizabilityChecker(), StaleReadChecker(offsets=True)]
+
+
+def _groups(options: Options) -> Sequence[Checker]:
+    return [OwnershipChecker(), *_offsets(options)]
+
+
+def _metadata(_: Options) -> Sequence[Checker]:
+    return [LinearizabilityChecker(), StaleReadChecker(offsets=False)]
+
+
+def _list_append(options: Options) -> Sequence[Checker]:
+    return [ListAppendChecker(options.get("allowed", ()))]
+
+
+WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
+    "queue": _queue,
+    "offsets": _offsets,
+    "groups": _groups,
+    "metadata": _metadata,
+    "list-append": _list_append,
+}
+
+
+class Listener(Protocol):
+    """Sees everything that the checkers see, and faults and phases."""
+
+    def observe(self, entry: Operation | Fault | Phase) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the checkers of a history say.  `valid` is None if nothing is wrong, not all known."""
+
+    header: Header
+    verdicts: Sequence[Verdict]
+    operations: int
+    torn_lines: int
+
+    @property
+    def valid(self) -> bool | None:
+        found = [verdict.valid for verdict in self.verdicts]
+        if False in found:
+            return False
+        return None if None in found or not self.operations else True
+
+
+def checkers_for(header: Header) -> Sequence[Checker]:
+    """Raises HistoryError for a workload that isn't known."""
+    make = WORKLOADS.get(header.workload)
+    if make is None:
+        raise HistoryError(
+            f"no workload is called {header.workload!r}; there are {', '.join(WORKLOADS)}"
+        )
+    return make(header.options)
+
+
+def check(
+    history: HistoryReader,
+    *,
+    checkers: Sequence[Checker] | None = None,
+    listeners: Iterable[Listener] = (),
+) -> Outcome:
+    """Judge a history by the checkers of its workload.  Raises HistoryError, OSError."""
+    if checkers is None:
+        checkers = checkers_for(history.header)
+    observers = [checker.observe for checker in checkers]
+    listening = [listener.observe for listener in listeners]
+    operations = 0
+    for entry in pair(history):
+        for listen in listening:
+            listen(entry)
+        if isinstance(entry, Operation):
+            operations += 1
+            for observe in observers:
+                observe(entry)
+    verdicts = [verdict for checker in checkers for verdict in checker.verdicts()]
+    return Outcome(history.header, verdicts, operations, history.torn_lines)
