@@ -8,9 +8,9 @@ import pytest
 
 from tests.groups.run import Run
 
-KINDS = ["java", "java-cooperative"]
-FAULTS = 4
-SEED = 1035
+KINDS = ["java", "java-cooperative", "mixed-consumer"]
+FAULTS = 5
+SEED = 1004
 
 
 @pytest.mark.timeout(400)

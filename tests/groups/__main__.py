@@ -29,7 +29,7 @@ def main() -> int:
     options = parser.parse_args()
     clients = options.clients
     if missing := missing_tools():
-        clients = [each for each in clients if not each.startswith("java")]
+        clients = [each for each in clients if all(k.client != "java" for k in KINDS[each])]
         print(f"without the Java client, which needs {' and '.join(missing)}")
     seed = random.randrange(10**6) if options.seed is None else options.seed
     started = time.monotonic()

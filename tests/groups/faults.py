@@ -16,8 +16,10 @@ PAUSE_S = (0.0, 4.0)
 
 # Kind of fault -> how often, relative to the others.
 MEMBERS = {"kill": 4, "leave": 3, "join": 2}
+FREEZE = {"freeze": 2}
 BROKERS = {"kill coordinator": 4, "pause coordinator": 2, "kill all brokers": 1}
-ALWAYS = ("kill coordinator", "kill", "leave", "join")
+ALWAYS = ("kill coordinator", "kill", "leave", "join", "freeze")
+FREEZE_MARGIN_S = 1.5  # beyond the session timeout: others have the partitions by then
 
 Say = Callable[[str], None]
 
@@ -36,7 +38,7 @@ class Fault:
 def schedule(seed: int, count: int) -> list[Fault]:
     """The faults of a run: those that are always there first of all, in any order."""
     rng = random.Random(seed)
-    everything = MEMBERS | BROKERS
+    everything = MEMBERS | FREEZE | BROKERS
     kinds = [*ALWAYS, *rng.choices(list(everything), list(everything.values()), k=count)][:count]
     rng.shuffle(kinds)
     return [
@@ -56,6 +58,8 @@ def inflict(cluster: Cluster, parties: Sequence[Party], fault: Fault, say: Say) 
     rng = random.Random(fault.turn)
     if fault.kind in MEMBERS:
         _disturb(parties, fault.kind, rng, cluster.bootstrap, say)
+    elif fault.kind in FREEZE:
+        _freeze(parties, rng, say)
     else:
         victim = coordinator_of(cluster, rng.choice(parties).name)
         end = _begin(cluster, fault.kind, victim, say)
@@ -83,6 +87,16 @@ def _disturb(
         else:
             say(f"{party.name}: {party.kill_one(rng)} is killed and replaced")
             party.start_one(bootstrap)
+
+
+def _freeze(parties: Sequence[Party], rng: random.Random, say: Say) -> None:
+    """In each group someone stands still until it was thrown out, and then goes on unaware."""
+    frozen = [party.freeze_one(rng) for party in parties]
+    say(f"{'; '.join(host.names for host in frozen)} frozen")
+    time.sleep(max(p.times.session_timeout_ms for p in parties) / 1000 + FREEZE_MARGIN_S)
+    for host in frozen:
+        host.thaw()
+    say("thawed")
 
 
 def _begin(cluster: Cluster, kind: str, coordinator: int | None, say: Say) -> Callable[[], None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Collection, Iterable
@@ -41,6 +42,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "java": (Kind("java", "range"),),
     "java-cooperative": (Kind("java", "cooperative-sticky"),),
     "java-consumer": (Kind("java", "consumer"),),
+    "mixed-consumer": (Kind("java", "consumer"), Kind("confluent-kafka", "consumer")),
     "mixed": tuple(
         Kind(client, "range")
         for client in ("confluent-kafka", "kafka-python", "aiokafka", "kraftpy")
@@ -62,6 +64,14 @@ class Host:
     process: subprocess.Popen[bytes]
     log: Path
     readers: dict[str, Reader]
+
+    @property
+    def names(self) -> str:
+        return ", ".join(self.readers)
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on where it stood still."""
+        self.process.send_signal(signal.SIGCONT)
 
 
 class Party:
@@ -130,7 +140,7 @@ class Party:
         host = self._hosts.pop(rng.randrange(len(self._hosts)))
         host.process.kill()
         self._bury(host)
-        return ", ".join(host.readers)
+        return host.names
 
     def _bury(self, host: Host) -> None:
         host.process.wait()
@@ -140,11 +150,17 @@ class Party:
             self._forget(name)
             self.story.note("killed", member=name)
 
+    def freeze_one(self, rng: random.Random) -> Host:
+        """SIGSTOP for a process."""
+        host = rng.choice(self._hosts)
+        host.process.send_signal(signal.SIGSTOP)
+        return host
+
     def let_one_leave(self, rng: random.Random) -> str:
         """Tell a process to close its consumers; returns their names."""
         host = self._hosts.pop(rng.randrange(len(self._hosts)))
         self._say_leave(host)
-        return ", ".join(host.readers)
+        return host.names
 
     def _say_leave(self, host: Host) -> None:
         assert host.process.stdin is not None

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups.faults import ALWAYS, BROKERS, MEMBERS, schedule
+from tests.groups.faults import ALWAYS, BROKERS, FREEZE, MEMBERS, schedule
 from tests.groups.run import Run
 
-KINDS = ["mixed"]
-FAULTS = 5
-SEED = 891  # short, and all brokers are killed at once
+KINDS = ["mixed", "confluent-consumer"]
+FAULTS = 6
+SEED = 1579  # short, and all brokers are killed at once
 
 
 @pytest.mark.timeout(400)
@@ -25,7 +25,7 @@ def test_groups_survive_their_members_and_their_coordinators(tmp_path: Path) -> 
 def test_a_schedule_follows_from_its_seed() -> None:
     assert schedule(7, 50) == schedule(7, 50) != schedule(8, 50)
     kinds = {fault.kind for fault in schedule(7, 500)}
-    assert kinds == MEMBERS.keys() | BROKERS.keys()
+    assert kinds == MEMBERS.keys() | FREEZE.keys() | BROKERS.keys()
     assert {fault.meanwhile for fault in schedule(7, 500)} == {*MEMBERS, ""}
     for seed in range(20):
         assert {fault.kind for fault in schedule(seed, 6)} >= set(ALWAYS)
