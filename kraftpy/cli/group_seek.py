@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import click
@@ -188,10 +188,11 @@ async def _plan(
 ) -> dict[Partition, int]:
     """The offset that each partition is to get, inside its log."""
     if given is not None:
-        numbers: dict[str, tuple[int, ...]] = {}
+        numbers: dict[str, list[int]] = {}
         for topic, number in given:
-            numbers[topic] = (*numbers.get(topic, ()), number)
-        partitions = await partitions_in(cluster, [Scope(*each) for each in numbers.items()])
+            numbers.setdefault(topic, []).append(number)
+        named = [Scope(topic, tuple(some)) for topic, some in numbers.items()]
+        partitions = await partitions_in(cluster, named)
     elif scopes or before:
         all_of_it = [Scope(topic, ()) for topic in dict.fromkeys(topic for topic, _ in before)]
         partitions = await partitions_in(cluster, scopes or all_of_it)
@@ -267,6 +268,8 @@ async def _carry_out(
 
 
 def _export(name: str, offsets: Mapping[Partition, int], output: str) -> None:
+    if not offsets:  # a backup should not be empty without anybody hearing of it
+        raise Failure(f"group {name!r} has committed nothing there", EXIT_BROKER_ERROR)
     if output == "json":
         echo_json(
             [
@@ -287,18 +290,15 @@ def _show(
     if output == "json":
         echo_json([_as_json(each, plan, before, errors) for each in plan])
         return
-    rows: Iterable[tuple[object, ...]] = [
-        (
-            *each,
-            before.get(each, "-"),
-            "-" if each in errors else offset,
-            errors[each].message if each in errors else "",
-        )
-        for each, offset in plan.items()
+    header = ["TOPIC", "PARTITION", "FROM", "TO"]
+    rows: list[list[object]] = [
+        [*each, before.get(each, "-"), offset] for each, offset in plan.items()
     ]
-    if not errors:
-        rows = [row[:4] for row in rows]
-    echo_table(("TOPIC", "PARTITION", "FROM", "TO", *(["ERROR"] if errors else [])), rows)
+    if errors:
+        header.append("ERROR")
+        for each, row in zip(plan, rows, strict=True):
+            row.append(errors[each].message if each in errors else "")
+    echo_table(header, rows)
 
 
 def _as_json(

@@ -198,6 +198,7 @@ def test_what_there_is_not(fail: Callable[..., str], topic: str, name: str) -> N
     assert "kraftpy topic create" in fail("seek", name, "--to", "start", "-t", "no-" + topic)
     assert "no partition 2, only 0 to 1" in fail("seek", name, "--to", "0", "-t", f"{topic}:0,2")
     assert "use --to" in fail("seek", name, "--shift", "1", "-t", topic)
+    assert "committed nothing" in fail("seek", name, "--export")
 
 
 def test_groups_of_a_cluster_that_loses_a_broker(
