@@ -291,6 +291,21 @@ def a_member_without_an_id(talk: Talk) -> None:
     talk.note(len(answer.member_id) > 10)
 
 
+def a_subscription_that_comes_later(talk: Talk) -> None:
+    # What the Java consumer does that looks for a java.util.regex.Pattern itself.
+    one = talk.reader("m")
+    one.join(subscribed_topic_names=[])
+    one.beat(subscribed_topic_names=["t"])
+    one.settle(PARTITIONS)
+    talk.describe_consumers()
+    two = talk.reader("m2")
+    two.join(subscribed_topic_names=["nowhere"])
+    for _ in range(2):
+        one.confirm()
+        two.confirm()
+    talk.describe_consumers()
+
+
 def members_come_and_go(talk: Talk) -> None:
     one, two, three = (talk.reader(name) for name in ("m1", "m2", "m3"))
     one.join()
@@ -334,7 +349,9 @@ def old_and_unknown_epochs(talk: Talk) -> None:
     one.beat(subscribed_topic_names=["t", "u"])
     one.beat(member_epoch=first)
     owned = [BEAT.TopicPartitions(*each) for each in one.owned]
+    # Who missed an answer is told its assignment once more here; Kafka waits for a full heartbeat.
     one.beat(member_epoch=first, topic_partitions=owned[:1])
+    talk.record.pop()
     one.confirm()
     one.beat(member_epoch=first)
     one.join()
@@ -445,7 +462,8 @@ def classic_requests(talk: Talk) -> None:
     one.confirm()
     talk.describe_classic(5)
     talk.describe_classic(6)
-    stranger = talk.member()
+    stranger = talk.member(protocol_type="connect", protocols={"p": b""})
+    stranger.join()
     stranger.beat(member_id="m1", generation=one.epoch)
     stranger.sync(member_id="m1", generation=one.epoch)
     talk.list((), ("consumer",))
@@ -454,6 +472,22 @@ def classic_requests(talk: Talk) -> None:
     talk.list(("Empty", "Assigning", "Reconciling", "Dead"))
     talk.list((), ("nonsense",))
     talk.list(("nonsense",))
+
+
+def classic_members_and_others(talk: Talk) -> None:
+    """Members of either protocol in one group (KIP-848, "Upgrade and downgrade")."""
+    old = talk.member()
+    old.enter()
+    old.sync({old.id: b""})
+    one = talk.reader("m1")
+    one.join()
+    talk.list()
+    talk.describe_classic(6)
+    talk.note(old.heartbeat().name)
+    talk.commit(1, old.generation, old.id)
+    one.beat()
+    one.leave()
+    talk.list()
 
 
 def groups_of_other_kinds(talk: Talk) -> None:
@@ -480,6 +514,7 @@ STORIES = (
     requests_that_make_no_sense,
     a_member_alone,
     a_member_without_an_id,
+    a_subscription_that_comes_later,
     members_come_and_go,
     old_and_unknown_epochs,
     static_members,
@@ -487,6 +522,7 @@ STORIES = (
     range_assignor,
     offsets_of_members,
     classic_requests,
+    classic_members_and_others,
     groups_of_other_kinds,
     offsets_before_members,
 )

@@ -158,3 +158,27 @@ def test_kafka_dump_log(new_topic: Callable[..., str], reference: Driver, log_di
     assert snapshots
     out = run_tool("kafka-dump-log", "--files", ",".join(map(str, snapshots)))
     assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: \d+", out), out
+
+
+def test_console_consumer_of_a_consumer_group(
+    tool: Callable[..., str], new_topic: Callable[..., str], reference: Driver
+) -> None:
+    """The coordinator assigns the partitions (KIP-848)."""
+    topic = new_topic(partitions=2)
+    reference.produce(topic, [Message(b"%d" % i, partition=i % 2) for i in range(20)])
+    protocol = ("--command-property", "group.protocol=consumer", "--from-beginning")
+    read = ("--max-messages", "20", "--timeout-ms", "30000", "--group", f"g-{topic}")
+    out = tool("kafka-console-consumer", "--topic", topic, *protocol, *read)
+    assert sorted(map(int, out.split())) == list(range(20))
+    assert [reference.committed(topic, index, f"g-{topic}") for index in range(2)] == [10, 10]
+    pattern = ("--include", f"{topic[:-1]}.", *protocol, "--group", f"p-{topic}")
+    out = tool("kafka-console-consumer", *pattern, "--max-messages", "20", "--timeout-ms", "30000")
+    assert sorted(map(int, out.split())) == list(range(20))
+
+
+def test_kafka_features(tool: Callable[..., str]) -> None:
+    """It finds out that there is the consumer group protocol."""
+    described = re.search(r"Feature: group\.version.*", tool("kafka-features", "describe"))
+    assert described is not None
+    assert "SupportedMaxVersion: 1" in described[0]
+    assert "FinalizedVersionLevel: 1" in described[0]
