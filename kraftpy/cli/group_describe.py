@@ -265,11 +265,12 @@ def _lines(each: _Described) -> list[str]:
                 member.id + (f" ({member.instance_id})" if member.instance_id else ""),
                 member.client_id or "-",
                 member.host or "-",
+                member.type,
                 _reads(member.partitions, member.target),
             )
             for member in each.info.members
         ]
-        blocks.append(table_lines(("MEMBER", "CLIENT", "HOST", "READS"), rows))
+        blocks.append(table_lines(("MEMBER", "CLIENT", "HOST", "TYPE", "READS"), rows))
     if each.rows:
         rows = [
             (
@@ -335,6 +336,7 @@ def _as_json(each: _Described) -> dict[str, Any]:
         "members": [
             {
                 "member": member.id,
+                "type": member.type,
                 "instance": member.instance_id,
                 "client": member.client_id,
                 "host": member.host,

@@ -29,6 +29,8 @@ from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 CLASSIC, CONSUMER = "classic", "consumer"
 _CONSUMER_PROTOCOL_TYPE = "consumer"
 _DEAD = "Dead"
+# MemberType of ConsumerGroupDescribe 1; brokers before KIP-1099 say nothing.
+_CLASSIC_MEMBER = 0
 # A commit becomes one record batch, which has to stay below the broker's limit (1 MB by default).
 _COMMIT_MAX_BYTES = 256 * 1024
 _ENTRY_BYTES = 64
@@ -51,11 +53,13 @@ class ListedGroup:
 class GroupMember:
     """A member of a group.
 
-    `epoch` and `target` (what it is going to have) are those of the consumer protocol, None for a
-    classic member; `topics` are subscribed to by name, `regex` is the consumer protocol's pattern.
+    `type` is classic or consumer; a group of the consumer protocol has both while its members are
+    changed from one to the other.  `epoch` and `target` (what it is going to have) are None in a
+    classic group; `topics` are subscribed to by name, `regex` is the consumer protocol's pattern.
     """
 
     id: str
+    type: str
     instance_id: str | None
     client_id: str
     host: str
@@ -325,6 +329,7 @@ def _consumer_group(described: Any, broker: BrokerInfo) -> GroupInfo:
         _sorted(
             GroupMember(
                 each.member_id,
+                CLASSIC if each.member_type == _CLASSIC_MEMBER else CONSUMER,
                 each.instance_id,
                 each.client_id,
                 _host(each.client_host),
@@ -381,6 +386,7 @@ def _classic_member(described: Any, is_consumer: bool) -> GroupMember:
             )
     return GroupMember(
         described.member_id,
+        CLASSIC,
         described.group_instance_id,
         described.client_id,
         _host(described.client_host),

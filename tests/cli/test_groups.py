@@ -129,8 +129,8 @@ def test_describe_a_group_with_members(
         member_id = client.memberid()
     assert head == f"{name}: Stable, 1 member, lag 20, 1 partition without an offset"
     assert protocol.startswith("  classic protocol, assignor range, coordinator 1 (127.0.0.1:")
-    assert members.split() == ["MEMBER", "CLIENT", "HOST", "READS"]
-    assert row.split() == [member_id, "cook", "127.0.0.1", f"{topic}:0,1"]
+    assert members.split() == ["MEMBER", "CLIENT", "HOST", "TYPE", "READS"]
+    assert row.split() == [member_id, "cook", "127.0.0.1", "classic", f"{topic}:0,1"]
     assert [line.split() for line in partitions] == [
         ["TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER"],
         [topic, "0", "10", "30", "20", member_id],
@@ -161,7 +161,7 @@ def test_a_group_of_the_consumer_protocol(
         assert "has members" in fail("delete", name)
     assert head == f"{name}: Stable, 1 member, lag 20, 1 partition without an offset"
     assert protocol.startswith("  consumer protocol, assignor uniform, epoch ")
-    assert row.split()[1:] == ["cook", "127.0.0.1", f"{topic}:0,1"]
+    assert row.split()[1:] == ["cook", "127.0.0.1", "consumer", f"{topic}:0,1"]
     (found,) = described["members"]
     both = [{"topic": topic, "partition": partition} for partition in (0, 1)]
     assert (found["partitions"], found["target"]) == (both, both)
@@ -169,6 +169,24 @@ def test_a_group_of_the_consumer_protocol(
     assert f"^{topic}" in found["regex"]
     assert moves(group("seek", name, "--to", "-1")) == [["0", "10", "29"], ["1", "-", "29"]]
     group("delete", name)
+
+
+def test_a_group_whose_members_change_their_protocol(
+    group: Callable[..., str], kraftpy: Broker, topic: str, name: str
+) -> None:
+    new = {"group.protocol": "consumer", "client.id": "new"}
+    with member(kraftpy.bootstrap, name, topic, **new) as one:
+        settings = consumer_settings(kraftpy.bootstrap, name) | {"client.id": "old"}
+        other = Consumer(settings)
+        other.subscribe([topic])
+        wait_until(
+            lambda: bool(one.poll(0.02) or other.poll(0.02) or other.assignment()), "no assignment"
+        )
+        (described,) = json.loads(group("describe", name, "-o", "json"))
+        other.close()
+    assert described["type"] == "consumer"
+    types = {each["client"]: each["type"] for each in described["members"]}
+    assert types == {"new": "consumer", "old": "classic"}
 
 
 def test_lag_by_topic_and_in_its_order(

@@ -207,6 +207,37 @@ def test_describe_a_group_with_members(
         assert verbose_row["GROUP-EPOCH"].isdigit() == in_epochs
 
 
+def test_describe_a_group_that_is_being_upgraded(
+    groups: Callable[..., str], bootstrap: str, log: str, group: str
+) -> None:
+    with member(bootstrap, group, log, "consumer") as new:
+        old = consumer(bootstrap, group)
+        old.subscribe([log])
+        deadline = Deadline("assignment")
+        while len(new.assignment()) != 1 or len(old.assignment()) != 1:
+            new.poll(min(0.02, deadline.left()))
+            old.poll(0.02)
+        upgraded = {
+            row["CONSUMER-ID"]: row["UPGRADED"]
+            for row in table(groups("--describe", "--group", group, "--members", "--verbose"))
+        }
+        assert upgraded == {new.memberid(): "true", old.memberid(): "false"}
+        old.close()
+
+
+def test_offsets_of_a_consumer_group_without_members(
+    groups: Callable[..., str], bootstrap: str, log: str, group: str
+) -> None:
+    with member(bootstrap, group, log, "consumer") as client:
+        client.commit(offsets=[TopicPartition(log, 0, 5)], asynchronous=False)
+    of_group = ("--group", group, "--topic", log)
+    groups("--reset-offsets", *of_group, "--to-offset", "7", "--execute")
+    assert committed(bootstrap, group, log) == [7, 7]
+    groups("--delete-offsets", *of_group)
+    assert committed(bootstrap, group, log) == [None, None]
+    assert f"{group} " in groups("--list", "--type", "consumer", "--state", "empty")
+
+
 def test_describe_groups_without_members(
     tool: Callable[..., Ended], bootstrap: str, log: str, group: str
 ) -> None:
