@@ -35,7 +35,7 @@ check: $(BIN)/.group-check  ## formatting, lint, types, layers
 docs: $(BIN)/.group-test  ## rewrite the tables of README.md that come from the code
 	$(BIN)/python -m tests.test_docs
 
-bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction
+bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=race-groups
 	$(BIN)/python -m tests.bench $(ARGS)
 
 race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (ROUNDS=3; needs Java 17 and Maven)

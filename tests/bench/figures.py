@@ -77,8 +77,15 @@ FIGURES = {
                 _less(f"committed offset, {shape}, dict of objects", "bytes"),
             )
         ),
+        *(
+            Figure(f"committed offsets {verb} in memory{what}", "/s", True)
+            for verb in ("overwritten", "read")
+            for what in ("", ", dict of objects")
+        ),
         _less("committed offset, loaded", "bytes", 64, 40),
+        _less("committed offset, loaded, dict of objects", "bytes"),
         _less("load 10,000,000 committed offsets", "s"),
+        _less("load 10,000,000 committed offsets, dict of objects", "s"),
         *(
             figure
             for size in ("1 KB", "100 B")
