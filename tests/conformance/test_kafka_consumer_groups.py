@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
 from tests.clients.confluent import ConfluentKafka
 from tests.clients.driver import T0_MS, Deadline, Driver, Message
@@ -19,6 +20,11 @@ from tests.conformance.tool_runner import Ended, ToolRunner
 
 TOOL = "kafka-consumer-groups"
 RECORDS = 20
+NOT_READY = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 PROTOCOLS = ["classic", "consumer"]
 
 Row = dict[str, str]
@@ -102,7 +108,7 @@ def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
             client.commit(offsets=places, asynchronous=False)
             break
         except KafkaException as error:  # Apache Kafka is not ready for its first group at once
-            if not error.args[0].retriable():
+            if error.args[0].code() not in NOT_READY:
                 raise
         deadline.left()
     client.close()
