@@ -15,6 +15,7 @@ Rules (Kafka's; KIP-62, KIP-134, KIP-345):
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Outbox
@@ -255,16 +256,22 @@ class Rebalance:
         del self._groups[group.group_id]
 
     def downgraded(
-        self, group: Group, protocols: dict[str, dict[str, bytes]], going: str, now_ms: int
+        self,
+        group: Group,
+        protocols: dict[str, dict[str, bytes]],
+        going: Iterable[str],
+        now_ms: int,
     ) -> None:
-        """It was a consumer group until now, which member `going` has left.
+        """It was a consumer group until now, which members `going` have left.
 
         `protocols` are all that each member supports: the record has the selected one only.
         """
         for member_id, supported in protocols.items():
             group.update_protocols(group.members[member_id], supported)
-        self.drop(group, going)
-        self.prepare_rebalance(group, f"{going} was the last of the consumer protocol", now_ms)
+        for member_id in going:
+            self.drop(group, member_id)
+        reason = "the last member of the consumer protocol has left"
+        self.prepare_rebalance(group, reason, now_ms)
 
     def drop(self, group: Group, member_id: str) -> None:
         """Takes a member or pending member out; what it has parked is answered."""

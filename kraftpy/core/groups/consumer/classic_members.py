@@ -23,7 +23,6 @@ from kraftpy.core.groups.consumer.heartbeat import (
     Settings,
     admit,
     check_static,
-    fence,
     unknown_member,
 )
 from kraftpy.core.groups.consumer.records import (
@@ -57,10 +56,10 @@ class Joined(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The answer to a LeaveGroup, due once the records are committed."""
+    """The answer to a LeaveGroup, and the members that have to go first."""
 
-    records: list[ConsumerRecord]
     response: LeaveGroupResponse
+    member_ids: list[str]
 
 
 # -- JoinGroup
@@ -199,30 +198,29 @@ def must_rejoin(group: ConsumerGroup, member_id: str) -> bool:
 # -- LeaveGroup
 
 
-def leave(group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int) -> Left:
-    """Takes classic members out; those of the consumer protocol leave by its heartbeat only."""
-    response = LeaveGroupResponse()
-    left: list[str] = []
+def leave(group: ConsumerGroup, request: LeaveGroupRequest) -> Left:
+    """Members leave, or an administrator takes them out: those of the consumer protocol too."""
+    left = Left(LeaveGroupResponse(), [])
     for identity in request.members:
         error = ErrorCode.NONE
         member_id = identity.member_id
         instance_id = identity.group_instance_id
-        if not member_id and instance_id is not None:
-            # An administrator removes a static member by the name that it was given.
-            member_id = group.static_members.get(instance_id, "")
         try:
-            _classic(group, member_id, instance_id)
-            if member_id in left:
+            if instance_id is not None:
+                holder = group.static_members.get(instance_id)
+                # An administrator knows a static member by the name that it was given.
+                member_id = member_id or holder or ""
+                check_static(holder, instance_id, member_id)
+            if member_id not in group.members:
                 raise unknown_member(member_id, group.group_id)
-            left.append(member_id)
+            if member_id not in left.member_ids:
+                left.member_ids.append(member_id)
         except KafkaError as raised:
             error = raised.code
-        response.members.append(
-            LeaveGroupResponse.MemberResponse(
-                member_id if error is ErrorCode.NONE else identity.member_id, instance_id, error
-            )
+        left.response.members.append(
+            LeaveGroupResponse.MemberResponse(identity.member_id, instance_id, error)
         )
-    return Left(fence(group, left, now_ms) if left else [], response)
+    return left
 
 
 def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ClassicMember:

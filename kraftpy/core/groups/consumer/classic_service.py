@@ -119,7 +119,7 @@ class ClassicMembers:
             self._refuse_join(token, ErrorCode.MEMBER_ID_REQUIRED, member_id)
             return
         holder = group.static_members.get(request.group_instance_id or "")
-        if not request.member_id and holder and self._migration.is_due(group, holder):
+        if not request.member_id and holder and self._migration.is_due(group, [holder]):
             self._join_last(group, holder, token, request, client, uuid, now_ms)
             return
         version = self._topics.version
@@ -160,7 +160,7 @@ class ClassicMembers:
         now_ms: int,
     ) -> None:
         """A classic member takes the place of the last static one of the consumer protocol."""
-        departure = self._migration.departure(group, holder, now_ms)
+        departure = self._migration.departure(group, [holder], now_ms)
 
         def committed(now_ms: int) -> None:
             departure.committed(now_ms)
@@ -233,18 +233,20 @@ class ClassicMembers:
         if group is None:
             self._out.reply(token, self._membership.leave(request, now_ms))
             return
-        left = classic_members.leave(group, request, now_ms)
-        if not left.records:
+        left = classic_members.leave(group, request)
+        if not left.member_ids:
             self._out.reply(token, left.response)
             return
-        self._consumers.write(
-            group.group_id,
-            left.records,
-            lambda now_ms: self._out.reply(token, left.response),
-            lambda error, now_ms: self._out.reply(
-                token, LeaveGroupResponse(error_code=membership_error(error))
-            ),
-        )
+        departure = self._migration.departure(group, left.member_ids, now_ms)
+
+        def committed(now_ms: int) -> None:
+            departure.committed(now_ms)
+            self._out.reply(token, left.response)
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            self._out.reply(token, LeaveGroupResponse(error_code=membership_error(error)))
+
+        self._consumers.write(group.group_id, departure.records, committed, failed)
 
     def _expect_rejoin(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         self._consumers.expect(TimerKind.CLASSIC_REJOIN, group, member_id, now_ms)

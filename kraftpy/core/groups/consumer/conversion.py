@@ -3,22 +3,23 @@
 * Upgrade: a heartbeat of the consumer protocol comes to a classic group. Its members stay, as
   classic members of a consumer group, with what they were last given; who leads it and what it was
   in the middle of doing is forgotten.
-* Downgrade: the last member of the consumer protocol goes, and all others are classic. They go on
-  in a classic group, which rebalances at once.
+* Downgrade: the last members of the consumer protocol go, and all others are classic. They go on in
+  a classic group, which rebalances at once.
 
 Either is one batch: tombstones of one kind and the records of the other. So the log always holds
 one group or the other. Nothing here changes a group; what the records say happens when they are
 committed.
 
-In the record of a downgraded group the member that goes is still there, as in any classic group
-that has not finished the rebalance which follows a departure: if the coordinator dies before that
-is over, the next one finds that the member doesn't heartbeat. Without, its partitions would lie
-idle, since who is left has no reason to rejoin.
+In the record of a downgraded group those who go are still there, as in any classic group that has
+not finished the rebalance which follows a departure: if the coordinator dies before that is over,
+the next one finds that they don't heartbeat. Without, their partitions would lie idle, since who is
+left has no reason to rejoin.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from kraftpy.core.groups.consumer.embedded import (
     read_assignment,
@@ -135,27 +136,26 @@ def _reconciled(given: Partitions, epoch: int) -> CurrentAssignment:
 # -- downgrade
 
 
-def is_last_of_its_protocol(group: ConsumerGroup, member_id: str) -> bool:
-    """Whether without this member only classic ones are left, and one at least."""
-    going = group.members.get(member_id)
+def leaves_classic_members_only(group: ConsumerGroup, going: Collection[str]) -> bool:
+    """Whether these are the last of the consumer protocol, and some classic members stay."""
+    staying = [metadata for known, metadata in group.members.items() if known not in going]
     return (
-        going is not None
-        and going.classic is None
-        and len(group.members) > 1
-        and all(
-            metadata.classic is not None
-            for other_id, metadata in group.members.items()
-            if other_id != member_id
-        )
+        bool(staying)
+        and all(metadata.classic is not None for metadata in staying)
+        and any(group.members[member_id].classic is None for member_id in going)
     )
 
 
 def downgrade(
-    group: ConsumerGroup, going: str, session_timeout_ms: int, topics: Topics, now_ms: int
+    group: ConsumerGroup,
+    going: Collection[str],
+    session_timeout_ms: int,
+    topics: Topics,
+    now_ms: int,
 ) -> list[CoordinatorRecord]:
-    """The records that make a classic group of this one, from which member `going` goes.
+    """The records that make a classic group of this one, from which members `going` go.
 
-    `session_timeout_ms` is the time that member is waited for if the coordinator dies.
+    `session_timeout_ms` is the time that those are waited for if the coordinator dies.
     """
     protocol_name = select_protocol(group)
     members = []
@@ -181,7 +181,7 @@ def downgrade(
         CONSUMER_PROTOCOL_TYPE,
         group.epoch,
         protocol_name,
-        next(member.member_id for member in members if member.member_id != going),
+        next(member.member_id for member in members if member.member_id not in going),
         now_ms,
         tuple(members),
     )

@@ -14,11 +14,15 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kraftpy.core.groups.config import GroupConfig
-from kraftpy.core.groups.consumer.conversion import downgrade, is_last_of_its_protocol, upgrade
+from kraftpy.core.groups.consumer.conversion import (
+    downgrade,
+    leaves_classic_members_only,
+    upgrade,
+)
 from kraftpy.core.groups.consumer.heartbeat import fence
 from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
@@ -32,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Departure(NamedTuple):
-    """The records that take a member out, and what to do once they are committed."""
+    """The records that take members out, and what to do once they are committed."""
 
     records: Sequence[CoordinatorRecord]
     committed: Committed
@@ -87,12 +91,14 @@ class Migration:
 
     # -- downgrade
 
-    def departure(self, group: ConsumerGroup, member_id: str, now_ms: int) -> Departure:
-        """Takes a member out; if it was the last of the consumer protocol the group downgrades."""
-        if not self.is_due(group, member_id):
-            return Departure(fence(group, [member_id], now_ms), lambda now_ms: None)
+    def departure(
+        self, group: ConsumerGroup, member_ids: Collection[str], now_ms: int
+    ) -> Departure:
+        """Takes members out; if the last of the consumer protocol goes the group downgrades."""
+        if not self.is_due(group, member_ids):
+            return Departure(fence(group, member_ids, now_ms), lambda now_ms: None)
         session_timeout_ms = self._config.consumer_session_timeout_ms
-        records = downgrade(group, member_id, session_timeout_ms, self._topics, now_ms)
+        records = downgrade(group, member_ids, session_timeout_ms, self._topics, now_ms)
         protocols = {
             known: dict(metadata.classic.protocols)
             for known, metadata in group.members.items()
@@ -102,19 +108,19 @@ class Migration:
         def committed(now_ms: int) -> None:
             classic = self._classic.get(group.group_id)
             if classic is not None:
-                self._rebalance.downgraded(classic, protocols, member_id, now_ms)
+                self._rebalance.downgraded(classic, protocols, member_ids, now_ms)
 
         return Departure(records, committed)
 
-    def is_due(self, group: ConsumerGroup, member_id: str) -> bool:
-        """Whether the group is to become a classic one when this member goes."""
-        if not is_last_of_its_protocol(group, member_id):
+    def is_due(self, group: ConsumerGroup, member_ids: Collection[str]) -> bool:
+        """Whether the group is to become a classic one when these members go."""
+        if not leaves_classic_members_only(group, member_ids):
             return False
         policy = self._config.consumer_migration_policy
         obstacle = ""
         if not policy.downgrades:
             obstacle = f"group.consumer.migration.policy is {policy.value}"
-        elif len(group.members) - 1 > self._config.group_max_size:
+        elif len(group.members) - len(member_ids) > self._config.group_max_size:
             obstacle = "it has more members than group.max.size"
         if obstacle:
             log.info(

@@ -402,7 +402,7 @@ class ConsumerGroups:
             if request.member_epoch < JOIN_EPOCH:
                 decision = leave(group, request, now_ms)
                 if request.member_epoch == LEAVE_EPOCH:
-                    departure = self._migration.departure(group, caller.member_id, now_ms)
+                    departure = self._migration.departure(group, [caller.member_id], now_ms)
             else:
                 decision = join_or_stay(
                     group,
@@ -510,7 +510,7 @@ class ConsumerGroups:
             log.warning("group %r: could not record that: %s", timer.group_id, error.name)
             self._put_off(timer, now_ms)
 
-        departure = self._migration.departure(group, timer.member_id, now_ms)
+        departure = self._migration.departure(group, [timer.member_id], now_ms)
         self.write(timer.group_id, departure.records, departure.committed, failed)
 
     def _put_off(self, timer: Timer, now_ms: int) -> None:

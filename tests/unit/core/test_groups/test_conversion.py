@@ -11,7 +11,7 @@ from kraftpy.core.groups.config import MigrationPolicy
 from kraftpy.core.groups.consumer.conversion import (
     downgrade,
     emptied,
-    is_last_of_its_protocol,
+    leaves_classic_members_only,
     select_protocol,
     upgrade,
 )
@@ -216,7 +216,7 @@ def consumer_group(**members: MemberMetadata) -> ConsumerGroup:
 class TestDowngrade:
     def test_the_log_holds_the_classic_group_alone(self) -> None:
         group = consumer_group(a=classic("range"), b=classic("range"), new=MODERN)
-        records = downgrade(group, "new", 45_000, TOPICS, 123)
+        records = downgrade(group, ["new"], 45_000, TOPICS, 123)
         assert replayed([*records]).is_vacant
         for record in records[:-1]:
             assert not isinstance(record, GroupRecord)
@@ -225,7 +225,7 @@ class TestDowngrade:
 
     def test_members_have_what_they_own_and_not_what_they_are_to_get(self) -> None:
         group = consumer_group(a=classic("range"), b=classic("range"), new=MODERN)
-        record = downgrade(group, "new", 45_000, TOPICS, 123)[-1]
+        record = downgrade(group, ["new"], 45_000, TOPICS, 123)[-1]
         assert isinstance(record, GroupRecord)
         assert record.snapshot is not None
         snapshot = record.snapshot
@@ -238,7 +238,7 @@ class TestDowngrade:
     def test_who_goes_is_waited_for(self) -> None:
         """So that a coordinator which takes over now finds out that somebody is missing."""
         group = consumer_group(new=MODERN, a=classic("range", session_ms=9_000))
-        record = downgrade(group, "new", 45_000, TOPICS, 123)[-1]
+        record = downgrade(group, ["new"], 45_000, TOPICS, 123)[-1]
         assert isinstance(record, GroupRecord)
         assert record.snapshot is not None
         sessions = {m.member_id: m.session_timeout_ms for m in record.snapshot.members}
@@ -258,12 +258,13 @@ class TestDowngrade:
 
     def test_when_it_is_due(self) -> None:
         mixed = consumer_group(a=classic("range"), new=MODERN)
-        assert is_last_of_its_protocol(mixed, "new")
-        assert not is_last_of_its_protocol(mixed, "a")
-        assert not is_last_of_its_protocol(mixed, "nobody")
-        assert not is_last_of_its_protocol(consumer_group(new=MODERN), "new")
+        assert leaves_classic_members_only(mixed, ["new"])
+        assert not leaves_classic_members_only(mixed, ["a"])
+        assert not leaves_classic_members_only(mixed, ["a", "new"])
+        assert not leaves_classic_members_only(consumer_group(new=MODERN), ["new"])
         two = consumer_group(a=classic("range"), new=MODERN, other=MODERN)
-        assert not is_last_of_its_protocol(two, "new")
+        assert not leaves_classic_members_only(two, ["new"])
+        assert leaves_classic_members_only(two, ["new", "other"])
 
     def test_an_empty_group(self) -> None:
         group = ConsumerGroup("g")
