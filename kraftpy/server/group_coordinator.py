@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -87,6 +88,7 @@ class GroupCoordinator:
         self._expiry: asyncio.Task[None] | None = None
         self._topics = ClusterTopics(lambda: host.metadata)
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
+        self._clock_set_s = -math.inf
 
     # -- life
 
@@ -135,7 +137,7 @@ class GroupCoordinator:
             if partition.machine is not None:
                 partition.carry_out(partition.machine.delete_topic(name))
             elif not partition.failed:
-                self._loading[partition.index].deleted_topics.append(name)
+                self._loading[partition.index].deleted_topics.add(name)
 
     # -- finding the coordinator
 
@@ -359,16 +361,32 @@ class GroupCoordinator:
         if abs(step_ms) > _CLOCK_STEP_MS:
             log.warning("the clock was set by %d ms; group deadlines follow it", step_ms)
             self._clock_offset_ms += step_ms
+            self._clock_set_s = self._loop.time()
             for partition in self._partitions.values():
                 if partition.machine is not None:
                     partition.machine.shift_deadlines(round(step_ms))
         return now_ms
 
+    async def expire_offsets(self) -> None:
+        """Deletes the committed offsets whose time is over; it also runs by itself.
+
+        Not within `offsets.retention.check.interval.ms` after the clock was set: one that was set
+        wrong must not delete what nobody can bring back.
+        """
+        self._now_ms()
+        if self._loop.time() - self._clock_set_s < self._expiry_interval_s:
+            return
+        for partition in list(self._partitions.values()):
+            await partition.expire_offsets()
+
     async def _expire_periodically(self) -> None:
         while True:
-            await asyncio.sleep(self._host.config.offsets_retention_check_interval_ms / 1000)
-            for partition in list(self._partitions.values()):
-                await partition.expire_offsets()
+            await asyncio.sleep(self._expiry_interval_s)
+            await self.expire_offsets()
+
+    @property
+    def _expiry_interval_s(self) -> float:
+        return self._host.config.offsets_retention_check_interval_ms / 1000
 
     # -- loading and unloading
 

@@ -74,11 +74,12 @@ class GroupLoading:
         self, host: PartitionHost, partition: GroupPartition, topics: Topics, turns: Turns
     ) -> None:
         self.partition = partition
-        # They vanished during the load, so what is committed for them is still to be forgotten.
-        self.deleted_topics: list[str] = []
+        # Gone for now or for good: what is committed for them is still to be forgotten.
+        self.deleted_topics: set[str] = set()
         self._host = host
         self._loop = host.loop
         self._turns = turns
+        self._topics = topics
         self._machine = GroupMachine(GroupConfig.from_broker(host.config), topics)
         self._offset = 0  # the next one to read
         self._bytes = 0
@@ -145,7 +146,10 @@ class GroupLoading:
                 machine.offsets_count,
             )
         partition.take_on(machine, self._offset - 1)
-        for topic in self.deleted_topics:
+        # Topics may also have gone while nobody coordinated. What the log has is older than this
+        # leadership, so a topic that is not known here is no new one.
+        gone = {topic for topic in machine.offsets.topics() if self._topics.find(topic) is None}
+        for topic in sorted(gone | self.deleted_topics):
             partition.carry_out(machine.delete_topic(topic))
 
     def _report(self) -> None:

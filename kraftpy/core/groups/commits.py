@@ -386,7 +386,8 @@ class Commits:
             return now_ms >= committed.expire_timestamp_ms
         since_ms = committed.commit_timestamp_ms
         if usage.empty_since_ms != NO_TIMESTAMP:
-            since_ms = usage.empty_since_ms
+            # Somebody may have set an offset of the empty group since.
+            since_ms = max(since_ms, usage.empty_since_ms)
         return now_ms - since_ms >= self._config.offsets_retention_ms
 
 

@@ -31,6 +31,9 @@ _PARTITION_MASK = (1 << 31) - 1
 # Reading this many times as many entries as are wanted costs less than looking each one up.
 _WORTH_SCANNING = 4
 
+# Finding a group's entries of a topic costs as much as a look at so many keys.
+_WORTH_SEARCHING = 10
+
 NO_OFFSET = -1
 
 # Partition, offset, leader epoch, metadata, as OffsetFetch has them: -1, -1, "" for no offset.
@@ -48,7 +51,9 @@ class OffsetMap:
     def __init__(self) -> None:
         self._groups = NameTable()
         self._topics = NameTable()
+        # By the topic's number: how many entries, and a bit for each page that may have some.
         self._topic_counts = array("Q")
+        self._topic_pages: list[int] = []
         self._pages: list[Page] = []
         self._count = 0
 
@@ -80,9 +85,9 @@ class OffsetMap:
         if number is None:
             number = self._add_topic(topic)
         key = (group & _GROUP_MASK) << _GROUP_SHIFT | number << _TOPIC_SHIFT | partition
-        if self._pages[group >> _PAGE_BITS].put(key, committed):
-            self._count += 1
-            self._topic_counts[number] += 1
+        page = group >> _PAGE_BITS
+        if self._pages[page].put(key, committed):
+            self._grown(number, page, 1)
 
     def put_run(self, run: OffsetRun) -> None:
         """Puts one after the other; faster where partitions ascend."""
@@ -99,9 +104,15 @@ class OffsetMap:
             number = self._add_topic(topic)
         base = (group & _GROUP_MASK) << _GROUP_SHIFT | number << _TOPIC_SHIFT
         keys = array("Q", map(base.__or__, partitions))
-        added = self._pages[group >> _PAGE_BITS].put_run(keys, offsets, epochs, times_ms)
-        self._count += added
-        self._topic_counts[number] += added
+        page = group >> _PAGE_BITS
+        added = self._pages[page].put_run(keys, offsets, epochs, times_ms)
+        if added:
+            self._grown(number, page, added)
+
+    def _grown(self, topic: int, page: int, count: int) -> None:
+        self._count += count
+        self._topic_counts[topic] += count
+        self._topic_pages[topic] |= 1 << page
 
     def replay(self, records: Sequence[OffsetRecord]) -> None:
         """Puts or removes one after the other.
@@ -158,6 +169,7 @@ class OffsetMap:
         assert number <= _TOPIC_MASK, "a cluster has far fewer topics"
         if number == len(self._topic_counts):
             self._topic_counts.append(0)
+            self._topic_pages.append(0)
         return number
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
@@ -174,6 +186,7 @@ class OffsetMap:
         self._topic_counts[number] -= 1
         if not self._topic_counts[number]:
             self._topics.remove(number)
+            self._topic_pages[number] = 0
         if not page.spans(low, low + (1 << _GROUP_SHIFT)):
             self._groups.remove(group)
 
@@ -245,6 +258,10 @@ class OffsetMap:
             for key in leaf.keys[start:end]
         ]
 
+    def topics(self) -> Iterator[str]:
+        """The topics that there are committed offsets for."""
+        return iter(self._topics)
+
     def groups_reading(self, topic: str) -> list[str]:
         """The groups that have committed offsets for the topic."""
         number = self._topics.number_of(topic)
@@ -252,14 +269,14 @@ class OffsetMap:
             return []
         left = self._topic_counts[number]
         groups: dict[int, None] = {}
-        for index, page in enumerate(self._pages):
-            for leaf in page.leaves:
-                keys = [key for key in leaf.keys if key >> _TOPIC_SHIFT & _TOPIC_MASK == number]
-                left -= len(keys)
-                for key in keys:
-                    groups[index << _PAGE_BITS | key >> _GROUP_SHIFT] = None
-            if not left:
-                break
+        pages = self._topic_pages[number]
+        while left:
+            page = (pages & -pages).bit_length() - 1
+            pages &= pages - 1
+            for leaf in self._pages[page].leaves:
+                for group, count in _groups_of_topic(leaf, number):
+                    groups[page << _PAGE_BITS | group] = None
+                    left -= count
         return [self._groups.name_of(group) for group in groups]
 
     def oldest_ms(self, group_id: str) -> int | None:
@@ -289,6 +306,27 @@ class OffsetMap:
                 middle = bisect_left(keys, prefix + 1 << _TOPIC_SHIFT, start, end)
                 yield prefix & _TOPIC_MASK, page, leaf, start, middle
                 start = middle
+
+
+def _groups_of_topic(leaf: Leaf, topic: int) -> Iterator[tuple[int, int]]:
+    """Groups (their numbers within the page) that read the topic, and how many entries each has."""
+    keys = leaf.keys
+    if not keys:
+        return
+    if (keys[-1] >> _GROUP_SHIFT) - (keys[0] >> _GROUP_SHIFT) > len(keys) // _WORTH_SEARCHING:
+        for key in keys:
+            if key >> _TOPIC_SHIFT & _TOPIC_MASK == topic:
+                yield key >> _GROUP_SHIFT, 1
+        return
+    at = 0
+    while at < len(keys):
+        group = keys[at] >> _GROUP_SHIFT
+        low = group << _GROUP_SHIFT | topic << _TOPIC_SHIFT
+        start = bisect_left(keys, low, at)
+        end = bisect_left(keys, low + (1 << _TOPIC_SHIFT), start)
+        if start < end:
+            yield group, end - start
+        at = bisect_left(keys, group + 1 << _GROUP_SHIFT, end)
 
 
 def _rows(page: Page, leaf: Leaf, start: int, end: int) -> list[OffsetRow]:

@@ -180,7 +180,7 @@ class FakeHost:
 
 def topic(partitions: int) -> Any:
     return SimpleNamespace(
-        partitions={index: SimpleNamespace(leader=1) for index in range(partitions)}
+        id=bytes(16), partitions={index: SimpleNamespace(leader=1) for index in range(partitions)}
     )
 
 
@@ -580,6 +580,48 @@ async def test_a_topic_deleted_while_its_offsets_load() -> None:
     host.groups.refresh()
     await host.groups.coordinator_of("g", host.loop.time() + 5)
     assert host.offset() is None
+
+
+@on_loop
+async def test_a_topic_deleted_while_nobody_coordinated() -> None:
+    host = FakeHost()
+    index = partition_for("g", PARTITIONS)
+    host.replicas.led[index] = bytearray()
+    host.replicas.put(index, build_batch([record("g", 1)]))
+    del host.metadata.topics["t"]
+    host.lead(index)
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    host.metadata.topics["t"] = topic(3)
+    await soon(lambda: host.offset() is None)
+
+
+@on_loop
+async def test_one_piece_is_loaded_in_a_turn_however_many_partitions_there_are() -> None:
+    host = FakeHost()
+    for index in range(PARTITIONS):
+        host.replicas.led[index] = bytearray()
+        for _ in range(3):
+            host.replicas.put(index, build_batch([record("g", 1)]))
+    host.lead(*range(PARTITIONS))
+    records = []
+    while loading := list(host.groups.loading()):
+        records.append([progress.records for progress in loading])
+        await asyncio.sleep(0)
+    sums = [sum(each) for each in records if len(each) == PARTITIONS]
+    assert sums == list(range(3 * PARTITIONS + 1))
+    assert all(max(each) - min(each) <= 1 for each in records[: len(sums)])  # in turn
+
+
+@on_loop
+async def test_a_clock_that_was_set_expires_nothing_at_once() -> None:
+    host = coordinated(**{"offsets.retention.minutes": "1"})
+    await answer(host.commit(1))
+    clock_ms = host.clock_ms
+    host.clock_ms = lambda: clock_ms() + 10**9
+    await host.groups.expire_offsets()
+    host.clock_ms = clock_ms  # somebody noticed
+    await host.groups.expire_offsets()
+    assert host.offset() == 1
 
 
 @on_loop

@@ -393,6 +393,20 @@ class TestExpiry:
         assert list(driver.machine.group_ids()) == []
         assert list(driver.reloaded().machine.group_ids()) == []
 
+    def test_counts_from_a_commit_to_the_empty_group(self) -> None:
+        """As somebody makes who sets offsets back before the group is used again."""
+        driver = Driver()
+        (member,), generation = driver.stable_group(session_ms=1_800_000)
+        driver.commit({("t", 0): 1, ("t", 1): 1}, member_id=member, generation=generation)
+        driver.leave(member)
+        driver.advance(RETENTION_MS - 1)
+        driver.commit({("t", 0): 0})
+        driver.advance(1)
+        assert driver.expire() == 1
+        assert driver.offsets() == {("t", 0): 0}
+        driver.advance(RETENTION_MS - 1)
+        assert driver.expire() == 1
+
     def test_counts_from_the_commit_for_a_group_of_offsets_alone(self) -> None:
         driver = Driver()
         driver.commit({("t", 0): 1})
