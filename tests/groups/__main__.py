@@ -15,7 +15,7 @@ from tests.groups.party import KINDS
 from tests.groups.run import Run
 
 SIZES = (1, 3, 10, 50)
-FAULTS = 8
+FAULTS = 6
 MEMBERS_MAX = 50  # of a run: what two cores can take
 
 

@@ -43,9 +43,20 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "java-cooperative": (Kind("java", "cooperative-sticky"),),
     "java-consumer": (Kind("java", "consumer"),),
     "mixed-consumer": (Kind("java", "consumer"), Kind("confluent-kafka", "consumer")),
-    "mixed": tuple(
-        Kind(client, "range")
-        for client in ("confluent-kafka", "kafka-python", "aiokafka", "kraftpy")
+    "mixed": (
+        Kind("confluent-kafka", "range"),
+        Kind("kafka-python", "range"),
+        Kind("aiokafka", "range"),
+        Kind("kraftpy", "range"),
+    ),
+    # Converted from one protocol to the other and back while it is in use.
+    "mixed-protocols": (
+        Kind("confluent-kafka", "range"),
+        Kind("confluent-kafka", "consumer"),
+        Kind("kafka-python", "range"),
+        Kind("aiokafka", "range"),
+        Kind("confluent-kafka", "consumer"),
+        Kind("kraftpy", "range"),
     ),
 }
 
