@@ -37,7 +37,7 @@ def test_a_compacted_topic_shrinks_to_its_live_keys() -> None:
 
 
 def test_kill_nine_while_a_topic_is_compacted() -> None:
-    slow = {"log_cleaner_backoff_ms": 100, "log_cleaner_io_max_bytes_per_second": 600_000}
+    slow = {"log_cleaner_backoff_ms": 100, "log_cleaner_io_max_bytes_per_second": 1_500_000}
     with Broker(**slow) as broker:
         create_compacted(broker.bootstrap)
         newest = overwrite(broker.bootstrap)

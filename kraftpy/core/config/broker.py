@@ -228,7 +228,7 @@ class BrokerConfig(GroupSettings):
     log_cleaner_dedupe_buffer_size: int = setting(
         int64(1 << 20),
         "134217728",
-        "Memory that a compaction may use to remember keys; it takes 32 bytes a key.",
+        "Memory that a compaction may use to remember keys; it takes 37 bytes a key.",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         kinds.positive(),
