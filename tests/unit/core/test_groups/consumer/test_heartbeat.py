@@ -1,0 +1,618 @@
+"""ConsumerGroupHeartbeat rule by rule: Kafka 4.3's answers (KIP-848, KIP-1251)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftpy.core.groups import Client
+from kraftpy.core.groups.config import WAITING_REQUESTS_MAX
+from kraftpy.core.groups.consumer.records import CurrentRecord, MemberState
+from kraftpy.core.groups.consumer.state import ConsumerGroup
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    OffsetCommitRequest,
+)
+
+from .world import GROUP, REBALANCE_MS, SESSION_MS, World, as_partitions, from_partitions
+
+NONE = ErrorCode.NONE
+Heard = ConsumerGroupHeartbeatResponse
+
+
+class Story(World):
+    """A world in which nothing happens by chance."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(0)
+        self.topics.make("beer", 6)
+        self.topics.make("cheese", 2)
+        if config:
+            self.config = type(self.config)(**config)
+            self.machine = self.load([])
+
+    def request(self, member_id: str, epoch: int, **fields: Any) -> ConsumerGroupHeartbeatRequest:
+        owned = fields.pop("owned", None)
+        if epoch == 0:
+            fields = {"rebalance_timeout_ms": REBALANCE_MS, **fields}
+            if "subscribed_topic_regex" not in fields:
+                fields.setdefault("subscribed_topic_names", ["beer"])
+            owned = set() if owned is None else owned
+        return ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=member_id,
+            member_epoch=epoch,
+            topic_partitions=None if owned is None else as_partitions(owned),
+            **fields,
+        )
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> Heard:
+        """A heartbeat and its answer, once all that was in flight is committed."""
+        token = self.transmit(self.request(member_id, epoch, **fields))
+        while self.in_flight:
+            self.land()
+        response = self.replies[token]
+        assert isinstance(response, Heard)
+        return response
+
+    def error(self, member_id: str, epoch: int, **fields: Any) -> ErrorCode:
+        before = len(self.log)
+        code = ErrorCode(self.beat(member_id, epoch, **fields).error_code)
+        assert code is NONE or len(self.log) == before, "a refused request was written down"
+        return code
+
+    def beer(self, *indexes: int) -> set[tuple[bytes, int]]:
+        return {(self.topics.topics["beer"].topic_id, index) for index in indexes}
+
+    def two_members(self) -> None:
+        """Members a and b in epoch 2, with three partitions each."""
+        assert self.beat("a", 0).member_epoch == 1
+        assert self.beat("b", 0).member_epoch == 2
+        assert self.beat("a", 1).member_epoch == 1
+        assert self.beat("a", 1, owned=given(self, "a")).member_epoch == 2
+        assert self.beat("b", 2).member_epoch == 2
+        assert self.state == "Stable"
+
+    @property
+    def there(self) -> ConsumerGroup:
+        """The group, which is there."""
+        assert self.group is not None
+        return self.group
+
+    @property
+    def state(self) -> str:
+        return str(self.machine.consumer_describe(GROUP, self.topics).group_state)
+
+
+def given(story: Story, member_id: str) -> set[tuple[bytes, int]]:
+    group = story.there
+    assigned = group.current(member_id).assigned
+    return {(topic_id, index) for topic_id, indexes in assigned.items() for index in indexes}
+
+
+def told(response: Heard) -> set[tuple[bytes, int]] | None:
+    if response.assignment is None:
+        return None
+    return from_partitions(response.assignment.topic_partitions)
+
+
+# -- the request on its own
+
+
+@pytest.mark.parametrize(
+    ("epoch", "fields"),
+    [
+        (0, {"instance_id": ""}),
+        (0, {"rack_id": ""}),
+        (0, {"instance_id": "x" * 40_000}),
+        (0, {"rebalance_timeout_ms": -1}),
+        (0, {"owned": {(b"t" * 16, 0)}}),
+        (0, {"subscribed_topic_names": None}),
+        (-2, {}),
+        (-3, {}),
+    ],
+)
+def test_requests_that_no_group_accepts(epoch: int, fields: dict[str, Any]) -> None:
+    story = Story()
+    assert story.error("a", epoch, **fields) is ErrorCode.INVALID_REQUEST
+    assert story.group is None
+
+
+def test_a_member_makes_its_id_since_version_1() -> None:
+    story = Story()
+    assert story.error("", 0) is ErrorCode.INVALID_REQUEST
+    effects = story.machine.consumer_heartbeat(
+        "t", story.request("", 0), Client(0, "c", "/h"), "made-here", story.topics, story.now_ms
+    )
+    story.carry_out(effects)
+    story.land()
+    assert story.replies["t"].member_id == "made-here"
+
+
+def test_unknown_assignors_and_regexes_are_refused() -> None:
+    story = Story()
+    assert story.error("a", 0, server_assignor="sticky") is ErrorCode.UNSUPPORTED_ASSIGNOR
+    wrong = {"subscribed_topic_names": None, "subscribed_topic_regex": "beer("}
+    assert story.error("a", 0, **wrong) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert story.group is None
+
+
+def test_only_a_join_makes_a_group() -> None:
+    assert Story().error("a", 1) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert Story().error("a", -1) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# -- epochs
+
+
+def test_a_member_is_believed_in_its_own_epoch_only() -> None:
+    story = Story()
+    story.two_members()
+    assert story.error("c", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.error("a", 3) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert story.error("a", 1) is ErrorCode.FENCED_MEMBER_EPOCH  # it doesn't say what it owns
+    assert story.error("a", 2) is NONE
+
+
+def test_the_epoch_before_is_good_for_who_owns_nothing_else() -> None:
+    """The answer that raised the epoch may have been lost: it is repeated."""
+    story = Story()
+    story.two_members()
+    assert story.error("a", 1, owned=given(story, "b")) is ErrorCode.FENCED_MEMBER_EPOCH
+    again = story.beat("a", 1, owned=given(story, "a"))
+    assert (again.error_code, again.member_epoch) == (NONE, 2)
+    assert told(again) == given(story, "a")
+    assert story.error("a", 0) is NONE
+
+
+def test_who_joins_again_gets_what_it_had() -> None:
+    story = Story()
+    story.two_members()
+    again = story.beat("a", 0)
+    assert (again.member_epoch, told(again)) == (2, given(story, "a"))
+    assert story.there.epoch == 2, "nothing to rebalance"
+
+
+def test_a_repeated_first_join_is_answered_alike() -> None:
+    story = Story()
+    assert story.beat("a", 0) == story.beat("a", 0)
+    assert story.there.epoch == 1
+
+
+# -- assignments
+
+
+def test_partitions_move_once_they_are_given_up() -> None:
+    story = Story()
+    assert told(story.beat("a", 0)) == story.beer(*range(6))
+    assert told(story.beat("b", 0)) == set()
+    assert told(story.beat("a", 1)) == story.beer(0, 1, 2)
+    assert told(story.beat("b", 2)) is None, "nothing is free yet"
+    assert told(story.beat("a", 1)) is None, "it has been told"
+    assert story.state == "Reconciling"
+    assert story.beat("a", 1, owned=story.beer(0, 1, 2)).member_epoch == 2
+    assert told(story.beat("b", 2)) == story.beer(3, 4, 5)
+    assert story.state == "Stable"
+
+
+def test_a_full_request_has_a_full_answer() -> None:
+    story = Story()
+    story.two_members()
+    full = {"subscribed_topic_names": ["beer"], "rebalance_timeout_ms": 1000}
+    assert told(story.beat("a", 2, owned=given(story, "a"))) is None
+    assert told(story.beat("a", 2, owned=given(story, "a"), **full)) == given(story, "a")
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
+    story = Story()
+    story.two_members()
+    before = len(story.log)
+    for owned in (None, given(story, "a")):
+        assert story.beat("a", 2, owned=owned).heartbeat_interval_ms == 1_000
+    assert len(story.log) == before
+
+
+def test_the_next_heartbeat_sees_that_topics_changed() -> None:
+    story = Story()
+    story.two_members()
+    story.topics.grow("cheese", 1)
+    assert story.beat("a", 2).member_epoch == 2, "nobody subscribes to that"
+    story.topics.grow("beer", 2)
+    assert story.beat("a", 2).member_epoch == 3
+    assert len(given(story, "a")) == 4
+    assert story.beat("b", 2).member_epoch == 3
+    assert story.state == "Stable"
+
+
+def test_a_topic_made_again_is_another_topic() -> None:
+    story = Story()
+    story.beat("a", 0)
+    old = given(story, "a")
+    story.topics.delete("beer")
+    story.topics.make("beer", 6)
+    story.beat("a", 1, owned=old)
+    story.beat("a", 1, owned=set())
+    assert given(story, "a") == story.beer(*range(6)) != old
+
+
+def test_a_regex_follows_the_topics() -> None:
+    story = Story()
+    story.beat("a", 0, subscribed_topic_names=None, subscribed_topic_regex="b.*")
+    story.topics.make("bread", 1)
+    story.beat("a", 1)
+    bread = story.topics.topics["bread"].topic_id
+    assert given(story, "a") == story.beer(*range(6)) | {(bread, 0)}
+    story.beat("a", 2, subscribed_topic_names=["beer"], subscribed_topic_regex="")
+    assert not story.there.regexes
+
+
+def test_most_wishes_choose_the_assignor() -> None:
+    story = Story()
+    for member_id, assignor in (("a", "range"), ("b", None), ("c", "range"), ("d", "uniform")):
+        story.beat(member_id, 0, server_assignor=assignor)
+    described = story.machine.consumer_describe(GROUP, story.topics)
+    assert described.assignor_name == "range"
+
+
+# -- leaving
+
+
+def test_who_leaves_makes_room() -> None:
+    story = Story()
+    story.two_members()
+    left = story.beat("a", -1)
+    assert (left.member_id, left.member_epoch, left.error_code) == ("a", -1, NONE)
+    assert story.state == "Assigning"
+    assert told(story.beat("b", 2)) == story.beer(*range(6))
+    assert story.error("a", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.error("a", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    story.beat("b", -1)
+    assert story.state == "Empty"
+
+
+def test_a_silent_member_is_taken_out() -> None:
+    story = Story()
+    story.two_members()
+    story.advance(SESSION_MS - 1)
+    assert story.error("a", 2) is NONE
+    story.advance(1)
+    story.land()
+    assert list(story.there.members) == ["a"]
+    story.advance(SESSION_MS)
+    story.land()
+    assert story.state == "Empty"
+
+
+def test_a_heartbeat_that_waits_its_turn_keeps_the_session() -> None:
+    story = Story()
+    story.two_members()
+    story.advance(SESSION_MS - 1)
+    story.transmit(story.request("c", 0))
+    token = story.transmit(story.request("a", 2))
+    story.advance(1)
+    while story.in_flight:
+        story.land()
+    assert story.replies[token].error_code == NONE
+    assert set(story.there.members) == {"a", "c"}
+
+
+def test_who_gives_nothing_up_in_time_is_taken_out() -> None:
+    story = Story()
+    story.beat("a", 0, rebalance_timeout_ms=5_000)
+    story.beat("b", 0)
+    story.beat("a", 1)
+    story.advance(4_999)
+    assert story.error("a", 1) is NONE
+    story.advance(1)
+    story.land()
+    assert story.error("a", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# -- static members
+
+
+def test_a_static_member_comes_back_to_its_partitions() -> None:
+    story = Story()
+    story.two_members()
+    story.beat("b", -1)
+    story.beat("s-1", 0, instance_id="s")
+    story.beat("a", 2)
+    story.beat("a", 2, owned=given(story, "a"))
+    story.beat("s-1", 4, instance_id="s")
+    had = given(story, "s-1")
+    assert len(had) == 3
+    # Another process can't have the name while this one has it.
+    assert story.error("s-2", 0, instance_id="s") is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert story.error("s-2", 4, instance_id="s") is ErrorCode.FENCED_INSTANCE_ID
+    assert story.error("s-1", 4, instance_id="t") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.error("s-1", 0, instance_id="s") is NONE
+    # It steps aside, and its partitions are kept for whoever bears its name.
+    assert story.beat("s-1", -2, instance_id="s").member_epoch == -2
+    assert given(story, "s-1") == had
+    assert story.error("s-1", 4, instance_id="s") is ErrorCode.FENCED_MEMBER_EPOCH
+    back = story.beat("s-2", 0, instance_id="s")
+    assert (back.member_epoch, told(back)) == (4, had)
+    assert story.there.epoch == 4, "no reason to rebalance"
+    assert story.there.current("s-2").previous_epoch == 0
+    assert story.error("s-1", 4, instance_id="s") is ErrorCode.FENCED_INSTANCE_ID
+    assert story.state == "Stable"
+
+
+def test_a_static_member_that_stays_away_loses_its_partitions() -> None:
+    story = Story()
+    story.beat("s-1", 0, instance_id="s")
+    story.beat("s-1", -2, instance_id="s")
+    story.advance(SESSION_MS)
+    story.land()
+    assert story.state == "Empty"
+
+
+def test_a_full_group_takes_nobody_but_who_is_in_it() -> None:
+    story = Story(consumer_max_size=1)
+    story.beat("s-1", 0, instance_id="s")
+    assert story.error("a", 0) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    story.beat("s-1", -2, instance_id="s")
+    assert story.error("s-2", 0, instance_id="s") is NONE
+
+
+# -- writes
+
+
+def test_a_failed_write_changes_nothing() -> None:
+    story = Story()
+    story.two_members()
+    token = story.transmit(story.request("c", 0))
+    effects = story.machine.failed(
+        story.in_flight.pop(), ErrorCode.NOT_ENOUGH_REPLICAS, story.now_ms
+    )
+    story.carry_out(effects)
+    assert story.replies[token].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert set(story.there.members) == {"a", "b"}
+    assert story.error("c", 0) is NONE
+
+
+def test_nothing_is_seen_before_it_is_committed() -> None:
+    story = Story()
+    story.transmit(story.request("a", 0))
+    token = story.transmit(story.request("b", 0))
+    assert story.group is None
+    assert len(story.in_flight) == 1, "one write of a group at a time"
+    story.land()
+    assert list(story.there.members) == ["a"]
+    assert token not in story.replies
+    story.land()
+    assert list(story.there.members) == ["a", "b"]
+    assert story.replies[token].member_epoch == 2
+
+
+def test_the_line_is_bounded() -> None:
+    story = Story()
+    story.transmit(story.request("a", 0))
+    for _ in range(WAITING_REQUESTS_MAX):
+        story.transmit(story.request("b", 0))
+    token = story.transmit(story.request("b", 0))
+    assert story.replies[token].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_who_is_new_after_a_late_write_has_a_session_all_the_same() -> None:
+    story = Story()
+    story.transmit(story.request("a", 0))
+    story.be_late()
+    story.land()
+    assert list(story.there.members) == ["a"]
+    story.advance(SESSION_MS)
+    story.land()
+    assert story.state == "Empty"
+
+
+def test_another_coordinator_disturbs_nobody() -> None:
+    story = Story()
+    story.two_members()
+    story.beat("c", 0)
+    story.beat("a", 2)
+    before = len(story.log)
+    story.fail_over()
+    assert story.error("a", 2) is NONE
+    assert story.error("c", 3) is NONE
+    assert story.state == "Reconciling"
+    assert len(story.log) == before, "the metadata hash is known"
+    assert story.there.current("a").state is MemberState.UNREVOKED_PARTITIONS
+    story.advance(SESSION_MS)  # it began with the new coordinator
+    while story.in_flight:
+        story.land()
+    assert not story.there.members
+
+
+# -- offsets
+
+
+def commit(
+    story: Story, epoch: int, member_id: str = "", index: int = 0, version: int = 9
+) -> ErrorCode:
+    request = OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name="beer",
+                partitions=[
+                    OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=7
+                    )
+                ],
+            )
+        ],
+    )
+    token = story.token()
+    effects = story.machine.commit(
+        token,
+        request,
+        lambda name, index: True,
+        story.now_ms,
+        api_version=version,
+        topics=story.topics,
+    )
+    story.carry_out(effects)
+    while story.in_flight:
+        story.land()
+    return ErrorCode(story.replies[token].topics[0].partitions[0].error_code)
+
+
+def test_commits_are_checked_against_epochs() -> None:
+    story = Story()
+    assert commit(story, 3, "a") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert commit(story, 3, "a", version=8) is ErrorCode.ILLEGAL_GENERATION
+    story.two_members()
+    assert commit(story, 2, "a") is NONE
+    assert commit(story, 2, "a", version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert commit(story, 3, "a") is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(story, 2, "c") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(story, -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    story.beat("a", -1)
+    story.beat("b", -1)
+    assert commit(story, -1) is NONE
+
+
+def test_commits_of_an_earlier_epoch_are_for_partitions_had_since() -> None:
+    story = Story()
+    story.two_members()  # a has 0, 1, 2 since epoch 1, b has 3, 4, 5 since epoch 2
+    assert commit(story, 1, "a", 0) is NONE
+    assert commit(story, 1, "a", 3) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(story, 1, "b", 3) is ErrorCode.STALE_MEMBER_EPOCH
+    story.beat("c", 0)
+    story.beat("a", 2)  # it has to give one up, and may commit it until then
+    assert commit(story, 1, "a", 2) is NONE
+    story.beat("a", 2, owned=story.beer(0, 1))
+    assert commit(story, 3, "a", 2) is NONE, "in its very epoch nobody asks for the partition"
+    assert commit(story, 2, "a", 2) is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_fetches_of_members_are_checked() -> None:
+    story = Story()
+    check = story.machine.check_fetch
+    assert check(GROUP, "a", 2) is NONE
+    story.two_members()
+    assert check(GROUP, None, -1) is NONE
+    assert check(GROUP, "a", 2) is NONE
+    assert check(GROUP, "a", 1) is ErrorCode.STALE_MEMBER_EPOCH
+    assert check(GROUP, "c", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert check(GROUP, None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# -- deleting and listing
+
+
+def delete(story: Story) -> ErrorCode:
+    token = story.token()
+    story.carry_out(story.machine.delete_group(token, GROUP, story.now_ms))
+    while story.in_flight:
+        story.land()
+    return ErrorCode(story.replies[token])
+
+
+def test_an_empty_group_can_be_deleted() -> None:
+    story = Story()
+    story.two_members()
+    assert delete(story) is ErrorCode.NON_EMPTY_GROUP
+    story.beat("a", -1)
+    story.beat("b", -1)
+    commit(story, -1)
+    assert delete(story) is NONE
+    assert list(story.machine.group_ids()) == []
+    assert delete(story) is ErrorCode.GROUP_ID_NOT_FOUND
+    again = story.load(story.log)
+    assert list(again.group_ids()) == []
+
+
+def test_who_comes_while_a_group_is_deleted() -> None:
+    story = Story()
+    story.beat("a", 0)
+    story.beat("a", -1)
+    deletion = story.token()
+    story.carry_out(story.machine.delete_group(deletion, GROUP, story.now_ms))
+    join = story.transmit(story.request("b", 0))
+    assert commit_while_in_flight(story) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    while story.in_flight:
+        story.land()
+    assert story.replies[deletion] is NONE
+    assert story.replies[join].member_epoch == 1, "a new group"
+
+
+def commit_while_in_flight(story: Story) -> ErrorCode:
+    writes, story.in_flight = story.in_flight, []
+    error = commit(story, -1)
+    story.in_flight = writes
+    return error
+
+
+def test_groups_are_listed_with_type_and_state() -> None:
+    story = Story()
+    story.two_members()
+    (row,) = story.machine.list_groups([], [])
+    assert (row.group_id, row.protocol_type) == (GROUP, "consumer")
+    assert (row.group_state, row.group_type.lower()) == ("Stable", "consumer")
+    assert story.machine.list_groups(["stable"], ["Consumer"]) == [row]
+    assert story.machine.list_groups(["Empty"], []) == []
+    assert story.machine.list_groups([], ["classic"]) == []
+
+
+def test_offsets_expire_from_when_the_last_member_left() -> None:
+    story = Story(offsets_retention_ms=1_000_000)
+    story.beat("a", 0)
+    commit(story, 1, "a")
+    for _ in range(3):
+        story.advance(400_000)
+        while story.in_flight:
+            story.land()
+    story.beat("a", 0)  # its session was over
+    assert story.machine.expire_offsets([GROUP], story.now_ms)[0] == 0, "it is read"
+    story.beat("a", -1)
+    story.now_ms += 999_999
+    assert story.machine.expire_offsets([GROUP], story.now_ms)[0] == 0
+    story.fail_over()
+    story.now_ms += 1
+    count, effects = story.machine.expire_offsets([GROUP], story.now_ms)
+    assert count == 1
+    story.carry_out(effects)
+    story.land()
+    assert list(story.machine.group_ids()) == [], "an empty group without offsets goes too"
+
+
+# -- describing
+
+
+def test_a_described_group_names_topics() -> None:
+    story = Story()
+    story.two_members()
+    described = story.machine.consumer_describe(GROUP, story.topics)
+    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
+    assert [member.member_id for member in described.members] == ["a", "b"]
+    (row,) = described.members[0].assignment.topic_partitions
+    assert (row.topic_name, row.partitions) == ("beer", [0, 1, 2])
+    story.topics.delete("beer")
+    described = story.machine.consumer_describe(GROUP, story.topics)
+    assert described.members[0].assignment.topic_partitions == []
+
+
+def test_groups_of_the_other_kind_are_not_described() -> None:
+    story = Story()
+    story.beat("a", 0)
+    assert story.machine.describe(GROUP).group_state == "Dead"
+    missing = story.machine.consumer_describe("h", story.topics)
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_strays_in_the_log_hold_no_partitions() -> None:
+    """The record of a member could not be read: its assignment must not block others."""
+    story = Story()
+    story.two_members()
+    group = story.there
+    machine = story.load([])
+    record = CurrentRecord(GROUP, "a", group.current("a"))
+    machine.load(record)
+    machine.finish_load(story.now_ms)
+    assert machine._consumers.groups == {}
