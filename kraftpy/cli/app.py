@@ -25,6 +25,7 @@ _COMMANDS = {
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",
+    "consistency": "kraftpy.cli.consistency",
 }
 
 EXIT_CODES_HELP = """\b
@@ -35,6 +36,8 @@ Exit codes:
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...
   5    the cluster is not healthy (cluster health)
+  6    a promise was broken (consistency)
+  7    not everything could be decided (consistency)
   130  interrupted with Ctrl-C (dev and server: 0, that is how they end)
 """
 

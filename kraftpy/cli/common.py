@@ -18,6 +18,8 @@ EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_NOT_STARTED = 4
 EXIT_UNHEALTHY = 5
+EXIT_INCONSISTENT = 6
+EXIT_UNDECIDED = 7
 EXIT_INTERRUPTED = 130
 
 # What the fields of the protocol hold: 16 and 32 bits with a sign.

@@ -72,5 +72,5 @@ class Findings:
             return Verdict(checker, True, promise, good, counts)
         more = f"; the smallest of {self.count} findings" if self.count > 1 else ""
         first, *_ = smallest = self.smallest()
-        counts = {**counts, "findings": self.count}
+        counts = {**counts, "found": self.count}
         return Verdict(checker, False, promise, f"{first.summary}{more}", counts, smallest)

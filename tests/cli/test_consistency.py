@@ -1,0 +1,91 @@
+"""`kraftpy consistency check` on stored histories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftpy.testing.consistency import Header, HistoryWriter
+
+from .commands import failure, output, run_command
+
+
+def write(path: Path, *reads: Any, workload: str = "offsets") -> str:
+    """A commit of 5, a commit of 7, and what is read then."""
+    where = {"group": "g", "key": "t-0"}
+    with HistoryWriter(path, Header(workload, seed=3)) as writer:
+        for offset in (5, 7):
+            op = writer.invoke(1, "commit", {**where, "offset": offset})
+            writer.ok(1, op, "commit")
+        for offset in reads:
+            op = writer.invoke(2, "fetch", where)
+            writer.ok(2, op, "fetch", {**where, "offset": offset})
+    return str(path)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    return write(tmp_path / "good.jsonl", 7)
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> str:
+    return write(tmp_path / "bad.jsonl", 7, 5)
+
+
+def test_a_history_in_which_all_was_kept(good: str) -> None:
+    said = output("consistency", "check", good)
+    assert said.startswith(f"{good}: offsets, seed 3, 3 operations")
+    for promise in ("linearizable", "stale-read", "offset-regression"):
+        assert f"\n{promise} " in said
+    assert "BROKEN" not in said
+
+
+def test_a_broken_promise_is_an_exit_code_and_a_story(bad: str) -> None:
+    done = run_command("consistency", "check", bad)
+    assert done.returncode == 6
+    said = done.stdout.decode()
+    assert "offset-regression  BROKEN  g/t-0: the offset went back from 7 to 5" in said
+    assert "  line 2  process 1" in said
+    assert "fetch ok" in said
+
+
+def test_json_for_programs(good: str, bad: str) -> None:
+    done = run_command("consistency", "check", good, bad, "-o", "json")
+    assert done.returncode == 6
+    first, second = json.loads(done.stdout)
+    assert (first["path"], first["valid"], first["operations"]) == (good, True, 3)
+    assert second["valid"] is False
+    broken = [each["checker"] for each in second["verdicts"] if each["valid"] is False]
+    assert broken == ["linearizable", "stale-read", "offset-regression"]
+
+
+def test_an_empty_history_is_undecided(tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    HistoryWriter(path, Header("queue")).close()
+    assert run_command("consistency", "check", str(path)).returncode == 7
+
+
+def test_reports_are_written(good: str, bad: str, tmp_path: Path) -> None:
+    output("consistency", "check", good, "--report", str(tmp_path / "one"))
+    assert "<!doctype html>" in (tmp_path / "one" / "report.html").read_text()
+    failure("consistency", "check", good, bad, "--report", str(tmp_path / "two"), code=6)
+    report = json.loads((tmp_path / "two" / "02-bad" / "report.json").read_text())
+    assert report["valid"] is False
+    said = failure("consistency", "check", good, "--report", good, code=2)
+    assert "is a file" in said
+
+
+def test_what_cannot_be_read_is_said(good: str, tmp_path: Path) -> None:
+    said = failure("consistency", "check", str(tmp_path / "none"), code=2)
+    assert f"cannot read {tmp_path / 'none'}: No such file" in said
+    with Path(good).open("a") as file:
+        file.write('{"time":1,"process":1,"op":77,"type":"ok","f":"poll","value":{}}\n')
+    assert f"{good}, line 8: ok of operation 77" in failure("consistency", "check", good, code=2)
+    Path(good).write_text("hello\n")
+    assert f"{good}, line 1: no history" in failure("consistency", "check", good, code=2)
+    said = failure("consistency", "check", write(tmp_path / "x", workload="cinema"), code=2)
+    assert "no workload is called 'cinema'" in said
