@@ -66,11 +66,15 @@ class Caller(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """group.consumer.*, as far as a heartbeat is concerned; the first assignor is the default."""
+    """group.consumer.*, as far as a heartbeat is concerned; the first assignor is the default.
+
+    A group of `large_size` members makes its target assignment once for all requests in its line.
+    """
 
     max_size: int
     heartbeat_interval_ms: int
     assignors: tuple[str, ...]
+    large_size: int = 100
 
 
 class Decision(NamedTuple):
@@ -220,10 +224,12 @@ def join_or_stay(
     now_ms: int,
     *,
     topics_changed: bool,
+    others_wait: bool,
 ) -> Decision:
     """A heartbeat with epoch 0 or more that `check_request` let pass.
 
-    `topics_changed` says that the topics may not be those of the group's metadata hash. Raises
+    `topics_changed` says that the topics may not be those of the group's metadata hash,
+    `others_wait` that the next request of the group will be judged as soon as this is done. Raises
     KafkaError: those of `_identify`, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION.
     """
     member_id = caller.member_id
@@ -244,6 +250,7 @@ def join_or_stay(
         topics,
         now_ms,
         topics_changed=topics_changed,
+        others_wait=others_wait,
     )
     response = ConsumerGroupHeartbeatResponse(
         member_id=member_id,
@@ -268,6 +275,7 @@ def admit(
     now_ms: int,
     *,
     topics_changed: bool,
+    others_wait: bool = False,
 ) -> tuple[list[ConsumerRecord], CurrentAssignment]:
     """Takes a member in, or lets it stay, and leads it one step towards its target.
 
@@ -287,7 +295,9 @@ def admit(
     epoch = _raise_epoch(plan, topics, records, now_ms, topics_changed)
     target_epoch = group.assignment_epoch
     target: Partitions = group.targets.get(known_id or member_id, {})
-    if epoch > target_epoch:
+    # The first target can't wait: epoch 0 would tell the member to join again.
+    may_wait = others_wait and target_epoch and len(group.members) >= settings.large_size
+    if epoch > target_epoch and not may_wait:
         target_epoch = epoch
         target = _assign(plan, settings, topics, records)
         records.append(TargetEpochRecord(group.group_id, TargetEpoch(epoch, now_ms)))

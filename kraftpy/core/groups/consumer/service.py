@@ -411,7 +411,8 @@ class ConsumerGroups:
                     self.settings,
                     topics,
                     now_ms,
-                    topics_changed=self.topics_changed(group.group_id, version),
+                    topics_changed=self.topics_changed(group_id, version),
+                    others_wait=self._others_wait(group_id),
                 )
         except KafkaError as error:
             self._refuse(token, error.code, error.message)
@@ -439,6 +440,10 @@ class ConsumerGroups:
         if classic is not None:
             classic.is_converting = True
         self.write(group_id, records, committed, failed)
+
+    def _others_wait(self, group_id: str) -> bool:
+        live = self._live.get(group_id)
+        return live is not None and bool(live.waiting)
 
     def _classic_writes(self, group_id: str) -> bool:
         """Whether a record of a classic group is on its way; the line waits for it then."""

@@ -257,6 +257,34 @@ def test_most_wishes_choose_the_assignor() -> None:
     assert described.assignor_name == "range"
 
 
+def test_a_large_group_makes_one_target_for_all_who_wait() -> None:
+    story = Story()
+    story.large_size = 1
+    story.machine = story.load([])
+    tokens = [story.transmit(story.request(member_id, 0)) for member_id in "abcd"]
+    for _ in tokens:
+        story.land()
+    assert [story.replies[token].member_epoch for token in tokens] == [1, 1, 1, 4]
+    assert (story.there.epoch, story.there.assignment_epoch) == (4, 4)
+    for _ in range(3):
+        for member_id in "abcd":
+            epoch = story.there.current(member_id).epoch
+            story.beat(member_id, epoch, owned=given(story, member_id))
+    assert story.state == "Stable"
+
+
+def test_who_was_the_only_one_to_read_a_topic_is_not_missed_twice() -> None:
+    story = Story()
+    story.beat("a", 0)
+    story.beat("b", 0, subscribed_topic_names=["beer", "cheese"])
+    story.beat("b", -1)
+    story.beat("a", 1, owned=set())
+    epoch = story.there.epoch
+    story.fail_over()
+    story.beat("a", epoch, owned=set())
+    assert story.there.epoch == epoch
+
+
 # -- leaving
 
 

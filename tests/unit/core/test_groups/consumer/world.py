@@ -172,7 +172,8 @@ class World:
         self.config = GroupConfig(
             consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=HEARTBEAT_MS
         )
-        self.machine = GroupMachine(self.config, self.topics)
+        self.large_size = self.chance.choice([100, 2])
+        self.machine = self.load([])
 
     # -- coordinators
 
@@ -215,6 +216,8 @@ class World:
 
     def load(self, log: list[tuple[bytes, bytes | None]]) -> GroupMachine:
         machine = GroupMachine(self.config, self.topics)
+        settings = machine._consumers.settings
+        machine._consumers.settings = settings._replace(large_size=self.large_size)
         for key, value in log:
             record = decode_record(key, value)
             assert record is not None
