@@ -6,6 +6,8 @@ Rules that it keeps:
   can be read here: a new leader's high watermark may be behind (consistency.md, rule 9).
 * It is read in pieces, so that the broker answers others meanwhile: one in a turn of the loop,
   however many partitions are loaded at a time. An empty one is loaded at once.
+* Before a partition takes requests the topics that members' regular expressions match have been
+  found, in pieces, too.
 * A record that can't be read is skipped with one log line; a damaged batch keeps the partition from
   being loaded, since a committed offset might be lost behind it.
 """
@@ -13,16 +15,17 @@ Rules that it keeps:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kraftpy.core.groups import GroupConfig, GroupMachine
-from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.protocol.errors import DecodeError, KafkaError
 from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionHost
+from kraftpy.server.group_topics import ClusterTopics
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +74,7 @@ class GroupLoading:
     """The load of one partition."""
 
     def __init__(
-        self, host: PartitionHost, partition: GroupPartition, topics: Topics, turns: Turns
+        self, host: PartitionHost, partition: GroupPartition, topics: ClusterTopics, turns: Turns
     ) -> None:
         self.partition = partition
         # Gone for now or for good: what is committed for them is still to be forgotten.
@@ -84,6 +87,7 @@ class GroupLoading:
         self._offset = 0  # the next one to read
         self._bytes = 0
         self._loaded = Loaded()
+        self._matching: asyncio.Task[None] | None = None
         self._started_s = self._reported_s = host.loop.time()
 
     @property
@@ -129,7 +133,19 @@ class GroupLoading:
             self._report()
             self._turns.soon(self._go_on)
             return
-        self._finish()
+        regexes = [each for each in self._machine.regexes() if not self._topics.knows(each)]
+        if regexes:
+            self._matching = self._loop.create_task(self._match(regexes))
+        else:
+            self._finish()
+
+    async def _match(self, regexes: list[str]) -> None:
+        for regex in regexes:
+            # Kafka may have accepted what is none here; its members will hear of it.
+            with contextlib.suppress(KafkaError):
+                await self._topics.prepare(regex)
+        if not self.partition.closed:
+            self._finish()
 
     def _finish(self) -> None:
         partition, machine, loaded = self.partition, self._machine, self._loaded

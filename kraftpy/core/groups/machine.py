@@ -211,6 +211,15 @@ class GroupMachine:
             if group_id not in self._groups and group_id not in self._consumers.groups:
                 yield group_id
 
+    def regexes(self) -> set[str]:
+        """The regular expressions by which members of consumer groups subscribe."""
+        return {
+            metadata.topic_regex
+            for group in self._consumers.groups.values()
+            for metadata in group.members.values()
+            if metadata.topic_regex
+        }
+
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         """ListGroups 0-5: groups in any of these states and types, whatever their case."""
         wanted_types = {name.lower() for name in types}
