@@ -306,9 +306,16 @@ def test_a_paused_coordinator_costs_the_time_limit_and_tells_nothing_old(whole: 
                 assert answer.error_code in PASSING
 
 
-def test_a_coordinator_that_is_cut_off_tells_nothing_old(whole: Cluster) -> None:
+@pytest.mark.parametrize("beside_the_controller", [False, True])
+def test_a_coordinator_that_is_cut_off_tells_nothing_old(
+    whole: Cluster, beside_the_controller: bool
+) -> None:
     cluster = whole
-    coordinator, other = (node for node in cluster.nodes if node != cluster.controller())
+    controller = cluster.controller()
+    coordinator = next(
+        node for node in cluster.nodes if (node == controller) is beside_the_controller
+    )
+    other = next(node for node in cluster.nodes if node not in (coordinator, controller))
     group = group_of(cluster, coordinator)
     with connect(cluster, other) as wire, connect(cluster, coordinator) as old:
         assert commit(wire, group, 1) is ErrorCode.NONE

@@ -15,7 +15,8 @@ Rules:
   lower term is answered with HIGHER_TERM; otherwise the two would ignore each other for ever.
 * A connection to the leader that breaks (a killed process closes its sockets) and isn't back within
   `LOST_MIN_S` to `LOST_MAX_S` counts as a leader not heard of.  A false alarm costs nothing: the
-  others refuse the pre-vote.
+  others refuse the pre-vote.  A leader whose connections to a majority are broken for `LOST_MIN_S`
+  gives up as well: whoever relies on its word would not notice that another one leads.
 * Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
 * A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until
@@ -98,6 +99,7 @@ class RaftNode(Bridge):
         self._opening_index = 0
         self._incoming: _Incoming | None = None
         self._heard_at = float("-inf")
+        self._cut_off_at = float("inf")
         self._round = 0
         self._round_at = float("-inf")
         self._pre_votes: set[int] = set()
@@ -132,6 +134,11 @@ class RaftNode(Bridge):
         """Whether time alone may give something to do: not to one who just heard its leader."""
         return self.leads or library.now() - self._heard_at > 2 * HEARTBEAT_S
 
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether too few connections are up for anything to be decided."""
+        return len(self._connected) + 1 < self._majority
+
     def progress(self, voter_id: int) -> Progress:
         """What the leader knows of another voter."""
         return self._progress[voter_id]
@@ -141,6 +148,8 @@ class RaftNode(Bridge):
     def connected(self, voter_id: int) -> None:
         """A connection to another voter is up."""
         self._connected.add(voter_id)
+        if not self._is_cut_off:
+            self._cut_off_at = float("inf")
         self._see_connected(voter_id)
         if self._round_at > library.now() - PRE_VOTE_S:
             self._ask_pre_vote(voter_id)
@@ -148,6 +157,8 @@ class RaftNode(Bridge):
     def disconnected(self, voter_id: int) -> None:
         """The connection has ended; messages under way are lost."""
         self._connected.discard(voter_id)
+        if self._is_cut_off:
+            self._cut_off_at = min(self._cut_off_at, library.now())
         self._see_disconnected(voter_id)
         if voter_id in self._progress:
             self._progress[voter_id].interrupted()
@@ -168,6 +179,8 @@ class RaftNode(Bridge):
             logger.error(
                 "writing the journal has taken %.1f s; another voter may lead", self._log.sync_age_s
             )
+            self._step_down()
+        if self.leads and library.now() - self._cut_off_at > LOST_MIN_S:
             self._step_down()
         if self.leads:
             durable = self._log.durable_index

@@ -27,7 +27,7 @@ from kraftpy.quorum.raft.bridge import (
 )
 from kraftpy.quorum.raft.log import CommittedEntryLost
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome
-from kraftpy.quorum.raft.node import BLANK_WAIT_S, HANGING_DISK_S
+from kraftpy.quorum.raft.node import BLANK_WAIT_S, HANGING_DISK_S, LOST_MIN_S
 from kraftpy.quorum.replica import INCOMPLETE_NAME
 from kraftpy.quorum.state import pack_envelope
 
@@ -604,8 +604,26 @@ def test_a_silent_leader_is_replaced_within_the_timeouts(world: World) -> None:
 
 def test_a_leader_that_nobody_answers_steps_down(world: World) -> None:
     leader = world.leader()
+    b, c = others(world, leader)
+    world.run(FALLBACK_S / 2, but=[b.voter_id, c.voter_id])
+    assert leader.node.leads
+    world.run(FALLBACK_S, but=[b.voter_id, c.voter_id])
+    assert not leader.node.leads
+
+
+def test_a_leader_without_connections_steps_down_before_another_one_leads(world: World) -> None:
+    leader = world.leader()
+    b, c = others(world, leader)
+    world.disconnect(leader.voter_id, b.voter_id)
+    world.run(1.0)
+    assert leader.node.leads  # it has a majority with the other one
+    world.disconnect(leader.voter_id, c.voter_id)
+    world.run(LOST_MIN_S / 2)
+    world.connect(leader.voter_id, c.voter_id)
+    world.run(1.0)
+    assert leader.node.leads
     world.isolate(leader.voter_id)
-    world.run(FALLBACK_S + ELECTION_MIN_S)
+    world.run(LOST_MIN_S + HEARTBEAT_S)
     assert not leader.node.leads
 
 
