@@ -1,0 +1,116 @@
+"""Apache Kafka reads what a group coordinator writes down: kafka-dump-log --offsets-decoder."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from kraftpy.core.groups import CoordinatorRecord, encode_record
+from kraftpy.core.groups.consumer.records import (
+    ClassicMember,
+    ClassicProtocol,
+    CurrentAssignment,
+    CurrentRecord,
+    GroupEpoch,
+    GroupEpochRecord,
+    MemberMetadata,
+    MemberRecord,
+    MemberState,
+    RegexRecord,
+    ResolvedRegex,
+    TargetEpoch,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from kraftpy.protocol.records import build_batch
+from tests.apache_kafka import run_tool
+
+TOPIC_ID = bytes(range(16))
+SHOWN_ID = base64.urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")
+
+MEMBER = MemberMetadata(
+    instance_id="i",
+    rack_id="r",
+    client_id="c",
+    client_host="/127.0.0.1",
+    topic_names=("beer", "cheese"),
+    topic_regex="b.*",
+    rebalance_timeout_ms=300_000,
+    server_assignor="uniform",
+    classic=ClassicMember(45_000, (ClassicProtocol("range", b"\1\2"),)),
+)
+CURRENT = CurrentAssignment(
+    5, 4, MemberState.UNREVOKED_PARTITIONS, {TOPIC_ID: {0: 3, 7: 5}}, {TOPIC_ID: {2: 4}}
+)
+
+VALUES: list[dict[str, Any]] = [
+    {"epoch": 5, "metadataHash": -(2**62)},
+    {
+        "instanceId": "i",
+        "rackId": "r",
+        "clientId": "c",
+        "clientHost": "/127.0.0.1",
+        "subscribedTopicNames": ["beer", "cheese"],
+        "subscribedTopicRegex": "b.*",
+        "rebalanceTimeoutMs": 300_000,
+        "serverAssignor": "uniform",
+        "classicMemberMetadata": {
+            "sessionTimeoutMs": 45_000,
+            "supportedProtocols": [{"name": "range", "metadata": "AQI="}],
+        },
+    },
+    {"assignmentEpoch": 5, "assignmentTimestamp": 1_700_000_000_000},
+    {"topicPartitions": [{"topicId": SHOWN_ID, "partitions": [0, 7]}]},
+    {
+        "memberEpoch": 5,
+        "previousMemberEpoch": 4,
+        "state": 1,
+        "assignedPartitions": [
+            {"topicId": SHOWN_ID, "partitions": [0, 7], "assignmentEpochs": [3, 5]}
+        ],
+        "partitionsPendingRevocation": [
+            {"topicId": SHOWN_ID, "partitions": [2], "assignmentEpochs": [4]}
+        ],
+    },
+    {"topics": ["beer"], "version": 12, "timestamp": 1_700_000_000_000},
+]
+
+
+def dumped(folder: Path, *records: CoordinatorRecord) -> list[tuple[Any, Any]]:
+    """Key and value of each record as Kafka prints them."""
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(build_batch([(0, *encode_record(record), []) for record in records]))
+    printed = run_tool("kafka-dump-log", "--offsets-decoder", "--files", str(path))
+    pairs = []
+    for line in printed.splitlines():
+        if " key: " in line:
+            key, _, value = line.partition(" key: ")[2].partition(" payload: ")
+            pairs.append((json.loads(key), None if value == "<DELETE>" else json.loads(value)))
+    return pairs
+
+
+def test_kafka_reads_the_records_of_a_consumer_group(tmp_path: Path) -> None:
+    records: list[CoordinatorRecord] = [
+        GroupEpochRecord("g", GroupEpoch(5, -(2**62))),
+        MemberRecord("g", "m", MEMBER),
+        TargetEpochRecord("g", TargetEpoch(5, 1_700_000_000_000)),
+        TargetRecord("g", "m", {TOPIC_ID: frozenset({7, 0})}),
+        CurrentRecord("g", "m", CURRENT),
+        RegexRecord("g", "b.*", ResolvedRegex(("beer",), 12, 1_700_000_000_000)),
+    ]
+    pairs = dumped(tmp_path, *records, *(record._replace(value=None) for record in records))
+    group, member = {"groupId": "g"}, {"groupId": "g", "memberId": "m"}
+    keys = [
+        {"type": "3", "data": group},
+        {"type": "5", "data": member},
+        {"type": "6", "data": group},
+        {"type": "7", "data": member},
+        {"type": "8", "data": member},
+        {"type": "16", "data": {"groupId": "g", "regularExpression": "b.*"}},
+    ]
+    assert [key for key, _ in pairs] == keys * 2
+    assert [value["version"] for _, value in pairs[:6]] == ["0"] * 6
+    assert [value["data"] for _, value in pairs[:6]] == VALUES
+    assert [value for _, value in pairs[6:]] == [None] * 6
