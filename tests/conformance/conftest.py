@@ -18,6 +18,7 @@ PROGRAMS = {
     "kcat": "kcat (apt-get install kcat)",
     "node": "Node.js 18 or newer (apt-get install nodejs)",
     "npm": "npm (apt-get install npm)",
+    "go": "Go 1.16 or newer (apt-get install golang-go)",
 }
 
 

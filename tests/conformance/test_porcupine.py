@@ -1,0 +1,69 @@
+"""The search for linearizations against porcupine, the checker in Go that others rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kraftpy.testing.consistency.checkers.registers import Call, State
+from kraftpy.testing.consistency.checkers.search import Budget, find_stuck
+from tests.apache_kafka import CACHE
+from tests.unit.consistency.register_histories import random_calls, spoil
+
+SOURCE = Path(__file__).parent / "porcupine"
+HISTORIES = 400
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Path:
+    """The program, built once; Go keeps what it fetched and built itself."""
+    built = CACHE / "porcupine" / "oracle"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = built.with_name(f"oracle.{os.getpid()}")  # another worker may be running the other
+    command = ["go", "build", "-o", str(unfinished), "."]
+    environment = {**os.environ, "GOFLAGS": "-buildvcs=false"}
+    subprocess.run(command, cwd=SOURCE, env=environment, check=True, timeout=100)
+    unfinished.replace(built)
+    return built
+
+
+def as_numbers(call: Call) -> list[int]:
+    def number(value: State) -> int:
+        assert value is None or isinstance(value, int)
+        return -1 if value is None else value
+
+    step = call.step
+    end = call.ended_ns if call.certain else -1
+    operand, result = number(step.operand), number(step.result)
+    return [step.needs, operand, int(step.sets), result, call.invoked_ns, end]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_say_the_same(oracle: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    histories = []
+    for number in range(HISTORIES):
+        values = rng.choice((2, 4, 1000))
+        calls = random_calls(
+            rng,
+            rng.randrange(5, 40),
+            processes=rng.randrange(2, 8),
+            values=values,
+            uncertain=rng.choice((0, 0.05, 0.1)),
+        )
+        for _ in range(number % 3):
+            calls = spoil(rng, calls, values=4)
+        histories.append(calls)
+    asked = json.dumps([[as_numbers(call) for call in calls] for calls in histories])
+    answer = subprocess.run(
+        [oracle], input=asked, capture_output=True, text=True, check=True, timeout=60
+    )
+    expected = json.loads(answer.stdout)
+    found = [find_stuck(calls, None, Budget(10**7, 60)) is None for calls in histories]
+    assert found == expected
+    assert 0.3 < sum(found) / len(found) < 0.9
