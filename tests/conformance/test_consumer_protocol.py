@@ -203,6 +203,13 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         for address in addresses.values():
             with Conversation(address, "first") as talk:
                 talk.create_topics("t", "u", "other")
+            # Kafka's coordinators hear of new topics a little later than its clients.
+            for number in range(5):
+                with Talk(address, f"first-{number}") as talk:
+                    one = talk.reader("m", subscribed_topic_names=["t", "u", "other"])
+                    one.join()
+                    one.settle(3 * PARTITIONS)
+                    one.leave()
         yield addresses
 
 
