@@ -54,8 +54,14 @@ BROKER_KEYS = (
     "queued.max.request.bytes",
     "max.connections",
     "connections.max.idle.ms",
+    "log.cleaner.enable",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
     "offsets.retention.minutes",
     "group.initial.rebalance.delay.ms",
+    "group.consumer.session.timeout.ms",
+    "group.consumer.heartbeat.interval.ms",
+    "group.consumer.migration.policy",
 )
 
 
