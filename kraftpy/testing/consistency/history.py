@@ -336,6 +336,8 @@ class HistoryReader:
             raise self._bad(line, f"'f' is {f!r:.40}, which no workload knows")
         if problem := shape(kind, value):
             raise self._bad(line, problem)
+        if op < 0 and value is None:
+            raise self._bad(line, f"{f} without 'op' has no invocation, so it needs a 'value'")
         if len(fields) > 5 + ("value" in fields):
             if unknown := fields.keys() - _EVENT_FIELDS:
                 raise self._bad(line, f"there is no field {min(unknown)!r:.40}")

@@ -161,11 +161,16 @@ _OBSERVED: dict[str, Field] = {"saw": _config, "saw_not": _config}
 
 
 def _fields(
-    name: str, invoked: dict[str, Field], answered: dict[str, Field] | None = None
+    name: str,
+    invoked: dict[str, Field],
+    answered: dict[str, Field] | None = None,
+    *,
+    observes: bool = False,
 ) -> Check:
     """A check for an object; a name with `?` may be left out.
 
-    With `answered`, these come on top in the value of an ok, which can't be left out then.
+    With `answered`, these come on top in the value of an ok, which can't be left out then. With
+    `observes` a failure may say what it saw.
     """
 
     def check(kind: str, value: Any) -> str:
@@ -173,7 +178,7 @@ def _fields(
             return ""
         if type(value) is not dict:
             return f"the value of {name} is an object"
-        if kind == "fail" and value.keys() <= _OBSERVED.keys():
+        if observes and kind == "fail" and value.keys() <= _OBSERVED.keys():
             wanted = {f"{field}?": good for field, good in _OBSERVED.items()}
         else:
             wanted = {**invoked, **(answered or {})} if kind == "ok" else invoked
@@ -207,11 +212,12 @@ SHAPES: dict[str, Check] = {
     "commit": _fields(
         "commit",
         {**_REGISTER, "offset": _is_offset, "expected?": _offset_or_none, "epoch?": _epoch},
+        observes=True,
     ),
     "fetch": _fields("fetch", _REGISTER, {"offset": _offset_or_none}),
-    "create": _fields("create", {**_NAMED, "config": _is_value}),
-    "alter": _fields("alter", {**_NAMED, "config": _is_value}),
-    "delete": _fields("delete", _NAMED),
+    "create": _fields("create", {**_NAMED, "config": _is_value}, observes=True),
+    "alter": _fields("alter", {**_NAMED, "config": _is_value}, observes=True),
+    "delete": _fields("delete", _NAMED, observes=True),
     "describe": _fields("describe", _NAMED, {"config": _config}),
     "assigned": _fields("assigned", {**_OWNED, "epoch": _epoch, "instance?": _is_key}),
     "revoked": _fields("revoked", _OWNED),

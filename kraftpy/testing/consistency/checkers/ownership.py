@@ -67,7 +67,7 @@ class OwnershipChecker:
                 for record in value:
                     if len(record) == 3 and record[2] is not None:
                         self._sent.setdefault(record[0], []).append((record[2], operation.line))
-            case "assigned":
+            case "assigned" if operation.outcome == "ok":
                 self._observe_assigned(operation)
             case "revoked" | "lost":
                 for key in value["keys"]:
@@ -75,13 +75,14 @@ class OwnershipChecker:
                     if owner is not None:
                         owner.until_ns, owner.ended_by = operation.invoked_ns, operation.f
                         owner.end_line = operation.line
-            case "processed":
+            case "processed" if operation.outcome != "fail":
                 self._observe_processed(operation)
             case "commit" if operation.outcome == "ok":
-                partition = self._partition(value["group"], value["key"])
-                epoch = value.get("epoch", -1)
-                commit = operation.invoked_ns, process, epoch, value["offset"], operation.line
-                partition.commits.append(commit)
+                asked = operation.asked
+                epoch, offset = asked.get("epoch", -1), asked["offset"]
+                self._partition(asked["group"], asked["key"]).commits.append(
+                    (operation.invoked_ns, process, epoch, offset, operation.line)
+                )
 
     def _partition(self, group: str, key: str) -> _Partition:
         return self._partitions.setdefault((group, key), _Partition())

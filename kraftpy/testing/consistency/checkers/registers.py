@@ -83,8 +83,9 @@ def register_call(operation: Operation) -> tuple[str, Call] | None:
     key_of, effect_of = reading
     key = key_of(operation.asked)
     line, invoked_ns = operation.line, operation.invoked_ns
+    only_reads = operation.f in ("fetch", "describe")
     if operation.outcome == "ok":
-        step = effect_of(operation.value)
+        step = effect_of(operation.value if only_reads else operation.asked)
         return key, Call(step, invoked_ns, operation.ended_ns, line, True)
     if operation.outcome == "fail":
         value = operation.value
@@ -95,7 +96,7 @@ def register_call(operation: Operation) -> tuple[str, Call] | None:
         else:
             return None
         return key, Call(step, invoked_ns, operation.ended_ns, line, True)
-    if operation.f in ("fetch", "describe"):
+    if only_reads:
         return None
     return key, Call(effect_of(operation.asked), invoked_ns, NEVER, line, False)
 
