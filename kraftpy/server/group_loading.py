@@ -163,7 +163,8 @@ class GroupLoading:
             )
         partition.take_on(machine, self._offset - 1)
         # Topics may also have gone while nobody coordinated. What the log has is older than this
-        # leadership, so a topic that is not known here is no new one.
+        # leadership, so a topic that is not known here is no new one. One that was made again
+        # meanwhile can't be told from the old one: the records name topics without their ids.
         gone = {topic for topic in machine.offsets.topics() if self._topics.find(topic) is None}
         for topic in sorted(gone | self.deleted_topics):
             partition.carry_out(machine.delete_topic(topic))
