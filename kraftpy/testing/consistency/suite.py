@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kraftpy.testing.consistency.checkers.linearizability import LinearizabilityChecker
 from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
-from kraftpy.testing.consistency.checkers.stale import StaleReadChecker
+from kraftpy.testing.consistency.checkers.register_checker import RegisterChecker
 from kraftpy.testing.consistency.history import (
     Fault,
     Header,
@@ -34,7 +33,7 @@ def _queue(options: Options) -> Sequence[Checker]:
 
 
 def _offsets(_: Options) -> Sequence[Checker]:
-    return [LinearizabilityChecker(), StaleReadChecker(offsets=True)]
+    return [RegisterChecker(offsets=True)]
 
 
 def _groups(options: Options) -> Sequence[Checker]:
@@ -42,7 +41,7 @@ def _groups(options: Options) -> Sequence[Checker]:
 
 
 def _metadata(_: Options) -> Sequence[Checker]:
-    return [LinearizabilityChecker(), StaleReadChecker(offsets=False)]
+    return [RegisterChecker(offsets=False)]
 
 
 def _list_append(options: Options) -> Sequence[Checker]:

@@ -8,13 +8,13 @@ is unknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kraftpy.testing.consistency.checkers.registers import (
     DIFFERENT,
     EQUAL,
     Call,
-    register_call,
+    Registers,
     step_text,
 )
 from kraftpy.testing.consistency.checkers.search import (
@@ -24,7 +24,7 @@ from kraftpy.testing.consistency.checkers.search import (
     Stuck,
     find_stuck,
 )
-from kraftpy.testing.consistency.operations import NEVER, Operation
+from kraftpy.testing.consistency.operations import NEVER
 from kraftpy.testing.consistency.verdicts import Findings, Verdict
 
 _KEY_CONFIGURATIONS = 5_000_000
@@ -33,46 +33,34 @@ _SHRINK_SECONDS = 5.0
 _SHRUNK_KEYS_MAX = 20
 
 
-class LinearizabilityChecker:
-    """`time_limit_s` bounds the searches of all keys together, in seconds."""
-
-    def __init__(self, time_limit_s: float = 120.0) -> None:
-        self._time_limit_s = time_limit_s
-        self._calls: dict[str, list[Call]] = {}
-
-    def observe(self, operation: Operation) -> None:
-        found = register_call(operation)
-        if found is not None:
-            self._calls.setdefault(found[0], []).append(found[1])
-
-    def verdicts(self) -> Iterator[Verdict]:
-        deadline = time.monotonic() + self._time_limit_s
-        findings = Findings()
-        unknown = []
-        # The small ones first: what they find is cheap, and they aren't left over.
-        for key, calls in sorted(self._calls.items(), key=lambda item: len(item[1])):
-            budget = Budget(_KEY_CONFIGURATIONS, deadline - time.monotonic())
-            try:
-                stuck = find_stuck(calls, None, budget)
-            except BudgetSpentError as reason:
-                unknown.append(f"{key} ({len(calls)} operations): {reason}")
-                continue
-            if stuck is not None:
-                _add_finding(findings, key, calls, stuck)
-        counts = {
-            "registers": len(self._calls),
-            "operations": sum(map(len, self._calls.values())),
-        }
-        promise = "every register behaves like one copy that changes at one moment"
-        if unknown and not findings.count:
-            explanation = (
-                f"{len(unknown)} of {len(self._calls)} registers were too hard to decide: "
-                + "; ".join(unknown[:5])
-            )
-            yield Verdict("linearizable", None, promise, explanation, counts)
-            return
-        good = "for every register there is one order that explains all answers"
-        yield findings.verdict("linearizable", promise, good, counts)
+def linearizability(registers: Registers, time_limit_s: float) -> Verdict:
+    """Whether all registers are linearizable; the limit is for all of them together, in seconds."""
+    deadline = time.monotonic() + time_limit_s
+    findings = Findings()
+    unknown = []
+    # The small ones first: what they find is cheap, and they aren't left over.
+    for key, calls in sorted(registers.items(), key=lambda item: len(item[1])):
+        budget = Budget(_KEY_CONFIGURATIONS, deadline - time.monotonic())
+        try:
+            stuck = find_stuck(calls, None, budget)
+        except BudgetSpentError as reason:
+            unknown.append(f"{key} ({len(calls)} operations): {reason}")
+            continue
+        if stuck is not None:
+            _add_finding(findings, key, calls, stuck)
+    counts = {
+        "registers": len(registers),
+        "operations": sum(map(len, registers.values())),
+    }
+    promise = "every register behaves like one copy that changes at one moment"
+    if unknown and not findings.count:
+        explanation = (
+            f"{len(unknown)} of {len(registers)} registers were too hard to decide: "
+            + "; ".join(unknown[:5])
+        )
+        return Verdict("linearizable", None, promise, explanation, counts)
+    good = "for every register there is one order that explains all answers"
+    return findings.verdict("linearizable", promise, good, counts)
 
 
 def _add_finding(findings: Findings, key: str, calls: Sequence[Call], stuck: Stuck) -> None:

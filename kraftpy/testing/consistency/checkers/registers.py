@@ -11,7 +11,7 @@ of `metadata` is a name and holds its configuration, None while it doesn't exist
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kraftpy.testing.consistency.operations import NEVER, Operation
@@ -73,6 +73,10 @@ class Call(NamedTuple):
     ended_ns: int
     line: int
     certain: bool
+
+
+Registers = Mapping[str, Sequence[Call]]
+"""The calls of each register, in the order in which they ended."""
 
 
 def register_call(operation: Operation) -> tuple[str, Call] | None:

@@ -11,56 +11,44 @@ offset went back on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kraftpy.testing.consistency.checkers.registers import EQUAL, Call, State, register_call
-from kraftpy.testing.consistency.operations import Operation
+from kraftpy.testing.consistency.checkers.registers import EQUAL, Call, Registers, State
 from kraftpy.testing.consistency.verdicts import Findings, Verdict
 
 
-class StaleReadChecker:
+def stale_reads(registers: Registers, *, offsets: bool) -> Iterator[Verdict]:
     """`offsets`: the registers hold committed offsets, so regressions are judged as well."""
-
-    def __init__(self, *, offsets: bool) -> None:
-        self._offsets = offsets
-        self._calls: dict[str, list[Call]] = {}
-
-    def observe(self, operation: Operation) -> None:
-        found = register_call(operation)
-        if found is not None:
-            self._calls.setdefault(found[0], []).append(found[1])
-
-    def verdicts(self) -> Iterator[Verdict]:
-        stale, back = Findings(), Findings()
-        reads = 0
-        for key, calls in self._calls.items():
-            reads += sum(call.step.needs == EQUAL for call in calls)
-            for old, shown, read in find_stale_reads(calls):
-                lines = [call.line for call in (old, shown, read) if call is not None]
-                seen, newer = read.step.operand, shown.step.after(shown.step.operand)
-                findings = stale
-                summary = (
-                    f"{key}: the operation of line {read.line} found {seen!r}, though {newer!r} was"
-                    " there before it began and after all that wrote the other"
-                )
-                if self._offsets and _order(seen) < _order(newer):
-                    back.add(f"{key}: the offset went back from {newer!r} to {seen!r}", lines, key)
-                findings.add(summary, lines, key)
-        counts = {"registers": len(self._calls), "reads": reads}
-        yield stale.verdict(
-            "stale-read",
-            "a read returns what was written last, not what was replaced before it began",
-            "no read returned what had been replaced",
+    stale, back = Findings(), Findings()
+    reads = 0
+    for key, calls in registers.items():
+        reads += sum(call.step.needs == EQUAL for call in calls)
+        for old, shown, read in find_stale_reads(calls):
+            lines = [call.line for call in (old, shown, read) if call is not None]
+            seen, newer = read.step.operand, shown.step.after(shown.step.operand)
+            findings = stale
+            summary = (
+                f"{key}: the operation of line {read.line} found {seen!r}, though {newer!r} was"
+                " there before it began and after all that wrote the other"
+            )
+            if offsets and _order(seen) < _order(newer):
+                back.add(f"{key}: the offset went back from {newer!r} to {seen!r}", lines, key)
+            findings.add(summary, lines, key)
+    counts = {"registers": len(registers), "reads": reads}
+    yield stale.verdict(
+        "stale-read",
+        "a read returns what was written last, not what was replaced before it began",
+        "no read returned what had been replaced",
+        counts,
+    )
+    if offsets:
+        yield back.verdict(
+            "offset-regression",
+            "a committed offset doesn't go back on its own",
+            "no read saw an offset go back",
             counts,
         )
-        if self._offsets:
-            yield back.verdict(
-                "offset-regression",
-                "a committed offset doesn't go back on its own",
-                "no read saw an offset go back",
-                counts,
-            )
 
 
 def _order(state: State) -> int:
@@ -75,7 +63,7 @@ class _Shown(NamedTuple):
     call: Call
 
 
-def find_stale_reads(calls: list[Call]) -> Iterator[tuple[Call | None, Call, Call]]:
+def find_stale_reads(calls: Sequence[Call]) -> Iterator[tuple[Call | None, Call, Call]]:
     """(the last that wrote the value, what showed another one since, the read) of stale reads."""
     last_writer: dict[State, Call] = {}
     for call in calls:
