@@ -34,7 +34,7 @@ def partition_exists(topic: str, index: int) -> bool:
 class Driver:
     """One machine and its log. With `commits` off, writes stay in flight until `settle`."""
 
-    def __init__(self, *, commits: bool = True, **config: int) -> None:
+    def __init__(self, *, commits: bool = True, **config: Any) -> None:
         self.config = GroupConfig(**config)
         self.topics = KnownTopics(**TOPICS)
         self.machine = GroupMachine(self.config, self.topics)
