@@ -1242,24 +1242,6 @@ class ConsumerGroupMemberMetadataKey(Message):
     ) -> None: ...
 
 class ConsumerGroupMemberMetadataValue(Message):
-    class ClassicMemberMetadata(Message):
-        session_timeout_ms: int
-        supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol]
-        def __init__(
-            self,
-            session_timeout_ms: int = ...,
-            supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol] = ...,
-            _tags: dict[int, bytes] | None = ...,
-        ) -> None: ...
-    class ClassicProtocol(Message):
-        name: str
-        metadata: bytes
-        def __init__(
-            self,
-            name: str = ...,
-            metadata: bytes = ...,
-            _tags: dict[int, bytes] | None = ...,
-        ) -> None: ...
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -1268,7 +1250,6 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
-    classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None
     def __init__(
         self,
         instance_id: str | None = ...,
@@ -1279,7 +1260,25 @@ class ConsumerGroupMemberMetadataValue(Message):
         subscribed_topic_regex: str | None = ...,
         rebalance_timeout_ms: int = ...,
         server_assignor: str | None = ...,
-        classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupClassicMemberMetadata(Message):
+    class ClassicProtocol(Message):
+        name: str
+        metadata: bytes
+        def __init__(
+            self,
+            name: str = ...,
+            metadata: bytes = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    session_timeout_ms: int
+    supported_protocols: list[ConsumerGroupClassicMemberMetadata.ClassicProtocol]
+    def __init__(
+        self,
+        session_timeout_ms: int = ...,
+        supported_protocols: list[ConsumerGroupClassicMemberMetadata.ClassicProtocol] = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 

@@ -1,13 +1,24 @@
-"""Apache Kafka reads what a group coordinator writes down: kafka-dump-log --offsets-decoder."""
+"""Apache Kafka reads what a group coordinator writes down (kafka-dump-log --offsets-decoder), and a
+group coordinator takes over what Apache Kafka wrote."""
 
 from __future__ import annotations
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
-from kraftpy.core.groups import CoordinatorRecord, encode_record
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraftpy.core.groups import (
+    CoordinatorRecord,
+    GroupConfig,
+    GroupMachine,
+    decode_record,
+    encode_record,
+)
 from kraftpy.core.groups.consumer.records import (
     ClassicMember,
     ClassicProtocol,
@@ -24,8 +35,12 @@ from kraftpy.core.groups.consumer.records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from kraftpy.protocol.records import build_batch
-from tests.apache_kafka import run_tool
+from kraftpy.core.groups.consumer.topics import Topic
+from kraftpy.protocol.records import build_batch, iter_records, split_batches
+from tests.apache_kafka import ApacheKafka, run_tool
+from tests.processes import running
+
+TIMEOUT_S = 60
 
 TOPIC_ID = bytes(range(16))
 SHOWN_ID = base64.urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")
@@ -95,6 +110,7 @@ def test_kafka_reads_the_records_of_a_consumer_group(tmp_path: Path) -> None:
     records: list[CoordinatorRecord] = [
         GroupEpochRecord("g", GroupEpoch(5, -(2**62))),
         MemberRecord("g", "m", MEMBER),
+        MemberRecord("g", "m", MEMBER._replace(classic=None)),
         TargetEpochRecord("g", TargetEpoch(5, 1_700_000_000_000)),
         TargetRecord("g", "m", {TOPIC_ID: frozenset({7, 0})}),
         CurrentRecord("g", "m", CURRENT),
@@ -105,12 +121,68 @@ def test_kafka_reads_the_records_of_a_consumer_group(tmp_path: Path) -> None:
     keys = [
         {"type": "3", "data": group},
         {"type": "5", "data": member},
+        {"type": "5", "data": member},
         {"type": "6", "data": group},
         {"type": "7", "data": member},
         {"type": "8", "data": member},
         {"type": "16", "data": {"groupId": "g", "regularExpression": "b.*"}},
     ]
     assert [key for key, _ in pairs] == keys * 2
-    assert [value["version"] for _, value in pairs[:6]] == ["0"] * 6
-    assert [value["data"] for _, value in pairs[:6]] == VALUES
-    assert [value for _, value in pairs[6:]] == [None] * 6
+    assert [value["version"] for _, value in pairs[:7]] == ["0"] * 7
+    assert [value["data"] for _, value in pairs[:7]] == [
+        *VALUES[:2],
+        {**VALUES[1], "classicMemberMetadata": None},
+        *VALUES[2:],
+    ]
+    assert [value for _, value in pairs[7:]] == [None] * 7
+
+
+def test_a_coordinator_takes_over_a_group_from_kafka(tmp_path: Path) -> None:
+    kafka = ApacheKafka(tmp_path, offsets_topic_num_partitions=1)
+    with running(kafka):
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic("beer", 3, 1)])["beer"].result(TIMEOUT_S)
+        settings = {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "g",
+            "group.protocol": "consumer",
+        }
+        consumers = [Consumer(settings), Consumer(settings)]
+        for consumer in consumers:
+            consumer.subscribe(["beer"])
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while sorted(len(each.assignment()) for each in consumers) != [1, 2]:
+            assert time.monotonic() < deadline_s, "the group is not balanced yet"
+            for consumer in consumers:
+                consumer.poll(0.1)
+        owned = sorted(sorted(p.partition for p in each.assignment()) for each in consumers)
+        kafka.kill()  # before anybody leaves
+    machine = GroupMachine(GroupConfig(), Topics())
+    for segment in sorted((kafka.log_dir / "__consumer_offsets-0").glob("*.log")):
+        data = segment.read_bytes()
+        for position, _ in split_batches(data):
+            for record in iter_records(data, position):
+                decoded = decode_record(record.key, record.value)
+                if decoded is not None:
+                    machine.load(decoded)
+    machine.finish_load(0)
+    described = machine.consumer_describe("g", Topics())
+    assert (described.group_state, described.group_epoch) == ("Stable", described.assignment_epoch)
+    rows = [member.assignment.topic_partitions for member in described.members]
+    assert sorted(row.partitions for (row,) in rows) == owned
+    assert {member.subscribed_topic_names[0] for member in described.members} == {"beer"}
+
+
+class Topics:
+    """Every id is that of the one topic."""
+
+    version = 1
+
+    def find(self, name: str) -> Topic | None:
+        return None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return "beer"
+
+    def match(self, regex: str) -> tuple[str, ...]:
+        return ()

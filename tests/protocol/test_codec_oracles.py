@@ -31,6 +31,7 @@ NOT_IN_KIO = {
     "GroupMetadataValue",
     "TransactionLogKey",
     "TransactionLogValue",
+    "ConsumerGroupClassicMemberMetadata",
     *(
         f"ConsumerGroup{name}{part}"
         for name in (

@@ -68,11 +68,12 @@ ConsumerGroupMemberMetadataValue data v0-0 flex0+
   subscribed_topic_regex               string?
   rebalance_timeout_ms                 int32                    =-1
   server_assignor                      string?
-  classic_member_metadata              ClassicMemberMetadata?   0+ tag0 =null
-    session_timeout_ms                 int32
-    supported_protocols                []ClassicProtocol
-      name                             string
-      metadata                         bytes
+
+ConsumerGroupClassicMemberMetadata data v0-0 flex0+
+  session_timeout_ms                   int32
+  supported_protocols                  []ClassicProtocol
+    name                               string
+    metadata                           bytes
 
 ConsumerGroupTargetAssignmentMetadataKey data v6-6
   group_id                             string

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.protocol import messages
-from kraftpy.protocol.codec import decode_versioned, encode_versioned
+from kraftpy.protocol.codec import decode_versioned, decoder, encode_versioned, encoder
 from kraftpy.protocol.errors import DecodeError
 
 # Partitions by topic id; those of a current assignment with the epoch in which each was assigned.
@@ -27,6 +27,13 @@ EpochedPartitions: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 NO_ASSIGNMENT_EPOCH = 0
 
 _VALUE_VERSION = 0
+
+# The classic side of a member is a tagged field that Kafka writes even if it is null, since its
+# readers take a missing one for a classic member without anything. A byte says what follows.
+_CLASSIC_TAG = 0
+_CLASSIC_NAME = "ConsumerGroupClassicMemberMetadata"
+_NO_CLASSIC = b"\0"
+_CLASSIC_FOLLOWS = b"\1"
 
 
 class MemberState(IntEnum):
@@ -171,15 +178,6 @@ def _member_value(record: MemberRecord) -> tuple[int, Any]:
     value = record.value
     if value is None:
         return 5, None
-    classic = None
-    if value.classic is not None:
-        classic = messages.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
-            value.classic.session_timeout_ms,
-            [
-                messages.ConsumerGroupMemberMetadataValue.ClassicProtocol(*protocol)
-                for protocol in value.classic.protocols
-            ],
-        )
     return 5, messages.ConsumerGroupMemberMetadataValue(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
@@ -189,8 +187,23 @@ def _member_value(record: MemberRecord) -> tuple[int, Any]:
         subscribed_topic_regex=value.topic_regex,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
-        classic_member_metadata=classic,
+        _tags={_CLASSIC_TAG: _encode_classic(value.classic)},
     )
+
+
+def _encode_classic(classic: ClassicMember | None) -> bytes:
+    if classic is None:
+        return _NO_CLASSIC
+    parts = [_CLASSIC_FOLLOWS]
+    protocols = [
+        messages.ConsumerGroupClassicMemberMetadata.ClassicProtocol(*protocol)
+        for protocol in classic.protocols
+    ]
+    encoder(_CLASSIC_NAME, _VALUE_VERSION)(
+        messages.ConsumerGroupClassicMemberMetadata(classic.session_timeout_ms, protocols),
+        parts.append,
+    )
+    return b"".join(parts)
 
 
 def _target_epoch_value(record: TargetEpochRecord) -> tuple[int, Any]:
@@ -301,7 +314,6 @@ def decode_consumer_record(kind: int, key: bytes, value: bytes | None) -> Consum
 
 
 def _decode_member(value: messages.ConsumerGroupMemberMetadataValue) -> MemberMetadata:
-    classic = value.classic_member_metadata
     return MemberMetadata(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
@@ -311,12 +323,19 @@ def _decode_member(value: messages.ConsumerGroupMemberMetadataValue) -> MemberMe
         topic_regex=value.subscribed_topic_regex,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
-        classic=None
-        if classic is None
-        else ClassicMember(
-            classic.session_timeout_ms,
-            tuple(ClassicProtocol(p.name, p.metadata) for p in classic.supported_protocols),
-        ),
+        classic=_decode_classic((value._tags or {}).get(_CLASSIC_TAG, _NO_CLASSIC)),
+    )
+
+
+def _decode_classic(data: bytes) -> ClassicMember | None:
+    if data[:1] != _CLASSIC_FOLLOWS:
+        return None
+    decoded, end = decoder(_CLASSIC_NAME, _VALUE_VERSION)(data, 1)
+    if end != len(data):
+        raise DecodeError(f"{_CLASSIC_NAME} ends {len(data) - end} bytes early")
+    return ClassicMember(
+        decoded.session_timeout_ms,
+        tuple(ClassicProtocol(each.name, each.metadata) for each in decoded.supported_protocols),
     )
 
 
