@@ -1,4 +1,9 @@
-"""A member with kafka-python."""
+"""A member with kafka-python.
+
+kafka-python 3.0 keeps its positions over a rebalance for partitions that it gets again, also when
+others had them in generations that it missed: it goes on where it was and commits that, so offsets
+go back, whatever the broker does. So a member that missed a generation seeks to what is committed.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +33,15 @@ def run(options: Options) -> None:
         reconnect_backoff_max_ms=200,
     )
 
+    last = (-1, "")  # generation and member id
+    missed = False
+
     class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+            nonlocal last, missed
             generation = consumer._coordinator._generation
+            missed |= last != (generation.generation_id - 1, generation.member_id)
+            last = (generation.generation_id, generation.member_id)
             partitions = (each.partition for each in assigned)
             story.assigned(partitions, generation.generation_id, generation.member_id)
 
@@ -45,6 +56,10 @@ def run(options: Options) -> None:
         started_at = time.monotonic()
         try:
             polled = consumer.poll(options.poll_s * 1000)
+            if missed:
+                polled = {}
+                _seek_to_committed(consumer)
+                missed = False
         except kafka.errors.KafkaError as error:
             story.note("failed", error=repr(error))
             continue
@@ -59,3 +74,12 @@ def run(options: Options) -> None:
         # A batch is what came within the time, not whatever there was at once.
         options.leaving.wait(max(0.0, options.poll_s - (time.monotonic() - started_at)))
     consumer.close()
+
+
+def _seek_to_committed(consumer: kafka.KafkaConsumer) -> None:
+    for place in consumer.assignment():
+        offset = consumer.committed(place)
+        if offset is None:
+            consumer.seek_to_beginning(place)
+        else:
+            consumer.seek(place, offset)
