@@ -146,6 +146,7 @@ class OffsetMap:
                 at = bisect_left(keys, key)
             if at == len(keys) or keys[at] != key:
                 self.put(next_group_id, next_topic, partition, committed)
+                at = len(keys)  # its leaf may have been split
             else:
                 page.set(leaf, at, committed)
 

@@ -263,3 +263,15 @@ def test_metadata_takes_room_only_while_there_is_any() -> None:
     offsets.remove("g", "t", 1)
     assert offsets.get("g", "t", 0) == CommittedOffset(2, -1, "", NOW_MS, -1)
     assert offsets.oldest_ms("g") == NOW_MS
+
+
+def test_a_new_offset_splits_the_leaf_of_those_that_follow_it_in_the_batch() -> None:
+    offsets, model = OffsetMap(), Model()
+    some = [range(0, 2 * LEAF_MAX, 2), range(3 * LEAF_MAX // 2 - 1, 2 * LEAF_MAX)]
+    for offset, indexes in enumerate(some):
+        committed = CommittedOffset(offset, -1, "", NOW_MS, -1)
+        batch = [OffsetRecord("g", "t", index, committed) for index in indexes]
+        offsets.replay(batch)
+        for record in batch:
+            apply(model, record)
+    check(offsets, model)
