@@ -222,7 +222,7 @@ class GroupCoordinator:
             return self._find_and_heartbeat(regex, client, request)
         future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
         effects = machine.consumer_heartbeat(
-            future, request, client, str(uuid.uuid4()), self._topics, self._now_ms()
+            future, request, client, str(uuid.uuid4()), self._now_ms()
         )
         return self._result(partition, effects, future)
 
@@ -236,9 +236,7 @@ class GroupCoordinator:
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
         partition.carry_out(
-            machine.consumer_heartbeat(
-                future, request, client, str(uuid.uuid4()), self._topics, self._now_ms()
-            )
+            machine.consumer_heartbeat(future, request, client, str(uuid.uuid4()), self._now_ms())
         )
         return await future
 
@@ -247,7 +245,7 @@ class GroupCoordinator:
     ) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """One group of a ConsumerGroupDescribe."""
         machine = self._route(group_id)[1]
-        return machine.consumer_describe(group_id, self._topics)
+        return machine.consumer_describe(group_id)
 
     def commit_offsets(
         self, api_version: int, request: OffsetCommitRequest
@@ -261,7 +259,6 @@ class GroupCoordinator:
             self._partition_exists,
             self._now_ms(),
             api_version=api_version,
-            topics=self._topics,
         )
         return self._result(partition, effects, future)
 

@@ -166,7 +166,7 @@ def test_a_coordinator_takes_over_a_group_from_kafka(tmp_path: Path) -> None:
                 if decoded is not None:
                     machine.load(decoded)
     machine.finish_load(0)
-    described = machine.consumer_describe("g", Topics())
+    described = machine.consumer_describe("g")
     assert (described.group_state, described.group_epoch) == ("Stable", described.assignment_epoch)
     rows = [member.assignment.topic_partitions for member in described.members]
     assert sorted(row.partitions for (row,) in rows) == owned

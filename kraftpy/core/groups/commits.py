@@ -102,7 +102,7 @@ class Commits:
         partition_exists: PartitionExists,
         now_ms: int,
         api_version: int,
-        topics: Topics | None,
+        topics: Topics,
     ) -> None:
         """An OffsetCommit of version 2 to 9: answered once its batch is committed."""
         group = self._groups.get(request.group_id)

@@ -64,6 +64,7 @@ class GroupMachine:
 
     def __init__(self, config: GroupConfig, topics: Topics) -> None:
         self._config = config
+        self._topics = topics
         self._groups: dict[str, Group] = {}
         self.offsets = OffsetMap()
         self._timers = TimerQueue()
@@ -145,16 +146,15 @@ class GroupMachine:
         request: ConsumerGroupHeartbeatRequest,
         client: Client,
         uuid: str,
-        topics: Topics,
         now_ms: int,
     ) -> Effects:
         """ConsumerGroupHeartbeat 0-1; `uuid` is a random one in case that a member id is due."""
-        self._consumers.heartbeat(token, request, client, uuid, topics, now_ms)
+        self._consumers.heartbeat(token, request, client, uuid, self._topics, now_ms)
         return self._out.take()
 
-    def consumer_describe(self, group_id: str, topics: Topics) -> DescribedConsumerGroup:
+    def consumer_describe(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe 0-1 of one group."""
-        return self._consumers.describe(group_id, topics)
+        return self._consumers.describe(group_id, self._topics)
 
     def commit(
         self,
@@ -164,13 +164,9 @@ class GroupMachine:
         now_ms: int,
         *,
         api_version: int = 8,
-        topics: Topics | None = None,
     ) -> Effects:
-        """OffsetCommit 2-9; `partition_exists(topic, index)` knows the cluster's partitions.
-
-        Without `topics`, a member of a consumer group can commit in its very epoch only.
-        """
-        self._commits.commit(token, request, partition_exists, now_ms, api_version, topics)
+        """OffsetCommit 2-9; `partition_exists(topic, index)` knows the cluster's partitions."""
+        self._commits.commit(token, request, partition_exists, now_ms, api_version, self._topics)
         return self._out.take()
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:

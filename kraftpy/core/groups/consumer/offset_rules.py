@@ -12,13 +12,13 @@ _FIRST_COMMIT_WITH_MEMBER_EPOCH = 9
 
 
 def check_commit(
-    group: ConsumerGroup, request: OffsetCommitRequest, api_version: int, topics: Topics | None
+    group: ConsumerGroup, request: OffsetCommitRequest, api_version: int, topics: Topics
 ) -> ErrorCode:
     """NONE, or the error for every partition of the commit.
 
     A member commits in its epoch, or in an earlier one as long as it had each of the partitions in
     that epoch already and nobody else had it since: the answer that raised its epoch may be on the
-    way (without `topics` nobody can tell). Who is no member may commit while there are none.
+    way. Who is no member may commit while there are none.
     """
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:
@@ -31,7 +31,7 @@ def check_commit(
     current = group.current(request.member_id)
     if epoch == current.epoch:
         return ErrorCode.NONE
-    if epoch > current.epoch or topics is None or not _had_all(current, epoch, request, topics):
+    if epoch > current.epoch or not _had_all(current, epoch, request, topics):
         return _wrong_epoch(metadata)
     return ErrorCode.NONE
 

@@ -84,7 +84,7 @@ class Story(World):
 
     @property
     def state(self) -> str:
-        return str(self.machine.consumer_describe(GROUP, self.topics).group_state)
+        return str(self.machine.consumer_describe(GROUP).group_state)
 
 
 def given(story: Story, member_id: str) -> set[tuple[bytes, int]]:
@@ -125,7 +125,7 @@ def test_a_member_makes_its_id_since_version_1() -> None:
     story = Story()
     assert story.error("", 0) is ErrorCode.INVALID_REQUEST
     effects = story.machine.consumer_heartbeat(
-        "t", story.request("", 0), Client(0, "c", "/h"), "made-here", story.topics, story.now_ms
+        "t", story.request("", 0), Client(0, "c", "/h"), "made-here", story.now_ms
     )
     story.carry_out(effects)
     story.land()
@@ -253,7 +253,7 @@ def test_most_wishes_choose_the_assignor() -> None:
     story = Story()
     for member_id, assignor in (("a", "range"), ("b", None), ("c", "range"), ("d", "uniform")):
         story.beat(member_id, 0, server_assignor=assignor)
-    described = story.machine.consumer_describe(GROUP, story.topics)
+    described = story.machine.consumer_describe(GROUP)
     assert described.assignor_name == "range"
 
 
@@ -482,7 +482,6 @@ def commit(
         lambda name, index: True,
         story.now_ms,
         api_version=version,
-        topics=story.topics,
     )
     story.carry_out(effects)
     while story.in_flight:
@@ -616,13 +615,13 @@ def test_offsets_expire_from_when_the_last_member_left() -> None:
 def test_a_described_group_names_topics() -> None:
     story = Story()
     story.two_members()
-    described = story.machine.consumer_describe(GROUP, story.topics)
+    described = story.machine.consumer_describe(GROUP)
     assert (described.group_epoch, described.assignment_epoch) == (2, 2)
     assert [member.member_id for member in described.members] == ["a", "b"]
     (row,) = described.members[0].assignment.topic_partitions
     assert (row.topic_name, row.partitions) == ("beer", [0, 1, 2])
     story.topics.delete("beer")
-    described = story.machine.consumer_describe(GROUP, story.topics)
+    described = story.machine.consumer_describe(GROUP)
     assert described.members[0].assignment.topic_partitions == []
 
 
@@ -630,7 +629,7 @@ def test_groups_of_the_other_kind_are_not_described() -> None:
     story = Story()
     story.beat("a", 0)
     assert story.machine.describe(GROUP).group_state == "Dead"
-    missing = story.machine.consumer_describe("h", story.topics)
+    missing = story.machine.consumer_describe("h")
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 

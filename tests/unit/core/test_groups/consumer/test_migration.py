@@ -32,7 +32,7 @@ def beat(driver: Driver, member_id: str = "new", epoch: int = 0) -> str:
     )
     driver.carry_out(
         driver.machine.consumer_heartbeat(
-            token, request, Client(1, "c", "/h"), token, driver.topics, driver.now_ms
+            token, request, Client(1, "c", "/h"), token, driver.now_ms
         )
     )
     return token
@@ -234,7 +234,7 @@ class TestDowngrade:
         )
         driver.carry_out(
             driver.machine.consumer_heartbeat(
-                token, request, Client(1, "c", "/h"), token, driver.topics, driver.now_ms
+                token, request, Client(1, "c", "/h"), token, driver.now_ms
             )
         )
         other = driver.join(version=3, **CONSUMER)

@@ -281,9 +281,7 @@ class World:
         self.requests[token] = request
         client = Client(1, "client", "/127.0.0.1")
         self.carry_out(
-            self.machine.consumer_heartbeat(
-                token, request, client, "unused", self.topics, self.now_ms
-            )
+            self.machine.consumer_heartbeat(token, request, client, "unused", self.now_ms)
         )
         return token
 
