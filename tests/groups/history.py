@@ -33,7 +33,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -154,9 +154,9 @@ def _decode(line: bytes) -> Event:
     return event
 
 
-def read_folder(folder: Path, keep: Callable[[Event], bool] = lambda _: True) -> list[Event]:
+def read_folder(folder: Path) -> list[Event]:
     """All events of the histories in a folder, in the order in which they happened."""
     events: list[Event] = []
     for path in sorted(folder.glob("*.jsonl")):
-        events += [event for event in Reader(path).read() if keep(event)]
+        events += Reader(path).read()
     return sorted(events, key=lambda event: event["at"])
