@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -159,16 +160,18 @@ class GroupPartition:
                 self._arm(self._loop.time() + left_ms / 1000)
 
     def _append(self, write: Write) -> None:
-        now_ms = self._now_ms()
-        batch = build_offset_batch(write.records, now_ms)
-        if batch is None:
-            records: list[RecordInput] = [
-                (now_ms, *encode_record(record), []) for record in write.records
-            ]
-            batch = build_batch(records)
-        future = asyncio.ensure_future(
-            self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
-        )
+        future: asyncio.Future[int]
+        try:
+            batch = _encode(write, self._now_ms())
+        except (ValueError, struct.error) as error:
+            # Whoever let it in was wrong. The groups go on without it all the same.
+            log.error("%s: a record can't be written: %s", self, error)
+            future = self._loop.create_future()
+            future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        else:
+            future = asyncio.ensure_future(
+                self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
+            )
         deadline_s = self._loop.time() + self._host.config.offsets_commit_timeout_ms / 1000
         self._appends.append(_Append(write, future, deadline_s))
         self._arm(deadline_s)
@@ -262,6 +265,17 @@ class GroupPartition:
                 return
         if expired:
             log.info("%s: %d committed offsets expired", self, expired)
+
+
+def _encode(write: Write, now_ms: int) -> bytes:
+    """The write's batch; raises ValueError or struct.error if a record can't hold
+    what it is to.
+    """
+    batch = build_offset_batch(write.records, now_ms)
+    if batch is not None:
+        return batch
+    records: list[RecordInput] = [(now_ms, *encode_record(record), []) for record in write.records]
+    return build_batch(records)
 
 
 def _reply(effects: Effects) -> None:

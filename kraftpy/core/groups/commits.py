@@ -54,6 +54,9 @@ _TOMBSTONES_PER_BATCH = 1_000
 
 _EXPECTED_OFFSET_BYTES = 8
 
+# The latest time that a record can hold.
+_INT64_MAX = 2**63 - 1
+
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 
 PartitionExists = Callable[[str, int], bool]
@@ -138,7 +141,7 @@ class Commits:
     ) -> tuple[OffsetCommitResponse, list[OffsetRecord]]:
         """The answer if all goes well, and the records to write."""
         retention_ms = request.retention_time_ms
-        expire_ms = NO_TIMESTAMP if retention_ms < 0 else now_ms + retention_ms
+        expire_ms = NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, _INT64_MAX)
         response = OffsetCommitResponse()
         records: list[OffsetRecord] = []
         group_id = request.group_id

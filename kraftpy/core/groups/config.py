@@ -18,6 +18,10 @@ PENDING_MEMBERS_MAX = 65_536
 # for ever (Kafka's newMemberJoinTimeoutMs).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
+# What a deadline demands is tried again after this long at the least, whatever timeout a client
+# asked for: with none the timer would be due again at once, for ever.
+RETRY_MS_MIN = 1_000
+
 # Requests of one consumer group that may wait for its write in flight.
 WAITING_REQUESTS_MAX = 10_000
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
-from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
 from kraftpy.core.groups.consumer.classic_service import ClassicMembers
 from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
@@ -48,9 +48,6 @@ from kraftpy.protocol.messages import (
 DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 ListedGroup = ListGroupsResponse.ListedGroup
-
-# A deadline that finds its group's line closed is tried again after this long.
-_PUT_OFF_MS = 1_000
 
 _CLASSIC_GROUP_TYPE = "classic"
 _CONSUMER_GROUP_TYPE = "consumer"
@@ -370,7 +367,7 @@ class GroupMachine:
         self._consumers.submit(
             timer.group_id,
             fire,
-            lambda error: self._timers.set(timer, now_ms + _PUT_OFF_MS),
+            lambda error: self._timers.set(timer, now_ms + RETRY_MS_MIN),
             now_ms,
         )
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group, GroupState, Member
 from kraftpy.core.groups.records import GroupRecord, GroupSnapshot
@@ -88,7 +88,8 @@ class Rebalance:
                 self.drop(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none is back yet: keep their places.
-            self._timers.set(group.join_timer, now_ms + group.rebalance_timeout_ms)
+            wait_ms = max(group.rebalance_timeout_ms, RETRY_MS_MIN)
+            self._timers.set(group.join_timer, now_ms + wait_ms)
             return
         group.is_initial_rebalance = False
         group.assignment_in_flight = False
@@ -130,10 +131,12 @@ class Rebalance:
         self._out.write((record,), (group.group_id,), lambda now_ms: None, failed)
 
     def withhold_assignment(self, group: Group, error: ErrorCode, now_ms: int) -> None:
-        """Answers all parked SyncGroups with an error: there will be no assignment to give."""
+        """Answers all parked SyncGroups with an error: there will be no assignment to give.
+
+        Members may still own what they were given before, so that is kept.
+        """
         group.assignment_in_flight = False
         for member in group.members.values():
-            member.assignment = b""
             if self.answer_parked_sync(member, error):
                 self.touch(member, now_ms)
 

@@ -321,6 +321,14 @@ async def test_a_failed_append_changes_nothing() -> None:
 
 
 @on_loop
+async def test_a_record_that_can_not_be_written_keeps_nobody_from_going_on() -> None:
+    host = coordinated()
+    assert errors(await answer(host.commit(2**63))) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert errors(await answer(host.commit(2))) == [ErrorCode.NONE]
+    assert host.offset() == 2
+
+
+@on_loop
 async def test_an_append_that_breaks_is_logged_and_answered() -> None:
     host = coordinated()
     host.replicas.holds = True

@@ -36,6 +36,7 @@ from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE
 from kraftpy.core.groups.membership import rebalance_timeout_ms
+from kraftpy.core.groups.records import too_long
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     HeartbeatRequest,
@@ -66,7 +67,11 @@ class Left(NamedTuple):
 
 
 def check_join(group: ConsumerGroup, request: JoinGroupRequest, settings: Settings) -> None:
-    """Refuses who can't be a member: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL."""
+    """Refuses who can't be a member.
+
+    GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL; INVALID_REQUEST for names that no record
+    can hold.
+    """
     if request.member_id not in group.members and len(group.members) >= settings.max_size:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
     names = {protocol.name for protocol in request.protocols}
@@ -75,6 +80,9 @@ def check_join(group: ConsumerGroup, request: JoinGroupRequest, settings: Settin
             names.intersection_update(protocol.name for protocol in metadata.classic.protocols)
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    names.update(protocol.name for protocol in request.protocols)
+    if any(map(too_long, (request.member_id, request.group_instance_id or "", *names))):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def join(

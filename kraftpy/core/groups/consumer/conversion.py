@@ -2,7 +2,8 @@
 
 * Upgrade: a heartbeat of the consumer protocol comes to a classic group. Its members stay, as
   classic members of a consumer group, with what they were last given; who leads it and what it was
-  in the middle of doing is forgotten.
+  in the middle of doing is forgotten. A cooperative member that has to give partitions up does so
+  only after it was given the others: what it said that it owns is its own until it joins again.
 * Downgrade: the last members of the consumer protocol go, and all others are classic. They go on in
   a classic group, which rebalances at once.
 
@@ -19,9 +20,11 @@ left has no reason to rejoin.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.embedded import (
+    Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -68,22 +71,32 @@ def upgrade(group: Group, topics: Topics) -> list[CoordinatorRecord]:
     """
     epoch = group.generation
     try:
-        members = {
-            member_id: _upgraded_member(member, topics)
+        subscriptions = {
+            # All protocols of a consumer come with the same subscription.
+            member_id: read_subscription(next(iter(member.protocols.values())), topics)
             for member_id, member in group.members.items()
         }
-        assignments = _disjoint(
-            {m: read_assignment(member.assignment, topics) for m, member in group.members.items()}
-        )
+        given = [
+            (member_id, read_assignment(member.assignment, topics))
+            for member_id, member in group.members.items()
+        ]
     except DecodeError as error:
         log.warning("group %r can't become a consumer group: %s", group.group_id, error)
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} can't be upgraded: {error}"
         ) from None
+    said = [
+        (member_id, {owned.topic_id: frozenset(owned.partitions) for owned in subscription.owned})
+        for member_id, subscription in subscriptions.items()
+    ]
+    assignments = _disjoint([*given, *said])
     name = group.group_id
     return [
         GroupRecord(name, None),
-        *(MemberRecord(name, member_id, metadata) for member_id, metadata in members.items()),
+        *(
+            MemberRecord(name, member_id, _upgraded_member(member, subscriptions[member_id]))
+            for member_id, member in group.members.items()
+        ),
         GroupEpochRecord(name, GroupEpoch(epoch, NO_TOPICS_HASH)),
         *(TargetRecord(name, member_id, given) for member_id, given in assignments.items()),
         TargetEpochRecord(name, TargetEpoch(epoch, group.state_timestamp_ms)),
@@ -94,9 +107,7 @@ def upgrade(group: Group, topics: Topics) -> list[CoordinatorRecord]:
     ]
 
 
-def _upgraded_member(member: Member, topics: Topics) -> MemberMetadata:
-    # All protocols of a consumer come with the same subscription.
-    subscription = read_subscription(next(iter(member.protocols.values())), topics)
+def _upgraded_member(member: Member, subscription: Subscription) -> MemberMetadata:
     return MemberMetadata(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,
@@ -113,19 +124,21 @@ def _upgraded_member(member: Member, topics: Topics) -> MemberMetadata:
     )
 
 
-def _disjoint(assignments: dict[str, Partitions]) -> dict[str, Partitions]:
-    """What classic members were given, each partition once: nobody checks what a leader assigns."""
-    taken: dict[bytes, set[int]] = {}
-    result: dict[str, Partitions] = {}
-    for member_id, given in assignments.items():
-        result[member_id] = {
-            topic_id: free
-            for topic_id, indexes in given.items()
-            if (free := indexes - taken.get(topic_id, set()))
-        }
-        for topic_id, indexes in given.items():
-            taken.setdefault(topic_id, set()).update(indexes)
-    return result
+def _disjoint(claims: Iterable[tuple[str, Partitions]]) -> dict[str, Partitions]:
+    """What classic members claim, each partition once: nobody checks what a leader assigns.
+
+    The first claim counts; every member is in the result.
+    """
+    taken: dict[Uuid, set[int]] = {}
+    result: dict[str, dict[Uuid, frozenset[int]]] = {}
+    for member_id, claimed in claims:
+        owned = result.setdefault(member_id, {})
+        for topic_id, indexes in claimed.items():
+            free = indexes - taken.setdefault(topic_id, set())
+            if free:
+                taken[topic_id] |= free
+                owned[topic_id] = owned.get(topic_id, frozenset()) | free
+    return dict(result)
 
 
 def _reconciled(given: Partitions, epoch: int) -> CurrentAssignment:

@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeAlias
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.records import Partitions
 from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.records import too_long
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
-from kraftpy.protocol.errors import DecodeError
 
 # The newest version; a member that speaks a newer one is answered in this one.
 _VERSION_MAX = 3
@@ -74,11 +74,10 @@ def write_assignment(
 ) -> bytes:
     """An assignment for a member whose subscription is `metadata`, in the version that it speaks.
 
-    Raises `DecodeError` if the subscription has no version.
+    In the oldest one if the subscription is none: nobody looks at those of all the protocols that a
+    member supports when it joins.
     """
-    if len(metadata) < 2:
-        raise DecodeError("a subscription starts with its version")
-    version = int.from_bytes(metadata[:2], "big", signed=True)
+    version = int.from_bytes(metadata[:2], "big", signed=True) if len(metadata) > 1 else 0
     assigned = [
         messages.ConsumerProtocolAssignment.TopicPartition(name, sorted(indexes))
         for topic_id, indexes in sorted(partitions.items())
@@ -92,8 +91,12 @@ def write_assignment(
 
 
 def write_subscription(topic_names: Iterable[str]) -> bytes:
-    """What a classic member would say that subscribes to these topics and owns nothing."""
-    subscription = messages.ConsumerProtocolSubscription(topics=sorted(topic_names))
+    """What a classic member would say that subscribes to these topics and owns nothing.
+
+    A name that is too long for that is no topic's, though a member may ask for it.
+    """
+    names = sorted(name for name in topic_names if not too_long(name))
+    subscription = messages.ConsumerProtocolSubscription(topics=names)
     return encode_versioned("ConsumerProtocolSubscription", _VERSION_MAX, subscription)
 
 

@@ -391,14 +391,23 @@ def _match_regexes(
     now_ms: int,
     topics_changed: bool,
 ) -> None:
-    """Finds the topics of regexes that are new, or of all if there are other topics than before."""
+    """Finds the topics of regexes that are new, or of all if there are other topics than before.
+
+    One of another member that is none here (the log may be Kafka's, which has other limits) keeps
+    what it had: it is not this member's fault.
+    """
     for record in unused_regexes(plan.group, members):
         records.append(record)
         del plan.regexes[record.regex]
     for regex in sorted({metadata.topic_regex or "" for metadata in members.values()}):
         known = plan.regexes.get(regex)
         if regex and (known is None or topics_changed):
-            names = topics.match(regex)
+            try:
+                names = topics.match(regex)
+            except KafkaError:
+                if regex == plan.metadata.topic_regex:
+                    raise
+                continue
             if known is None or known.topic_names != names:
                 plan.regexes[regex] = ResolvedRegex(names, topics.version, now_ms)
                 records.append(RegexRecord(plan.group.group_id, regex, plan.regexes[regex]))

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
+    RETRY_MS_MIN,
     WAITING_REQUESTS_MAX,
     GroupConfig,
 )
@@ -527,4 +528,4 @@ class ConsumerGroups:
         timeout_ms = metadata.rebalance_timeout_ms
         if timer.kind is TimerKind.CONSUMER_SESSION:
             timeout_ms = self._session_timeout_ms(metadata)
-        self._timers.set(timer, now_ms + timeout_ms)
+        self._timers.set(timer, now_ms + max(timeout_ms, RETRY_MS_MIN))
