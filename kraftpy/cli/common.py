@@ -253,9 +253,10 @@ def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Columns padded to their widest cell; columns of numbers are aligned to the right.
 
-    A cell that is "-" stands for what is not known, and counts as a number among numbers.
+    A cell that is "-" stands for what is not known, and counts as a number among numbers.  Anybody
+    may have chosen a name: what a terminal would take for more than text is escaped.
     """
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     numeric = [
         any(_is_number(row[i]) for row in cells)
         and all(_is_number(row[i]) or row[i] == "-" for row in cells)
@@ -271,6 +272,13 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list
         for line in lines
     ]
     return ["  ".join(line).rstrip() for line in padded]
+
+
+def printable(text: str) -> str:
+    r"""The text with `\n`, `\x1b` and the like in place of what is no character to be shown."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _is_number(cell: str) -> bool:

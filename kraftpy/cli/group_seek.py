@@ -28,6 +28,7 @@ from kraftpy.cli.common import (
     echo_table,
     group_failure,
     output_option,
+    printable,
     run_client,
     scope_option,
     timeout_option,
@@ -243,7 +244,7 @@ async def _members(admin: GroupAdmin, name: str) -> GroupInfo | None:
 
 
 def _has_members(name: str, info: GroupInfo) -> Failure:
-    named = [f"{m.client_id or m.id} at {m.host}" for m in info.members[:_MEMBERS_NAMED]]
+    named = [f"{printable(m.client_id or m.id)} at {m.host}" for m in info.members[:_MEMBERS_NAMED]]
     if len(info.members) > _MEMBERS_NAMED:
         named.append(f"{len(info.members) - _MEMBERS_NAMED} more")
     return Failure(

@@ -32,6 +32,15 @@ def test_an_empty_table_is_its_header(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "A  B\n"
 
 
+def test_names_are_shown_and_not_carried_out_by_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ["grün", "\x1b[2J", "a\nb", "\x9b1m", "\u202e", "\ud800"]
+    echo_table(("GROUP",), [(name,) for name in names])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == ["GROUP", "grün", r"\x1b[2J", r"a\nb", r"\x9b1m", r"\u202e", r"\ud800"]
+
+
 def test_key_values() -> None:
     pairs = parse_key_values(["a=1", "b=", "c=x=y", "a=2"], "-c")
     assert pairs == [("a", "1"), ("b", ""), ("c", "x=y"), ("a", "2")]
