@@ -156,12 +156,16 @@ def _parsed(node: str, value: bytes) -> tuple[int, int, str]:
     """(partition, offset, "") of a node, or why it has none."""
     if re.fullmatch("[0-9]+-[0-9]+", node):
         return 0, 0, "a partition of Kafka 0.7, whose offsets counted bytes of another log"
-    if not re.fullmatch("0|[1-9][0-9]{0,9}", node):
+    if not _is_partition(node):
         return 0, 0, f"{node!r} is no partition"
     text = value.decode(errors="backslashreplace").strip()
     if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
         return 0, 0, f"{text!r} is no offset"
     return int(node), int(text), ""
+
+
+def _is_partition(node: str) -> bool:
+    return re.fullmatch("0|[1-9][0-9]{0,9}", node) is not None
 
 
 _LogEnds = dict[Partition, tuple[int, int] | str]
@@ -245,11 +249,15 @@ async def _described(admin: GroupAdmin, group: str) -> GroupInfo | None:
 
 async def _commit(admin: GroupAdmin, group: str, rows: Sequence[_Row]) -> list[_Row]:
     planned = {(row.topic, int(row.partition)): row for row in rows if row.status == PLANNED}
-    errors = await admin.commit(
-        group,
-        {name: row.new for name, row in planned.items() if row.new is not None},
-        {name: -1 if row.old is None else row.old for name, row in planned.items()},
-    )
+    errors: Mapping[Partition, KafkaError]
+    try:
+        errors = await admin.commit(
+            group,
+            {name: row.new for name, row in planned.items() if row.new is not None},
+            {name: -1 if row.old is None else row.old for name, row in planned.items()},
+        )
+    except KafkaError as error:  # other groups may have another coordinator, which answers
+        errors = dict.fromkeys(planned, error)
     return [_settled(row, errors.get((row.topic, int(row.partition)))) for row in rows]
 
 
@@ -419,11 +427,11 @@ def _report(rows: Sequence[_Row], output: str) -> None:
 
 
 def _number(partition: str) -> tuple[int, str]:
-    return (int(partition), "") if partition.isdecimal() else (2**31, partition)
+    return (int(partition), "") if _is_partition(partition) else (10**10, partition)
 
 
 def _as_json(row: _Row) -> dict[str, Any]:
-    partition = int(row.partition) if row.partition.isdecimal() else row.partition
+    partition = int(row.partition) if _is_partition(row.partition) else row.partition
     document = {
         "group": row.group,
         "topic": row.topic,

@@ -44,7 +44,7 @@ def read_offsets(data: bytes, group_id: str) -> dict[Partition, int]:
     for where, (group, topic, partition, offset) in entries:
         if group is not None and group != group_id:
             continue
-        if not isinstance(topic, str) or not topic:
+        if not isinstance(topic, str) or not topic or not _is_text(topic):
             raise OffsetsFileError(f"{where}: {topic!r} is no topic")
         if not _is_number(partition, _PARTITION_MAX):
             raise OffsetsFileError(f"{where}: {partition!r} is no partition")
@@ -86,6 +86,15 @@ def _json_entries(text: str) -> Iterator[tuple[str, _Entry]]:
             raise OffsetsFileError(f"entry {number} is no object")
         keys = ("group", "topic", "partition", "offset")
         yield f"entry {number}", tuple(map(entry.get, keys))  # type: ignore[misc]
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be sent: JSON has escapes for halves of characters."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_number(value: object, limit: int) -> bool:

@@ -137,7 +137,7 @@ def test_what_import_skips_and_why(
 ) -> None:
     group = f"g-{log}"
     values = {"0": "many", "1": "", "2": "21", "3": "5", "1-0": "5", "007": "5", "x": "1"}
-    put(group, log, values)
+    put(group, log, values | {"9" * 5000: "1"})
     put(group, f"no-{log}", {"0": "5"})
     code, rows, _ = run("import")
     assert code == 1

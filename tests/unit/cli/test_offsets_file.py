@@ -57,6 +57,7 @@ def test_forms(text: str) -> None:
         ('[{"topic": "t", "partition": true, "offset": 1}]', "entry 1: True is no partition"),
         ('[{"topic": "t", "partition": 1, "offset": 1.5}]', "entry 1: 1.5 is no offset"),
         ('[{"topic": 1, "partition": 1, "offset": 1}]', "entry 1: 1 is no topic"),
+        (r'[{"topic": "\ud800", "partition": 1, "offset": 1}]', r"'\\ud800' is no topic"),
     ],
 )
 def test_what_makes_no_sense(text: str, why: str) -> None:
