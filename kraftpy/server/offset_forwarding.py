@@ -223,6 +223,9 @@ class OffsetForwarding:
             answer = await self._send(node_id, ctx.api_version, request)
         except _Undone as undone:
             return _refused(unserved, undone.code), undone.final
+        if _group_ids(answer) != _group_ids(unserved):
+            log.error("broker %d answers for other groups than it was asked about", node_id)
+            return _refused(unserved, ErrorCode.COORDINATOR_NOT_AVAILABLE), True
         return answer, not (_is_read(request) and _has_error(answer, _UNSERVED))
 
     # -- the connections
@@ -311,6 +314,10 @@ def _is_read(request: Any) -> bool:
 def _has_groups(answer: Any) -> bool:
     """Whether each group has an error of its own (OffsetFetch since version 8)."""
     return isinstance(answer, OffsetFetchResponse) and bool(answer.groups)
+
+
+def _group_ids(answer: Any) -> list[str]:
+    return [group.group_id for group in answer.groups] if _has_groups(answer) else []
 
 
 def _has_error(answer: Any, codes: Container[ErrorCode]) -> bool:

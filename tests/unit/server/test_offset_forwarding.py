@@ -46,14 +46,20 @@ def error_of(answer: Any) -> int:
 
 
 class Coordinator:
-    """Another broker. It breaks the connection, or is silent, for the first `breaks` requests."""
+    """Another broker. It breaks the connection, or is silent, for the first `breaks` requests.
 
-    def __init__(self, breaks: int = 0, *, silent: bool = False, newest: int = 8) -> None:
+    Its answers are about these groups.
+    """
+
+    def __init__(
+        self, breaks: int = 0, *, silent: bool = False, newest: int = 8, groups: str = "g"
+    ) -> None:
         self.seen: list[ApiKey] = []
         self.connections = 0
         self._breaks = breaks
         self._silent = silent
         self._newest = newest
+        self._groups = groups
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -86,7 +92,8 @@ class Coordinator:
         if key is ApiKey.OFFSET_COMMIT:
             answer.topics[0].partitions[0].error_code = 0  # type: ignore[union-attr]
         else:
-            answer.groups[0].error_code = 0  # type: ignore[union-attr]
+            group = messages.OffsetFetchResponse.OffsetFetchResponseGroup
+            answer.groups = [group(group_id) for group_id in self._groups]  # type: ignore[union-attr]
         return answer
 
 
@@ -144,6 +151,11 @@ def test_a_read_is_asked_again() -> None:
     coordinator = Coordinator(breaks=2)
     assert relay(coordinator, *fetch()) == [0]
     assert coordinator.seen == [ApiKey.OFFSET_FETCH] * 3
+
+
+@pytest.mark.parametrize("groups", ["", "h", "gg"])
+def test_an_answer_about_other_groups_is_none(groups: str) -> None:
+    assert relay(Coordinator(groups=groups), *fetch()) == [NOT_AVAILABLE]
 
 
 def test_silence_ends_with_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
