@@ -273,11 +273,12 @@ def _encode(route: _Route, correlation_id: int, response: Any) -> list[Part]:
 
 
 def _error_response(route: _Route, code: ErrorCode, message: str | None) -> Any:
-    """A response that says only `code`, or None if its schema has no place for that."""
+    """A response that says only `code`, or None if this version has no place for that."""
     response = route.response_class()
     if not hasattr(response, "error_code"):
         return None
+    success = _encode(route, 0, response)
     response.error_code = code
     if hasattr(response, "error_message"):
         response.error_message = message or code.message
-    return response
+    return None if _encode(route, 0, response) == success else response
