@@ -179,12 +179,15 @@ class Cleaner:
         for segment in later:
             if not self._transactions.undecided:
                 break
-            # What lies behind the high watermark may still be written.
-            for position, header in segment.batches(0):
-                if header.base_offset >= self._job.high_watermark:
-                    break
-                if header.is_transactional:
-                    self._learn(segment, position, header)
+            try:
+                for position, header in segment.batches(0):
+                    if header.base_offset >= self._job.high_watermark:
+                        break
+                    if header.is_transactional:
+                        self._learn(segment, position, header)
+            except KafkaError as error:
+                # What lies behind the high watermark may just be written, or never be whole.
+                raise OSError(errno.EAGAIN, error.message) from error
         self._forget_producers()
 
     def _learn(self, segment: Segment, position: int, header: BatchHeader) -> None:

@@ -344,6 +344,31 @@ def test_retention_waits_for_a_cleaning_and_comes_after_it(tmp_path: Path) -> No
     assert log.log_start_offset == log.log_end_offset
 
 
+def test_a_batch_that_is_just_being_written_is_no_damage(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind an open transaction the cleaner looks at segments that take appends."""
+    starts = inline(store)
+    log = store.log()
+    options = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    put(log, (b"k", b"1"), producer_id=7, **options)
+    log.roll()
+    put(log, (b"k", b"2"), producer_id=8, **options)
+    mark(log, 7, committed=True)
+    log.producers.advance_high_watermark(log.log_end_offset)
+    begin(store)
+    active = log.segments[-1].path(".log")
+    whole = active.read_bytes()
+    active.write_bytes(whole[:-5])
+    store.tick()
+    active.write_bytes(whole)
+    store.clock.now_ms += 60_000
+    clean(store)
+    assert len(starts.jobs) == 2
+    assert log.clean_offset == 1
+    assert "will try again" in caplog.text
+
+
 def test_a_damaged_segment_is_left_alone_with_one_line(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
