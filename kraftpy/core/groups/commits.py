@@ -49,8 +49,11 @@ from kraftpy.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-# Tombstones of one group go out in batches of this many: a batch must stay below max.message.bytes.
+# Tombstones of one group go out in batches of this many and this size, roughly: a batch must stay
+# below max.message.bytes.
 _TOMBSTONES_PER_BATCH = 1_000
+_TOMBSTONES_BATCH_BYTES = 500_000
+_TOMBSTONE_BYTES = 300  # and the group's id
 
 _EXPECTED_OFFSET_BYTES = 8
 
@@ -292,7 +295,8 @@ class Commits:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Writes tombstones for these offsets and, in the last batch, for the empty group."""
-        last = partitions[len(partitions) // _TOMBSTONES_PER_BATCH * _TOMBSTONES_PER_BATCH :]
+        per_batch = _tombstones_per_batch(group_id)
+        last = partitions[len(partitions) // per_batch * per_batch :]
         self._write_tombstones(group_id, partitions[: len(partitions) - len(last)])
         tombstones: list[CoordinatorRecord] = [
             OffsetRecord(group_id, topic, index, None) for topic, index in last
@@ -323,8 +327,9 @@ class Commits:
                 error.name,
             )
 
-        for start in range(0, len(partitions), _TOMBSTONES_PER_BATCH):
-            chunk = partitions[start : start + _TOMBSTONES_PER_BATCH]
+        per_batch = _tombstones_per_batch(group_id)
+        for start in range(0, len(partitions), per_batch):
+            chunk = partitions[start : start + per_batch]
             records = [OffsetRecord(group_id, topic, index, None) for topic, index in chunk]
             self._out.write(records, (group_id,), lambda now_ms: None, failed)
 
@@ -422,6 +427,11 @@ class _Expectations:
         if offset != int.from_bytes(expected, "big", signed=True):
             return ErrorCode.UNEXPECTED_OFFSET
         return ErrorCode.NONE
+
+
+def _tombstones_per_batch(group_id: str) -> int:
+    fit = _TOMBSTONES_BATCH_BYTES // (_TOMBSTONE_BYTES + len(group_id.encode()))
+    return min(_TOMBSTONES_PER_BATCH, fit)
 
 
 def _offsets_in_flight(outbox: Outbox, group_id: str) -> set[tuple[str, int]]:

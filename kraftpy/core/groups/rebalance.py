@@ -28,6 +28,10 @@ from kraftpy.protocol.messages import JoinGroupResponse, SyncGroupResponse
 log = logging.getLogger(__name__)
 
 
+# A batch can't hold that.
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
 class Rebalance:
     """Moves the groups of one partition of the offsets topic through their states."""
 
@@ -347,6 +351,6 @@ def membership_error(error: ErrorCode) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
-    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+    if error in TOO_LARGE:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return error

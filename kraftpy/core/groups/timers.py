@@ -1,7 +1,9 @@
 """Deadlines without a clock: a heap in which putting a deadline off costs nothing.
 
 Heartbeats put a deadline off thousands of times for once that it passes, so `set` with a later time
-only notes the new deadline; the heap's entry is corrected when it comes up.
+only notes the new deadline; the heap's entry is corrected when it comes up. Entries that are not
+needed any more, of timers that were stopped for instance, are thrown out before they can outnumber
+the others: clients choose how far in the future they are, and how many.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ class TimerKind(Enum):
     CONSUMER_REVOCATION = auto()  # the time to give partitions up is over
     CLASSIC_REJOIN = auto()  # a classic member of a consumer group was told to rejoin
     CLASSIC_SYNC = auto()  # a classic member of a consumer group has joined, and has to sync
+
+
+# So few entries are not worth a look.
+_TIDY_ABOVE_MIN = 1_000
 
 
 class Timer:
@@ -39,6 +45,7 @@ class TimerQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = 0
+        self._tidy_above = _TIDY_ABOVE_MIN
 
     def set(self, timer: Timer, deadline_ms: int) -> None:
         """Starts the timer, or moves its deadline."""
@@ -86,3 +93,20 @@ class TimerQueue:
         self._sequence += 1
         timer.queued_ms = deadline_ms
         heapq.heappush(self._heap, (deadline_ms, self._sequence, timer))
+        if len(self._heap) > self._tidy_above:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Throws out the entries that are not needed."""
+        needed = []
+        for entry in self._heap:
+            queued_ms, _, timer = entry
+            if timer.queued_ms != queued_ms:
+                continue
+            if timer.deadline_ms is None:
+                timer.queued_ms = None
+            else:
+                needed.append(entry)
+        heapq.heapify(needed)
+        self._heap = needed
+        self._tidy_above = max(_TIDY_ABOVE_MIN, 2 * len(needed))

@@ -92,10 +92,15 @@ class Migration:
     # -- downgrade
 
     def departure(
-        self, group: ConsumerGroup, member_ids: Collection[str], now_ms: int
+        self,
+        group: ConsumerGroup,
+        member_ids: Collection[str],
+        now_ms: int,
+        *,
+        may_downgrade: bool = True,
     ) -> Departure:
         """Takes members out; if the last of the consumer protocol goes the group downgrades."""
-        if not self.is_due(group, member_ids):
+        if not may_downgrade or not self.is_due(group, member_ids):
             return Departure(fence(group, member_ids, now_ms), lambda now_ms: None)
         session_timeout_ms = self._config.consumer_session_timeout_ms
         records = downgrade(group, member_ids, session_timeout_ms, self._topics, now_ms)

@@ -47,7 +47,7 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
-from kraftpy.core.groups.rebalance import membership_error
+from kraftpy.core.groups.rebalance import TOO_LARGE, membership_error
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -498,7 +498,7 @@ class ConsumerGroups:
             now_ms,
         )
 
-    def _expire(self, timer: Timer, now_ms: int) -> None:
+    def _expire(self, timer: Timer, now_ms: int, *, may_downgrade: bool = True) -> None:
         group = self.groups.get(timer.group_id)
         live = self._live.get(timer.group_id)
         if group is None or live is None or timer.deadline_ms is not None:
@@ -514,9 +514,21 @@ class ConsumerGroups:
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             log.warning("group %r: could not record that: %s", timer.group_id, error.name)
-            self._put_off(timer, now_ms)
+            if may_downgrade and error in TOO_LARGE:
+                # What it would be as a classic group may be too much for one batch. Its partitions
+                # have to come free all the same.
+                self.submit(
+                    timer.group_id,
+                    lambda now_ms: self._expire(timer, now_ms, may_downgrade=False),
+                    lambda error: self._put_off(timer, now_ms),
+                    now_ms,
+                )
+            else:
+                self._put_off(timer, now_ms)
 
-        departure = self._migration.departure(group, [timer.member_id], now_ms)
+        departure = self._migration.departure(
+            group, [timer.member_id], now_ms, may_downgrade=may_downgrade
+        )
         self.write(timer.group_id, departure.records, departure.committed, failed)
 
     def _put_off(self, timer: Timer, now_ms: int) -> None:

@@ -205,3 +205,31 @@ def test_a_pattern_of_another_member_that_is_none_here() -> None:
     answer = driver.replies[beat(driver)]
     assert answer.error_code == ErrorCode.NONE
     assert [row.partitions for row in answer.assignment.topic_partitions] == [list(range(10))]
+
+
+def test_a_dead_member_is_taken_out_though_its_group_is_too_large_to_become_a_classic_one() -> None:
+    driver = Driver()
+    beat(driver)
+    driver.join("a", protocols={"range": subscription()}, session_ms=1_000_000)
+    driver.advance(driver.config.consumer_session_timeout_ms - 1)
+    driver.commits = False
+    driver.advance(1)
+    driver.settle(ErrorCode.MESSAGE_TOO_LARGE)
+    driver.settle()
+    described = driver.machine.consumer_describe("g")
+    assert [member.member_id for member in described.members] == ["a"]
+
+
+def test_a_group_with_a_long_name_and_many_offsets_can_be_deleted() -> None:
+    driver = Driver()
+    group_id = "g" * 32_767
+    driver.commit({(topic, index): 1 for topic in TOPICS for index in range(10)}, group=group_id)
+    driver.commits = False
+    delete = driver.delete_group(group_id)
+    for write in driver.in_flight:
+        encoded = [encode_record(record) for record in write.records]
+        assert sum(len(key) for key, _ in encoded) < 600_000
+    while driver.in_flight:
+        driver.settle()
+    assert driver.replies[delete] == ErrorCode.NONE
+    assert driver.offsets(group_id) == {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftpy.core.groups import timers as timers_module
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
 
 times = st.integers(0, 20)
@@ -19,8 +22,15 @@ steps = st.lists(
 )
 
 
-@given(steps)
-def test_it_is_a_dictionary_of_deadlines(steps: list[tuple[str, int, int]]) -> None:
+@given(steps, st.sampled_from([1, 1_000]))
+def test_it_is_a_dictionary_of_deadlines(
+    steps: list[tuple[str, int, int]], tidy_above: int
+) -> None:
+    with patch.object(timers_module, "_TIDY_ABOVE_MIN", tidy_above):
+        compare(steps)
+
+
+def compare(steps: list[tuple[str, int, int]]) -> None:
     queue = TimerQueue()
     timers = [Timer(TimerKind.SESSION, "g", str(number)) for number in range(4)]
     deadlines: dict[Timer, int] = {}
@@ -50,3 +60,15 @@ def test_putting_a_deadline_off_does_not_grow_the_queue() -> None:
         queue.set(timer, time)
     assert len(queue._heap) == 1
     assert queue.next_deadline() == 9_999
+
+
+def test_timers_that_were_stopped_long_before_their_time_are_forgotten() -> None:
+    queue = TimerQueue()
+    running = Timer(TimerKind.SESSION, "g", "m")
+    queue.set(running, 5)
+    for number in range(10_000):
+        timer = Timer(TimerKind.CONSUMER_REVOCATION, "g", "m")
+        queue.set(timer, 2**31 + number)
+        queue.cancel(timer)
+    assert len(queue._heap) <= 1_001
+    assert queue.next_deadline() == 5
