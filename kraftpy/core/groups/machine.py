@@ -14,6 +14,7 @@ Its contract with the shell (architecture.md, decision 8):
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
@@ -44,6 +45,8 @@ from kraftpy.protocol.messages import (
     OffsetDeleteRequest,
     SyncGroupRequest,
 )
+
+log = logging.getLogger(__name__)
 
 DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
@@ -98,6 +101,19 @@ class GroupMachine:
 
     def finish_load(self, now_ms: int) -> Effects:
         """The whole log has been read: the machine takes requests from here on."""
+        for group_id in self._groups.keys() & self._consumers.groups.keys():
+            # Only a record that could not be read leaves both behind. The end of a consumer group
+            # takes its epoch away.
+            is_classic = self._consumers.groups[group_id].group_epoch is None
+            log.error(
+                "group %r: the log has a classic and a consumer group; it is taken for a %s one",
+                group_id,
+                _CLASSIC_GROUP_TYPE if is_classic else _CONSUMER_GROUP_TYPE,
+            )
+            if is_classic:
+                del self._consumers.groups[group_id]
+            else:
+                del self._groups[group_id]
         for group in list(self._groups.values()):
             self._rebalance.loaded(group, now_ms)
         self._consumers.finish_load(now_ms)
@@ -238,6 +254,12 @@ class GroupMachine:
         return ListedGroup(
             group_id, group.protocol_type or "", group.state.value, _CLASSIC_GROUP_TYPE
         )
+
+    def summary(self, group_id: str) -> tuple[str, str, int]:
+        """A group's type, state and number of members, for metrics."""
+        row = self._listed(group_id)
+        group = self._groups.get(group_id) or self._consumers.groups.get(group_id)
+        return row.group_type, row.group_state, 0 if group is None else len(group.members)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """DescribeGroups 0-5: a group that is not there is Dead, without an error."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kraftpy.core.groups import Client, encode_record
+from kraftpy.core.groups import Client, GroupRecord, encode_record
 from kraftpy.core.groups.consumer.embedded import write_assignment
 from kraftpy.core.groups.consumer.records import (
     GroupEpoch,
@@ -18,6 +18,7 @@ from kraftpy.core.groups.consumer.records import (
     MemberMetadata,
     MemberRecord,
 )
+from kraftpy.core.groups.records import CoordinatorRecord, GroupSnapshot, MemberSnapshot
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import encode_versioned
 from kraftpy.protocol.errors import ErrorCode
@@ -233,3 +234,22 @@ def test_a_group_with_a_long_name_and_many_offsets_can_be_deleted() -> None:
         driver.settle()
     assert driver.replies[delete] == ErrorCode.NONE
     assert driver.offsets(group_id) == {}
+
+
+@pytest.mark.parametrize(("was", "state"), [("classic", "Dead"), ("consumer", "Stable")])
+def test_a_group_of_which_the_log_lost_a_tombstone_is_one_of_either_kind(
+    was: str, state: str
+) -> None:
+    asks = MemberMetadata(None, None, "", "", ("t",), None, 60_000, None, None)
+    member = MemberRecord("g", "m", asks)
+    snapshot = MemberSnapshot("a", None, "", "", 60_000, 10_000, subscription(), b"")
+    group = GroupRecord("g", GroupSnapshot("consumer", 3, "range", "a", 1, (snapshot,)))
+    epoch, gone = GroupEpochRecord("g", GroupEpoch(3, 77)), GroupEpochRecord("g", None)
+    driver = Driver()
+    # An upgrade without the end of the classic group, a downgrade without that of a member.
+    records: list[CoordinatorRecord]
+    records = [group, member, epoch] if was == "classic" else [member, epoch, gone, group]
+    driver.log = [encode_record(record) for record in records]
+    driver = driver.reloaded()
+    assert driver.state() == state
+    assert len(driver.machine.list_groups([], [])) == 1
