@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 # Bounds on what clients can make a coordinator hold; Kafka leaves these open.
 GROUPS_PER_PARTITION_MAX = 1_000_000
 PENDING_MEMBERS_MAX = 65_536
+# What a member of a consumer group may say that it subscribes to: no more fits into a record of the
+# default max.message.bytes, so it would be refused after much work.
+SUBSCRIPTION_MAX_BYTES = 1_048_576
 
 # A new member may wait this long in its first JoinGroup before the group gives up on it: long
 # enough for a slow rebalance, short enough that a client which vanished does not block the group

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraftpy.core.groups.config import SUBSCRIPTION_MAX_BYTES
 from kraftpy.core.groups.consumer.embedded import read_subscription, write_assignment
 from kraftpy.core.groups.consumer.heartbeat import (
     Caller,
     Settings,
     admit,
     check_static,
+    subscription_too_large,
     unknown_member,
 )
 from kraftpy.core.groups.consumer.records import (
@@ -69,8 +71,8 @@ class Left(NamedTuple):
 def check_join(group: ConsumerGroup, request: JoinGroupRequest, settings: Settings) -> None:
     """Refuses who can't be a member.
 
-    GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL; INVALID_REQUEST for names that no record
-    can hold.
+    GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL; INVALID_REQUEST for names and
+    UNKNOWN_SERVER_ERROR for a subscription that no record can hold.
     """
     if request.member_id not in group.members and len(group.members) >= settings.max_size:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -83,6 +85,8 @@ def check_join(group: ConsumerGroup, request: JoinGroupRequest, settings: Settin
     names.update(protocol.name for protocol in request.protocols)
     if any(map(too_long, (request.member_id, request.group_instance_id or "", *names))):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if sum(len(protocol.metadata) for protocol in request.protocols) > SUBSCRIPTION_MAX_BYTES:
+        raise subscription_too_large()
 
 
 def join(

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from kraftpy.core.groups.config import SUBSCRIPTION_MAX_BYTES
 from kraftpy.core.groups.consumer.assignors import ASSIGNORS, MemberSpec, Uuid
 from kraftpy.core.groups.consumer.reconcile import Owned, next_assignment, owns_only
 from kraftpy.core.groups.consumer.records import (
@@ -92,6 +93,8 @@ def check_request(
 ) -> None:
     """Refuses what no group could accept: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
 
+    And UNKNOWN_SERVER_ERROR, as Kafka, for a subscription that no record holds.
+
     INVALID_REGULAR_EXPRESSION comes from `join_or_stay`, which knows whether the regex is new.
     """
     epoch = request.member_epoch
@@ -104,6 +107,8 @@ def check_request(
     for text in (request.member_id, request.instance_id, request.rack_id):
         if text is not None and too_long(text):
             raise _invalid("MemberId, InstanceId and RackId can't be longer than 32767 bytes.")
+    if sum(map(len, request.subscribed_topic_names or ())) > SUBSCRIPTION_MAX_BYTES:
+        raise subscription_too_large()
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == NO_TIMEOUT:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
@@ -126,6 +131,13 @@ def check_request(
             f"ServerAssignor {assignor} is not supported. "
             f"Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def subscription_too_large() -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"A subscription can't be larger than {SUBSCRIPTION_MAX_BYTES} bytes.",
+    )
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -106,6 +106,17 @@ class TestWhatNoRecordCanHold:
         assert leave(driver).error_code == ErrorCode.NONE
         assert driver.state() == "PreparingRebalance"
 
+    def test_a_subscription_to_all_that_can_be_thought_of(self) -> None:
+        driver = Driver()
+        names = [f"topic-{number}" for number in range(100_000)]
+        answer = driver.replies[beat(driver, names=names)]
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "larger than 1048576 bytes" in answer.error_message
+        beat(driver)
+        join = driver.join("a", protocols={"range": subscription(*names)})
+        assert driver.replies[join].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(driver.machine.consumer_describe("g").members) == 1
+
 
 class TestTimeoutsOfNothing:
     def test_to_give_partitions_up_while_a_write_takes_too_long(self) -> None:
