@@ -1,7 +1,9 @@
-"""`kraftpy consistency`: judge the recorded history of a consistency test."""
+"""`kraftpy consistency`: make consistency tests, and judge the histories that they record."""
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,11 @@ import click
 
 from kraftpy.cli.common import (
     EXIT_INCONSISTENT,
+    EXIT_NOT_STARTED,
     EXIT_UNDECIDED,
+    EXIT_UNHEALTHY,
     EXIT_USAGE,
+    TEXT,
     Failure,
     counted,
     echo_json,
@@ -25,6 +30,189 @@ _WORDS = {True: "kept", False: "BROKEN", None: "unknown"}
 @click.group("consistency")
 def command() -> None:
     """Consistency tests in the manner of Jepsen: what was promised, and was it kept?"""
+
+
+@command.command("list")
+@output_option
+def list_command(output: str) -> None:
+    """Show the workloads, the faults, and the clients that are installed."""
+    from kraftpy.testing.consistency.clients import LIBRARIES, available
+    from kraftpy.testing.consistency.faults import FAULTS
+    from kraftpy.testing.consistency.workloads import PLAYS
+
+    there = available()
+    workloads = {name: play.about for name, play in PLAYS.items()}
+    faults = {name: kind.about for name, kind in FAULTS.items()}
+    found = {
+        name: "installed" if name in there else f"pip install '{library.install}'"
+        for name, library in LIBRARIES.items()
+    }
+    if output == "json":
+        echo_json({"workloads": workloads, "faults": faults, "clients": found})
+        return
+    for title, rows in (("WORKLOAD", workloads), ("FAULT", faults), ("CLIENT", found)):
+        echo_table((title, ""), list(rows.items()))
+        click.echo()
+
+
+_RUN_EPILOG = """\b
+Exit codes:
+  0   every promise was kept
+  2   an option cannot be used, or a client has to be installed
+  4   the cluster could not be started
+  5   the cluster was not healthy again after the faults
+  6   a promise was broken
+  7   something could not be decided
+"""
+
+
+def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (each.strip() for each in (value or "").split(","))))
+
+
+@command.command("run", epilog=_RUN_EPILOG)
+@click.option(
+    "--workload",
+    "workloads",
+    callback=_names,
+    default="queue",
+    show_default=True,
+    metavar="NAME[,...]",
+    help="Workloads, one run each; `all` for all.",
+)
+@click.option(
+    "--faults",
+    callback=_names,
+    metavar="NAME[,...]",
+    help="What is done to the cluster meanwhile, in turn; A+B for two at once.",
+)
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    type=click.FloatRange(1, 24 * 3600),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the load and the faults last.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1, 100_000),
+    default=100,
+    show_default=True,
+    metavar="PER SECOND",
+    help="Operations of all clients together.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 200),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="How many clients, a process each.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32), help="By default another one each time.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 9),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="The cluster that is started.",
+)
+@click.option(
+    "--bootstrap",
+    "-b",
+    type=TEXT,
+    default="",
+    metavar="HOST:PORT[,...]",
+    help="Test what is there instead, Apache Kafka too; without faults.",
+)
+@click.option(
+    "--clients",
+    callback=_names,
+    metavar="NAME[,...]",
+    help="Client libraries; by default all that are installed.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("consistency"),
+    show_default=True,
+    metavar="FOLDER",
+    help="Each run makes a folder in it: history.jsonl, report.json, report.html.",
+)
+@output_option
+def run_command(
+    workloads: tuple[str, ...],
+    time_limit_s: float,
+    seed: int | None,
+    out: Path,
+    output: str,
+    **options: Any,
+) -> None:
+    """Load a cluster, break it, heal it, read everything, and judge what the clients saw."""
+    from kraftpy.testing.consistency.workloads import PLAYS
+
+    chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - no secret
+    reports: list[dict[str, Any]] = []
+    unhealthy = False
+    for workload in PLAYS if workloads == ("all",) else workloads:
+        plan = {"workload": workload, "time_limit_s": time_limit_s, "seed": chosen, **options}
+        report, healed = _run(plan, out, show=output == "table")
+        reports.append(report)
+        unhealthy |= not healed
+    if output == "json":
+        echo_json(reports)
+    _end([report["valid"] for report in reports], unhealthy)
+
+
+def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, Any], bool]:
+    """Make one run and judge it: what its report says, and whether the cluster healed."""
+    from kraftpy.testing.consistency.report import summary, write_report
+    from kraftpy.testing.consistency.runner import Plan, RunError, run
+    from kraftpy.testing.process import BrokerError
+
+    name = f"{options['workload']}-{options['seed']}"
+    taken = {path.name for path in out.glob(f"{name}*")}
+    number = next(i for i in itertools.count(1) if f"{name}-{i}" not in taken)
+    plan = Plan(folder=out / f"{name}-{number}", again=_again(options, out), **options)
+    try:
+        result = run(plan, say=lambda text: click.echo(f"kraftpy: {text}", err=True))
+    except RunError as error:
+        raise Failure(str(error), EXIT_USAGE) from None
+    except BrokerError as error:
+        raise Failure(str(error), EXIT_NOT_STARTED) from None
+    except OSError as error:
+        raise Failure(f"cannot write to {plan.folder}: {error}", EXIT_USAGE) from None
+    report = _judge(plan.history)
+    page = write_report(report, plan.folder)
+    if show:
+        _show(plan.history, report)
+    click.echo(f"kraftpy: the report is in {page}", err=True)
+    if result.unhealthy:
+        click.echo(f"kraftpy: {result.unhealthy}", err=True)
+    return {"path": str(plan.history), **summary(report)}, not result.unhealthy
+
+
+def _again(options: dict[str, Any], out: Path) -> tuple[str, ...]:
+    """The command line of this run alone."""
+    words = ["kraftpy", "consistency", "run"]
+    for name, value in {**options, "out": out}.items():
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        if text and not (name == "nodes" and options["bootstrap"]):
+            words += ["--" + name.removesuffix("_s").replace("_", "-"), text]
+    return tuple(words)
+
+
+def _end(verdicts: list[bool | None], unhealthy: bool = False) -> None:
+    """The exit code that the worst of these asks for."""
+    if False in verdicts:
+        raise click.exceptions.Exit(EXIT_INCONSISTENT)
+    if unhealthy:
+        raise click.exceptions.Exit(EXIT_UNHEALTHY)
+    if None in verdicts:
+        raise click.exceptions.Exit(EXIT_UNDECIDED)
 
 
 @command.command("check")
@@ -65,11 +253,7 @@ def check_command(histories: tuple[Path, ...], folder: Path | None, output: str)
             click.echo(f"kraftpy: the report is in {written}", err=True)
     if output == "json":
         echo_json(reports)
-    verdicts = [report["valid"] for report in reports]
-    if False in verdicts:
-        raise click.exceptions.Exit(EXIT_INCONSISTENT)
-    if None in verdicts:
-        raise click.exceptions.Exit(EXIT_UNDECIDED)
+    _end([report["valid"] for report in reports])
 
 
 def _judge(path: Path) -> dict[str, Any]:

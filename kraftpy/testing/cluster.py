@@ -123,9 +123,12 @@ class Cluster:
         start_timeout_s: how long the start may take
         settings: Kafka's, of every broker, `_` standing for `.`: `Cluster(3, num_partitions=6)`
 
-    `bootstrap` names all brokers; `nodes` are the `Node`s by id. Faults take ids, so
+    `bootstrap` names all brokers; `nodes` are the `Node`s by id; `program` is what starts kraftpy.
+    Faults take ids, so
     `cluster.pause(cluster.controller())` does what it says. All methods raise `ClusterError`.
     """
+
+    program: Sequence[str] = (sys.executable, "-m", "kraftpy")
 
     def __init__(
         self,
@@ -287,6 +290,12 @@ class Cluster:
             if other != node:
                 self.partition(node, other, close=close)
 
+    def slow(self, a: int, b: int, *, delay_ms: int) -> None:
+        """Slow the link between two nodes down: each piece takes that long before the next goes."""
+        if a == b or delay_ms < 1:
+            raise ValueError("a link has two ends, and a delay is a millisecond at least")
+        self._tell_proxies({"slow": [(a, b, delay_ms)]})
+
     def heal(self) -> None:
         """Mend all links. What was held back arrives."""
         self._tell_proxies({"heal": True})
@@ -337,7 +346,7 @@ class Cluster:
     # -- inside
 
     def _start(self, ports: Sequence[int]) -> None:
-        command = [sys.executable, "-m", "kraftpy", "dev", "-o", "json", "--exit-on-eof"]
+        command = [*self.program, "dev", "-o", "json", "--exit-on-eof"]
         command += ["--brokers", str(self._count)]
         command += ["--ephemeral"] * self._ephemeral
         fresh = True

@@ -9,6 +9,7 @@ Rules:
 * A link is a pair (sender, receiver) of node ids, so one direction can be cut by itself. A silent
   cut loses nothing: bytes wait, as in TCP over a network that drops packets, a new connection is
   accepted by nobody, and the end of a process is not seen across it. A hard cut resets both ends.
+* A slow link holds each piece back for its time before the next one: it is late, and narrow.
 * Who dials is found by the peer's port: the kernel's table of connections names a socket, and the
   sockets of each node's processes are listed in /proc. Connections of others, and of a node with
   itself, always pass.
@@ -16,7 +17,8 @@ Rules:
 
 stdin and stdout are lines of JSON. First comes {"targets": [[node id, port], ...]}, answered with
 {"ports": [...]}; then, each answered with {}: {"family": pid} (whose children are the nodes),
-{"stall": [[sender, receiver], ...]}, {"close": [[a, b], ...]}, {"heal": true}.
+{"stall": [[sender, receiver], ...]}, {"slow": [[a, b, ms], ...]}, {"close": [[a, b], ...]},
+{"heal": true}.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class Proxies:
     def __init__(self) -> None:
         self.stalled: set[_Pair] = set()
         self.closed: set[_Pair] = set()
+        self.delays_s: dict[tuple[int | None, int | None], float] = {}
         self.changed = asyncio.Event()
         self._family: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._connections: set[_Connection] = set()
@@ -68,8 +71,11 @@ class Proxies:
         self.stalled.update((sender, receiver) for sender, receiver in order.get("stall", ()))
         for a, b in order.get("close", ()):
             self.closed.update(((a, b), (b, a)))
+        for a, b, delay_ms in order.get("slow", ()):
+            self.delays_s[a, b] = self.delays_s[b, a] = delay_ms / 1000
         if "heal" in order:
             self.stalled.clear()
+            self.delays_s.clear()
             self.closed.clear()
         for connection in list(self._connections):
             if connection.link in self.closed:
@@ -110,6 +116,13 @@ class Proxies:
         """Wait until the link is not cut in this direction."""
         while link in self.stalled:
             await self.changed.wait()
+
+    async def late(self, link: tuple[int | None, int | None]) -> None:
+        """Wait as long as the link is slow, or until that changes."""
+        delay_s = self.delays_s.get(link)
+        if delay_s is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), delay_s)
 
 
 class _Connection:
@@ -159,6 +172,7 @@ class _Connection:
         while True:
             await self._proxies.passable(link)
             data = await loop.sock_recv(source, _CHUNK_BYTES)
+            await self._proxies.late(link)
             await self._proxies.passable(link)
             if not data:
                 sink.shutdown(socket.SHUT_WR)

@@ -189,3 +189,14 @@ def test_it_ends_with_its_stdin(net: Net) -> None:
         assert select.select([process.stdout], [], [], TIMEOUT_S)[0]
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
+
+
+def test_a_slow_link_is_late_until_it_is_healed(net: Net) -> None:
+    net.connect()
+    net.tell({"slow": [[1, 2, 1000 * int(TIMEOUT_S)]]})
+    for sender, receiver in ((net.one, net.two), (net.two, net.one)):
+        sender.do("send", "late")
+        assert receiver.do("receive", SOON_S) == "silence"
+    net.tell({"heal": True})
+    assert net.two.do("receive", TIMEOUT_S) == "late"
+    assert net.one.do("receive", TIMEOUT_S) == "late"

@@ -1,0 +1,180 @@
+"""The clients that workloads work through, each behind the same few synchronous calls.
+
+Rules:
+
+* A client library is imported only when a worker uses it; which ones are there is `available`.
+* What a call raises says what is known.  `NotDoneError`: it did not take effect and never will,
+  for certain.  Everything else means that nobody knows; `GoneError` that this client can't be used
+  any more and has to be opened anew.  Where a library retries inside, its last error says nothing
+  about its first attempt, so few errors are certain.
+* Calls come back within `TIMEOUT_S` or little more, whatever the cluster does.
+* A key is topic-partition, as histories have it; a value is text.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+TIMEOUT_S = 5.0
+FINAL_TIMEOUT_S = 10.0
+SESSION_TIMEOUT_MS = 6_000
+HEARTBEAT_INTERVAL_MS = 1_000
+NO_OFFSET = -1
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+Records = dict[str, list[tuple[int, str]]]
+"""Key -> (offset, value), as a poll brought them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """`module` is what has to be importable, `install` what to give pip for it."""
+
+    module: str
+    adapter: str
+    install: str
+
+
+LIBRARIES = {
+    "confluent-kafka": Library("confluent_kafka", "confluent", "confluent-kafka>=2.16"),
+}
+
+
+class NotDoneError(Exception):
+    """It did not take effect and never will; `value` is what the history says of it."""
+
+    def __init__(self, message: str, value: Any = None) -> None:
+        super().__init__(message)
+        self.value = value
+
+
+class UnknownError(Exception):
+    """It may have taken effect; `value` is what is known of it all the same."""
+
+    def __init__(self, message: str, value: Any = None) -> None:
+        super().__init__(message)
+        self.value = value
+
+
+class GoneError(UnknownError):
+    """It may have taken effect, and this client is of no use any more."""
+
+
+class Sender(Protocol):
+    def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
+        """Send records with acks=all, idempotently, and wait; their offsets.
+
+        UnknownError's value are the offsets that are known, None for the others.
+        """
+
+    def close(self) -> None: ...
+
+
+class Reader(Protocol):
+    """Reads by `assign` from given offsets, or by `subscribe` as a member of a group."""
+
+    def assign(self, positions: Mapping[Place, int]) -> None: ...
+
+    def subscribe(self, topics: Sequence[str]) -> None: ...
+
+    def poll(self, timeout_s: float) -> Records: ...
+
+    def bounds(self, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
+        """The first offset and the end of logs, as far as consumers may read."""
+
+    def close(self) -> None: ...
+
+
+class Registers(Protocol):
+    """Committed offsets of one group, without being a member of it."""
+
+    def commit(self, place: Place, offset: int) -> None: ...
+
+    def fetch(self, place: Place) -> int:
+        """The committed offset, NO_OFFSET for none."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class ConditionalRegisters(Registers, Protocol):
+    def compare_and_commit(self, place: Place, expected: int, offset: int) -> None:
+        """Commit if that is what is committed; NotDoneError if it isn't."""
+
+
+class Topics(Protocol):
+    """Topics as registers: the value of one configuration, None where there is no topic.
+
+    Each asks once.  NotDoneError's value is what an answer says of the register.
+    """
+
+    def create(self, name: str, config: int) -> None: ...
+
+    def alter(self, name: str, config: int) -> None: ...
+
+    def delete(self, name: str) -> None: ...
+
+    def describe(self, name: str) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Is told what a member of a group owns, in the moment in which it learns it."""
+
+    def assigned(self, keys: list[str], epoch: int) -> None: ...
+
+    def revoked(self, keys: list[str]) -> None: ...
+
+    def lost(self, keys: list[str]) -> None: ...
+
+
+class Member(Protocol):
+    """A member of a group that reads from where the group has committed."""
+
+    def poll(self, timeout_s: float) -> Records: ...
+
+    @property
+    def epoch(self) -> int:
+        """Generation or member epoch; -1 if it isn't known."""
+
+    def commit(self, place: Place, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Adapter(Protocol):
+    """What a module of this package makes for a library."""
+
+    def sender(self, bootstrap: str) -> Sender: ...
+
+    def reader(self, bootstrap: str, group: str) -> Reader: ...
+
+    def registers(self, bootstrap: str, group: str) -> Registers: ...
+
+    def topics(self, bootstrap: str) -> Topics: ...
+
+    def member(
+        self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch
+    ) -> Member: ...
+
+
+def key_of(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"
+
+
+def available() -> list[str]:
+    """The names of the libraries that can be imported."""
+    return [name for name, each in LIBRARIES.items() if importlib.util.find_spec(each.module)]
+
+
+def adapter(name: str) -> Adapter:
+    """The adapter of a library; ImportError if that isn't installed."""
+    module: Any = importlib.import_module(f"{__name__}.{LIBRARIES[name].adapter}")
+    return module.ADAPTER  # type: ignore[no-any-return]

@@ -1,0 +1,19 @@
+"""What is done to a cluster while a workload runs, by name.
+
+Rules:
+
+* A fault is begun, lasts for a while, and is ended.  Kinds, victims and times follow from the seed;
+  which node "the leader" is shows only when the fault begins.
+* Faults are what machines and networks do.  Links are cut and slowed by the proxies of
+  `kraftpy.testing.proxies`, so between nodes only: clients reach every node.
+* Never more than one fault at a time, unless the user joins some with `+`: kill+partition.
+* What `storage` faults damage is what one node has lost by a crash, never more: the promise is that
+  the others make up for it.
+"""
+
+from __future__ import annotations
+
+from kraftpy.testing.consistency.faults.kinds import FAULTS, Act, Ground, Kind
+from kraftpy.testing.consistency.faults.schedule import Planned, schedule
+
+__all__ = ["FAULTS", "Act", "Ground", "Kind", "Planned", "schedule"]

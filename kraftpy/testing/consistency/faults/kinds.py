@@ -1,0 +1,236 @@
+"""The faults that there are, and how each is begun and ended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from kraftpy.testing.cluster import Cluster, ClusterError
+from kraftpy.testing.consistency.faults import membership, storage
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+_OFFSETS_PARTITIONS = 50
+_SLOW_MS = (20, 400)
+
+
+@dataclass(slots=True)
+class Ground:
+    """Where faults happen: a cluster, and the topics (name -> partitions) under load.
+
+    `busy` are the nodes that a fault begun together with others has chosen already.
+    """
+
+    cluster: Cluster
+    topics: dict[str, int]
+    rng: random.Random
+    target: str = "any"
+    busy: set[int] = field(default_factory=set)
+
+    def victims(self, count: int) -> list[int]:
+        """Nodes, the target first; not those that another fault works on, if there are others."""
+        nodes = sorted(self.cluster.nodes)
+        self.rng.shuffle(nodes)
+        found = self._find()
+        order = sorted(nodes, key=lambda node: (node in self.busy, node != found))
+        self.busy.update(order[:count])
+        return order[:count]
+
+    def _find(self) -> int | None:
+        topic, partitions = self.rng.choice(sorted(self.topics.items()))
+        try:
+            match self.target:
+                case "leader":
+                    return self.cluster.leader_of(topic, self.rng.randrange(partitions))
+                case "coordinator":
+                    index = self.rng.randrange(_OFFSETS_PARTITIONS)
+                    return self.cluster.leader_of(_OFFSETS_TOPIC, index)
+                case "controller":
+                    return self.cluster.controller()
+        except ClusterError:
+            return None  # nobody who answers knows: anybody then
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A fault whose victims are chosen: what begins it, and what ends it.
+
+    `detail` says in words what it is; `begin` may return more that is known only then.
+    """
+
+    targets: Sequence[int]
+    detail: str
+    begin: Callable[[], str | None]
+    end: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`nodes` is how many there have to be."""
+
+    about: str
+    plan: Callable[[Ground], Act]
+    nodes: int = 1
+
+
+def _nothing() -> None:
+    """What needs no end."""
+
+
+def _majority(ground: Ground) -> int:
+    return len(ground.cluster.nodes) // 2 + 1
+
+
+def _kill(ground: Ground, count: int) -> Act:
+    cluster, victims = ground.cluster, ground.victims(count)
+
+    def begin() -> None:
+        for node in victims:
+            if cluster.nodes[node].running:
+                cluster.kill(node)
+
+    return Act(victims, "SIGKILL", begin, lambda: cluster.restart(*victims))
+
+
+def _stop(ground: Ground) -> Act:
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+    return Act([victim], "SIGTERM", lambda: cluster.stop(victim), lambda: cluster.restart(victim))
+
+
+def _pause(ground: Ground, count: int) -> Act:
+    cluster, victims = ground.cluster, ground.victims(count)
+
+    def begin() -> None:
+        for node in victims:
+            cluster.pause(node)
+
+    def end() -> None:
+        for node in victims:
+            if cluster.nodes[node].paused:
+                cluster.resume(node)
+
+    return Act(victims, "SIGSTOP", begin, end)
+
+
+def _rolling_restart(ground: Ground) -> Act:
+    cluster, nodes = ground.cluster, ground.victims(len(ground.cluster.nodes))
+
+    def begin() -> None:
+        for node in nodes:
+            cluster.restart(node)
+
+    return Act(nodes, "stopped and started one after the other", begin, _nothing)
+
+
+def _isolate(ground: Ground, *, close: bool) -> Act:
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+    how = "reset" if close else "silent"
+    begin = partial(cluster.isolate, victim, close=close)
+    return Act([victim], f"cut off from all others, {how}", begin, cluster.heal)
+
+
+def _cut(cluster: Cluster, pairs: Sequence[tuple[int, int]], *, one_way: bool) -> None:
+    for one, other in pairs:
+        cluster.partition(one, other, one_way=one_way)
+
+
+def _one_way(ground: Ground) -> Act:
+    cluster = ground.cluster
+    victim, *others = ground.victims(len(cluster.nodes))
+    sends = ground.rng.random() < 0.5
+    pairs = [(victim, other) if sends else (other, victim) for other in others]
+    detail = "half open: " + ("nothing of it arrives" if sends else "nothing arrives at it")
+    return Act([victim], detail, partial(_cut, cluster, pairs, one_way=True), cluster.heal)
+
+
+def _halves(ground: Ground) -> Act:
+    cluster = ground.cluster
+    nodes = ground.victims(len(cluster.nodes))
+    size = (len(nodes) - 1) // 2
+    pairs = [(one, other) for one in nodes[:size] for other in nodes[size:]]
+    begin = partial(_cut, cluster, pairs, one_way=False)
+    return Act(nodes[:size], "a minority cut off from the majority", begin, cluster.heal)
+
+
+def _bridge(ground: Ground) -> Act:
+    cluster = ground.cluster
+    bridge, *rest = ground.victims(len(cluster.nodes))
+    half = len(rest) // 2
+    pairs = [(one, other) for one in rest[:half] for other in rest[half:]]
+    begin = partial(_cut, cluster, pairs, one_way=False)
+    return Act(rest, f"two sides that only {bridge} reaches both", begin, cluster.heal)
+
+
+def _ring(ground: Ground) -> Act:
+    cluster = ground.cluster
+    nodes = ground.victims(len(cluster.nodes))
+    count = len(nodes)
+    pairs = [
+        (sender, nodes[(place + step) % count])
+        for place, sender in enumerate(nodes)
+        for step in range(2, count)
+    ]
+    begin = partial(_cut, cluster, pairs, one_way=True)
+    return Act(nodes, "a ring: each is heard by the next one only", begin, cluster.heal)
+
+
+def _slow(ground: Ground) -> Act:
+    cluster = ground.cluster
+    victim, *others = ground.victims(len(cluster.nodes))
+    delay_ms = ground.rng.randrange(*_SLOW_MS)
+
+    def begin() -> None:
+        for other in others:
+            cluster.slow(victim, other, delay_ms=delay_ms)
+
+    return Act([victim], f"its links take {delay_ms} ms each way", begin, cluster.heal)
+
+
+def _lose_tail(ground: Ground) -> Act:
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+
+    def begin() -> str:
+        if cluster.nodes[victim].running:
+            cluster.kill(victim)
+        return storage.lose_tail(cluster.nodes[victim].log_dir, ground.rng)
+
+    return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
+
+
+def _reassign(ground: Ground) -> Act:
+    begin = partial(membership.reassign, ground.cluster, ground.topics, ground.rng)
+    return Act(sorted(ground.cluster.nodes), "replicas are moved", begin, _nothing)
+
+
+FAULTS: dict[str, Kind] = {
+    "kill": Kind("kill -9 of one node", lambda ground: _kill(ground, 1)),
+    "kill-majority": Kind("kill -9 of a majority", lambda ground: _kill(ground, _majority(ground))),
+    "kill-all": Kind(
+        "kill -9 of all nodes", lambda ground: _kill(ground, len(ground.cluster.nodes))
+    ),
+    "stop": Kind("one node stopped in order", _stop),
+    "rolling-restart": Kind("all nodes stopped and started, one by one", _rolling_restart, 2),
+    "pause": Kind("SIGSTOP of one node", lambda ground: _pause(ground, 1)),
+    "pause-majority": Kind(
+        "SIGSTOP of a majority", lambda ground: _pause(ground, _majority(ground))
+    ),
+    "partition": Kind(
+        "one node cut off from the others, silently",
+        lambda ground: _isolate(ground, close=False),
+        2,
+    ),
+    "partition-reset": Kind(
+        "one node cut off, its connections reset", lambda ground: _isolate(ground, close=True), 2
+    ),
+    "partition-one-way": Kind(
+        "one node whose links are half open: in one direction nothing arrives", _one_way, 2
+    ),
+    "partition-majority": Kind("a minority cut off from a majority", _halves, 3),
+    "partition-bridge": Kind("two sides that only one node reaches both", _bridge, 3),
+    "partition-ring": Kind("every node is heard by one neighbour only", _ring, 3),
+    "slow": Kind("one node's links take 20 to 400 ms each way", _slow, 2),
+    "lose-tail": Kind("kill -9 of one node whose logs lose their newest bytes", _lose_tail, 3),
+    "reassign": Kind("replicas moved and preferred leaders elected", _reassign, 2),
+}

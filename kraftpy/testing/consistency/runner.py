@@ -1,0 +1,416 @@
+"""A run: a cluster, workers that load it, faults, healing, reading it all; its history is left.
+
+Rules:
+
+* Clients live in worker processes.  One that dies is replaced; one that doesn't end when it is told
+  to is killed, and the history says what it lost by that.
+* Faults end before the load does: the recovery is part of the history.  Then the load stops, and
+  only then the final reads begin, so they have to see everything.
+* What a run depends on follows from its seed: schedule of faults, choices of clients.  The timing
+  of processes doesn't.
+* A cluster that isn't healthy again after its faults is no anomaly of a history, and yet a failure
+  of the run: `Result.unhealthy` says what was wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import random
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from kraftpy.client.admin import Admin
+from kraftpy.client.cluster import Cluster as Connections
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.testing.cluster import Cluster, ClusterError
+from kraftpy.testing.consistency import clients
+from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Planned, schedule
+from kraftpy.testing.consistency.history import Header, HistoryWriter
+from kraftpy.testing.consistency.worker import Task
+from kraftpy.testing.consistency.workloads import PLAYS, Part
+
+HEALTHY_TIMEOUT_S = 60.0
+FINAL_TIMEOUT_S = 90.0
+_SETUP_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 25.0
+_REPLACE_PAUSE_S = 0.5
+_RECOVERY_S = 1.0
+_POLL_S = 0.05
+
+Say = Callable[[str], None]
+
+
+class RunError(Exception):
+    """The run could not be made; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run; `again` is the command line that does it once more.
+
+    Without `bootstrap` a cluster of `nodes` is started.  `rate` is operations per second of all
+    workers together.  `faults` are names of `FAULTS`, some joined by +.
+    """
+
+    workload: str
+    folder: Path
+    faults: Sequence[str] = ()
+    time_limit_s: float = 60.0
+    rate: float = 100.0
+    concurrency: int = 8
+    seed: int = 0
+    nodes: int = 3
+    bootstrap: str = ""
+    clients: Sequence[str] = ()
+    again: Sequence[str] = ()
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history.jsonl"
+
+
+@dataclass(slots=True)
+class Result:
+    """`faults` that were inflicted, by name; `dead` workers that ended on their own."""
+
+    faults: dict[str, int] = field(default_factory=dict)
+    dead: int = 0
+    killed: int = 0
+    unhealthy: str = ""
+
+
+def run(plan: Plan, *, say: Say, make_cluster: Callable[[int], Cluster] = Cluster) -> Result:
+    """Make one run.
+
+    Raises RunError, OSError (FileExistsError: the folder has a history), and ClusterError if the
+    cluster doesn't start or doesn't do what it is told.
+    """
+    _check(plan)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    if plan.history.exists():
+        raise FileExistsError(17, "there is a history already", str(plan.history))
+    with contextlib.ExitStack() as stack:
+        cluster = None if plan.bootstrap else stack.enter_context(make_cluster(plan.nodes))
+        return _Run(plan, cluster, say).play()
+
+
+def _check(plan: Plan) -> None:
+    if plan.workload not in PLAYS:
+        raise RunError(f"no workload is called {plan.workload!r}; there are {', '.join(PLAYS)}")
+    for name in {name for each in plan.faults for name in each.split("+")}:
+        if name not in FAULTS:
+            raise RunError(f"no fault is called {name!r}; there are {', '.join(FAULTS)}")
+        if plan.nodes < FAULTS[name].nodes:
+            raise RunError(f"{name} takes {FAULTS[name].nodes} nodes at least")
+    if plan.faults and plan.bootstrap:
+        raise RunError("faults are for clusters that this command starts: leave --bootstrap out")
+    if plan.workload == "groups" and plan.concurrency < 2:
+        raise RunError("groups takes a concurrency of 2 at least: somebody has to send")
+    missing = [each for each in plan.clients if each not in clients.available()]
+    if missing:
+        wanted = " ".join(repr(clients.LIBRARIES[each].install) for each in missing)
+        raise RunError(f"no client {', '.join(missing)} is installed: pip install {wanted}")
+
+
+class _Process:
+    """One worker, and what it said of itself."""
+
+    def __init__(self, task: Task, errors: Path) -> None:
+        self.task = task
+        self.sessions: list[int] = []
+        self._unread = b""
+        with errors.open("ab") as stderr:
+            self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
+                task.command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._popen.stdin.write(b"stop\n")
+            self._popen.stdin.flush()
+
+    def listen(self) -> None:
+        """Take in what it has said."""
+        assert self._popen.stdout is not None
+        fd = self._popen.stdout.fileno()
+        while select.select([fd], [], [], 0)[0]:
+            part = os.read(fd, 65536)
+            if not part:
+                break
+            *lines, self._unread = (self._unread + part).split(b"\n")
+            self.sessions += [json.loads(line)["process"] for line in lines]
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code."""
+        return self._popen.poll()
+
+    def kill(self) -> None:
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+        self.listen()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+class _Run:
+    def __init__(self, plan: Plan, cluster: Cluster | None, say: Say) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._say = say
+        self._play = PLAYS[plan.workload]
+        self._bootstrap = plan.bootstrap if cluster is None else cluster.bootstrap
+        self._clients = list(plan.clients) or clients.available()
+        self._workers: list[_Process] = []
+        self._numbers = 0
+        self._fault_ids = 0
+        self._result = Result()
+        # Unique, so that a cluster that is there anyway can be tested again and again.
+        name = f"{plan.workload}-{int(time.time())}-{os.getpid()}"
+        self._options = self._play.options(name, plan.time_limit_s)
+        self._topics = dict(self._play.topics(self._options))
+        self._started_ns = 0
+        self._history = HistoryWriter(plan.history, self._header())
+
+    def play(self) -> Result:
+        with self._history:
+            try:
+                self._set_up()
+                self._started_ns = time.monotonic_ns()
+                self._history.phase("load")
+                self._say(f"{self._plan.workload}: load for {self._plan.time_limit_s:g} s")
+                for part, client in self._parts():
+                    self._hire(part, client)
+                deadline = time.monotonic() + self._plan.time_limit_s
+                self._inflict(deadline)
+                self._watch_until(deadline)
+                self._heal()
+                self._watch_until(time.monotonic() + _RECOVERY_S)
+                self._dismiss(_STOP_TIMEOUT_S)
+                self._history.phase("final")
+                self._say("reading everything")
+                for client in self._clients_of(self._play.final):
+                    self._hire(self._play.final, client)
+                self._wait_for_final()
+                self._dismiss(0.0)
+            finally:
+                self._dismiss(0.0)
+        return self._result
+
+    def _header(self) -> Header:
+        versions = {"python": platform.python_version(), "linux": platform.release()}
+        for name in ("kraftpy", *self._clients):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                versions[name] = metadata.version(name)
+        plan = self._plan
+        options = {
+            **self._options,
+            "faults": list(plan.faults),
+            "time_limit_s": plan.time_limit_s,
+            "rate": plan.rate,
+            "concurrency": plan.concurrency,
+            "clients": self._clients,
+            "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
+            "links": "TCP proxies between the nodes"
+            if self._cluster is not None
+            else "as they are",
+        }
+        return Header(
+            plan.workload,
+            plan.seed,
+            options,
+            versions,
+            tuple(plan.again),
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    # -- workers
+
+    def _parts(self) -> Iterator[tuple[Part, str]]:
+        """Parts in turn; each role goes through the clients that can play it."""
+        turns: dict[str, int] = {}
+        cast = self._play.cast
+        for number in range(self._plan.concurrency):
+            part = cast[number % len(cast)]
+            able = self._clients_of(part)
+            if not able:
+                wanted = clients.LIBRARIES[part.clients[0]].install
+                raise RunError(
+                    f"nobody can play {part.role} of {self._plan.workload}: pip install {wanted!r}"
+                )
+            turn = turns.get(part.role, 0)
+            turns[part.role] = turn + 1
+            yield part, able[turn % len(able)]
+
+    def _clients_of(self, part: Part) -> list[str]:
+        return [client for client in self._clients if client in part.clients]
+
+    def _hire(self, part: Part, client: str) -> None:
+        plan = self._plan
+        task = Task(
+            workload=plan.workload,
+            role=part.role,
+            number=self._numbers,
+            history=str(plan.history.absolute()),
+            bootstrap=self._bootstrap,
+            client=client,
+            seed=plan.seed,
+            rate=plan.rate / plan.concurrency,
+            started_ns=self._started_ns,
+            options=self._options,
+        )
+        self._numbers += 1
+        self._workers.append(_Process(task, plan.folder / "workers.log"))
+
+    def _watch_until(self, deadline: float) -> None:
+        """Replace workers that die, until then."""
+        while time.monotonic() < deadline:
+            for worker in list(self._workers):
+                worker.listen()
+                if worker.ended is not None:
+                    self._bury(worker)
+                    self._result.dead += 1
+                    self._say(
+                        f"worker {worker.task.number} ({worker.task.role}, {worker.task.client})"
+                        f" ended with {worker.ended}, see workers.log; there is another one now"
+                    )
+                    time.sleep(_REPLACE_PAUSE_S)
+                    self._hire(Part(worker.task.role), worker.task.client)
+            time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+
+    def _bury(self, worker: _Process) -> None:
+        """Be sure that it is gone, and say in its name what it can't own any more."""
+        worker.kill()
+        self._workers.remove(worker)
+        if "member" in worker.task.role:
+            keys = [f"{topic}-{i}" for topic, count in self._topics.items() for i in range(count)]
+            for process in worker.sessions[-1:]:
+                self._history.note(process, "lost", {"group": self._options["group"], "keys": keys})
+
+    def _dismiss(self, timeout_s: float) -> None:
+        """Have all workers finish; kill those that take longer."""
+        deadline = time.monotonic() + timeout_s
+        if timeout_s:
+            for worker in self._workers:
+                worker.stop()
+        for worker in list(self._workers):
+            while worker.ended is None and time.monotonic() < deadline:
+                worker.listen()
+                time.sleep(_POLL_S)
+            if worker.ended is None and timeout_s:
+                self._result.killed += 1
+                task = worker.task
+                self._say(f"worker {task.number} ({task.role}, {task.client}) hung: killed")
+            if worker.ended == 0:
+                worker.kill()
+                self._workers.remove(worker)
+            else:
+                self._bury(worker)
+
+    def _wait_for_final(self) -> None:
+        deadline = time.monotonic() + FINAL_TIMEOUT_S
+        for worker in self._workers:
+            while worker.ended is None and time.monotonic() < deadline:
+                worker.listen()
+                time.sleep(_POLL_S)
+            if worker.ended is None:
+                self._say(f"the final {worker.task.role} of {worker.task.client} did not end")
+
+    # -- the cluster
+
+    def _set_up(self) -> None:
+        """Make the topics; they have to be there before the load."""
+        if self._cluster is not None:
+            self._cluster.wait_healthy(_SETUP_TIMEOUT_S)
+        try:
+            asyncio.run(self._make_topics())
+        except (OSError, KafkaError) as error:
+            raise RunError(f"the topics can't be made: {error}") from None
+        if self._cluster is not None:
+            self._cluster.wait_healthy(_SETUP_TIMEOUT_S)
+
+    async def _make_topics(self) -> None:
+        async with Connections(self._bootstrap) as connections:
+            admin = Admin(connections, timeout_ms=int(_SETUP_TIMEOUT_S * 1000))
+            for topic, partitions in self._topics.items():
+                await admin.create_topic(topic, partitions=partitions)
+
+    def _inflict(self, deadline: float) -> None:
+        if self._cluster is None:
+            return
+        for planned in schedule(self._plan.seed, self._plan.faults):
+            begins_at = time.monotonic() + planned.wait_s
+            if begins_at + planned.duration_s > deadline:
+                return  # it would not end before the load does
+            self._watch_until(begins_at)
+            self._inflict_one(self._cluster, planned)
+            if planned.until_healthy:
+                self._await_health(deadline - time.monotonic())
+
+    def _inflict_one(self, cluster: Cluster, planned: Planned) -> None:
+        """Begin a fault, let it last, end it; several that belong together at the same time."""
+        rng = random.Random(planned.seed)  # noqa: S311 - has to be repeatable
+        ground = Ground(cluster, self._topics, rng, planned.target)
+        begun: list[tuple[int, str, Act]] = []
+        for name in planned.names:
+            act = FAULTS[name].plan(ground)
+            self._fault_ids += 1
+            targets = [str(node) for node in act.targets]
+            self._history.fault(name, "start", self._fault_ids, targets, act.detail)
+            more = act.begin() or ""
+            begun.append((self._fault_ids, name, act))
+            self._result.faults[name] = self._result.faults.get(name, 0) + 1
+            self._say(
+                f"{name}: {', '.join(targets)} ({act.detail}{'; ' * bool(more)}{more})"
+                f" for {planned.duration_s:.1f} s"
+            )
+        self._watch_until(time.monotonic() + planned.duration_s)
+        for number, name, act in reversed(begun):
+            act.end()
+            self._history.fault(name, "end", number, [str(node) for node in act.targets])
+
+    def _await_health(self, timeout_s: float) -> None:
+        """Go on watching the workers until nothing is left of the last fault."""
+        assert self._cluster is not None
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                self._cluster.wait_healthy(0.2)
+                return
+            except ClusterError:
+                self._watch_until(time.monotonic())
+
+    def _heal(self) -> None:
+        if self._cluster is None:
+            return
+        self._history.phase("heal")
+        self._say("healing")
+        try:
+            self._cluster.heal()
+            self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+        except ClusterError as error:
+            self._result.unhealthy = str(error)
+            self._fault_ids += 1
+            detail = str(error).partition("\n")[0]
+            self._history.fault("not healed", "point", self._fault_ids, [], detail)
+            self._say(detail)

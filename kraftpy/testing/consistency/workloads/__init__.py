@@ -1,0 +1,16 @@
+"""What the clients of a run do: a workload is a set of roles, each played by a worker process.
+
+A workload of this package yields histories of the workload of its name in `suite`, which says by
+what they are judged.
+"""
+
+from __future__ import annotations
+
+from kraftpy.testing.consistency.workloads import queue
+from kraftpy.testing.consistency.workloads.play import Part, Play
+
+__all__ = ["PLAYS", "Part", "Play"]
+
+PLAYS: dict[str, Play] = {
+    "queue": queue.PLAY,
+}

@@ -1,0 +1,41 @@
+"""What a workload is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraftpy.testing.consistency.worker import Worker
+
+Role = Callable[["Worker"], None]
+ALL_CLIENTS = ("confluent-kafka", "kafka-python", "kraftpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One worker's part: a role, and the clients that can play it."""
+
+    role: str
+    clients: Sequence[str] = ALL_CLIENTS
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One workload.
+
+    * `about`: what it does and what that shows, in a sentence
+    * `roles`: what workers do, by name
+    * `cast`: the parts; workers take them in turn, so the first ones come first
+    * `final`: the part of those that read everything in the end, one worker for each client
+    * `options`: of the run, made from a name that is unique and its time limit in seconds
+    * `topics`: what has to exist, name -> number of partitions, from the options
+    """
+
+    about: str
+    roles: Mapping[str, Role]
+    cast: Sequence[Part]
+    final: Part
+    options: Callable[[str, float], dict[str, Any]]
+    topics: Callable[[Mapping[str, Any]], Mapping[str, int]]
