@@ -410,3 +410,47 @@ def test_random_lives(start: int) -> None:
             live(seed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def upgrade_at_some_moment(seed: int) -> bool:
+    """Cooperative members come one by one, and then one of the other protocol; was it let in?"""
+    world = Mixed(seed)
+    world.cooperative = True
+    chance = world.chance
+    commit(world)
+    for _ in range(chance.randint(20, 200)):
+        roll = chance.random()
+        old = list(world.living())
+        if roll < 0.05 and len(old) < CLASSIC_MAX:
+            client = Classic(f"c-{len(old)}", True)
+            client.heard_ms = world.now_ms
+            world.classic.append(client)
+        elif roll < 0.75 and old:
+            step(world, chance.choice(old))
+        elif roll < 0.95 and world.in_flight:
+            world.land()
+        else:
+            world.advance(chance.choice([1, 500, HEARTBEAT_MS]))
+        check(world)
+    if chance.random() < 0.5:
+        world.fail_over()
+    consumer = world.start()
+    consumer.names = sorted(TOPICS)
+    consumer.changed_subscription = True
+    for _ in range(5):
+        step(world, consumer)
+        while world.in_flight:
+            world.land()
+        check(world)
+    return consumer.epoch > 0
+
+
+def test_upgrades_at_any_moment() -> None:
+    """What a member has to give up is its own until it has: nobody knows when that is."""
+    let_in = 0
+    for seed in range(200):
+        try:
+            let_in += upgrade_at_some_moment(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+    assert let_in > 100
