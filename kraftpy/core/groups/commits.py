@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kraftpy.core.groups.config import GroupConfig
@@ -49,8 +49,8 @@ from kraftpy.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-# Tombstones of one group go out in batches of this many and this size, roughly: a batch must stay
-# below max.message.bytes.
+# Tombstones go out in batches of this many and this size, roughly: a batch must stay below
+# max.message.bytes.
 _TOMBSTONES_PER_BATCH = 1_000
 _TOMBSTONES_BATCH_BYTES = 500_000
 _TOMBSTONE_BYTES = 300  # and the group's id
@@ -279,13 +279,16 @@ class Commits:
 
     def delete_topic(self, topic: str) -> None:
         """Writes tombstones for all that was committed for a topic, or is about to be."""
-        groups = [*self._offsets.groups_reading(topic), *self._out.groups_in_flight()]
-        for group_id in dict.fromkeys(groups):
-            partitions = dict.fromkeys(self._offsets.partitions_of_topic(group_id, topic))
-            for name, index in _offsets_in_flight(self._out, group_id):
-                if name == topic:
-                    partitions[index] = None
-            self._write_tombstones(group_id, [(topic, index) for index in partitions])
+        places = dict.fromkeys(
+            (group_id, index)
+            for group_id in self._offsets.groups_reading(topic)
+            for index in self._offsets.partitions_of_topic(group_id, topic)
+        )
+        for write in self._out.all_in_flight():
+            for record in write.records:
+                if isinstance(record, OffsetRecord) and record.topic == topic:
+                    places[record.group_id, record.partition] = None
+        self._write_tombstones([OffsetRecord(group, topic, index, None) for group, index in places])
 
     def _bury(
         self,
@@ -295,12 +298,10 @@ class Commits:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Writes tombstones for these offsets and, in the last batch, for the empty group."""
-        per_batch = _tombstones_per_batch(group_id)
-        last = partitions[len(partitions) // per_batch * per_batch :]
-        self._write_tombstones(group_id, partitions[: len(partitions) - len(last)])
-        tombstones: list[CoordinatorRecord] = [
-            OffsetRecord(group_id, topic, index, None) for topic, index in last
-        ]
+        records = [OffsetRecord(group_id, topic, index, None) for topic, index in partitions]
+        *_, last = [(), *_batches(records)]
+        tombstones: list[CoordinatorRecord] = [*last]
+        self._write_tombstones(records[: len(records) - len(last)])
         if group_id in self._consumers.groups:
             self._consumers.bury(group_id, tombstones, lambda error: done(commit_error(error)))
             return
@@ -318,20 +319,20 @@ class Commits:
         tombstones.append(GroupRecord(group_id, None))
         self._out.write(tombstones, (group_id,), lambda now_ms: done(ErrorCode.NONE), failed)
 
-    def _write_tombstones(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> None:
-        def failed(error: ErrorCode, now_ms: int) -> None:
-            log.warning(
-                "group %r: %d offsets could not be deleted: %s",
-                group_id,
-                len(partitions),
-                error.name,
-            )
+    def _write_tombstones(self, tombstones: Sequence[OffsetRecord]) -> None:
+        """Of any groups: a topic may have been read by very many."""
+        for batch in _batches(tombstones):
 
-        per_batch = _tombstones_per_batch(group_id)
-        for start in range(0, len(partitions), per_batch):
-            chunk = partitions[start : start + per_batch]
-            records = [OffsetRecord(group_id, topic, index, None) for topic, index in chunk]
-            self._out.write(records, (group_id,), lambda now_ms: None, failed)
+            def failed(error: ErrorCode, now_ms: int, first: OffsetRecord = batch[0]) -> None:
+                log.warning(
+                    "the offsets of group %r, topic %r and others could not be deleted: %s",
+                    first.group_id,
+                    first.topic,
+                    error.name,
+                )
+
+            group_ids = tuple(dict.fromkeys(record.group_id for record in batch))
+            self._out.write(batch, group_ids, lambda now_ms: None, failed)
 
     # -- expiry
 
@@ -360,7 +361,7 @@ class Commits:
         if usage.is_empty and not kept:
             self._bury(group_id, expired, now_ms, lambda error: None)
         else:
-            self._write_tombstones(group_id, expired)
+            self._write_tombstones([OffsetRecord(group_id, *each, None) for each in expired])
         return len(expired)
 
     def _usage(self, group_id: str) -> _Usage:
@@ -429,9 +430,17 @@ class _Expectations:
         return ErrorCode.NONE
 
 
-def _tombstones_per_batch(group_id: str) -> int:
-    fit = _TOMBSTONES_BATCH_BYTES // (_TOMBSTONE_BYTES + len(group_id.encode()))
-    return min(_TOMBSTONES_PER_BATCH, fit)
+def _batches(tombstones: Sequence[OffsetRecord]) -> Iterator[Sequence[OffsetRecord]]:
+    start = size_bytes = 0
+    for number, record in enumerate(tombstones):
+        record_bytes = _TOMBSTONE_BYTES + len(record.group_id.encode())
+        full = number - start == _TOMBSTONES_PER_BATCH
+        if full or size_bytes + record_bytes > _TOMBSTONES_BATCH_BYTES:
+            yield tombstones[start:number]
+            start, size_bytes = number, 0
+        size_bytes += record_bytes
+    if tombstones:
+        yield tombstones[start:]
 
 
 def _offsets_in_flight(outbox: Outbox, group_id: str) -> set[tuple[str, int]]:

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kraftpy.core.groups.records import CoordinatorRecord
@@ -88,10 +88,6 @@ class Outbox:
     def in_flight(self, group_id: str) -> Sequence[Write]:
         """The group's writes whose fate is not known yet, oldest first."""
         return self._in_flight.get(group_id, ())
-
-    def groups_in_flight(self) -> Iterable[str]:
-        """The groups that have a write in flight."""
-        return self._in_flight
 
     def all_in_flight(self) -> list[Write]:
         """Every write whose fate is not known yet, each once."""

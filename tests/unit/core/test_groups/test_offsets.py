@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record
+from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record, encode_record
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
@@ -377,6 +377,27 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     assert driver.offsets() == {("u", 0): 2}
     assert driver.offsets("h") == {}
     assert list(driver.reloaded().machine.group_ids()) == ["g"]
+
+
+def test_a_deleted_topic_that_many_groups_read_takes_few_writes() -> None:
+    driver = Driver()
+    groups = [f"group-{number}" for number in range(2_500)]
+    groups += [f"{number:032000}" for number in range(20)]
+    for group in groups:
+        driver.commit({("t", 0): 1, ("u", 0): 2}, group=group)
+    driver.commits = False
+    driver.carry_out(driver.machine.delete_topic("t"))
+    assert len(driver.in_flight) <= 5
+    driver.carry_out(driver.machine.delete_topic("u"))
+    for write in driver.in_flight:
+        encoded = [encode_record(record) for record in write.records]
+        assert sum(len(key) for key, _ in encoded) < 600_000
+    driver.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    while driver.in_flight:
+        driver.settle()
+    left = {group for group in groups if driver.offsets(group)}
+    assert len(left) == 1_000  # those whose tombstones failed
+    assert all(driver.offsets(group) == {("t", 0): 1} for group in left)
 
 
 class TestExpiry:
