@@ -6,6 +6,8 @@ The machine decides, this shell carries out (architecture.md, decision 8):
   futures that the requests wait on.
 * Outcomes of appends are handed to the machine in the order of the log, whatever order the appends
   end in, so that the map of offsets never goes back to an older commit.
+* A machine that the log's order or an error of its own put in doubt takes no more requests; it is
+  loaded again once the appends under way have ended, since loading sees what is committed only.
 * `offsets.commit.timeout.ms` ends the wait of the client, not of the append: a batch that commits
   later still counts.
 * A client that goes away while its request is parked cancels the future; the answer is dropped when
@@ -92,8 +94,8 @@ class GroupPartition:
     """A partition of the offsets topic that this broker coordinates.
 
     `machine` is None while it loads (`group_loading`), and stays so if loading failed. `loaded` is
-    done when it is known which. `now_ms` is the clock of the machine. `on_disorder` is called if
-    the log gave offsets out of order, after which the machine can't be trusted.
+    done when it is known which. `now_ms` is the clock of the machine. `on_disorder` is called to
+    have the partition loaded again, if its machine can't be trusted any more.
     """
 
     def __init__(
@@ -187,10 +189,23 @@ class GroupPartition:
         self._draining = True
         appends = self._appends
         while appends and appends[0].future.done():
-            effects = self._outcome(appends.popleft())
-            if effects is not None:
-                self.carry_out(effects)
+            try:
+                effects = self._outcome(appends.popleft())
+                if effects is not None:
+                    self.carry_out(effects)
+            except Exception:
+                log.exception("%s: a bug; loading the partition again", self)
+                self._distrust()
         self._draining = False
+        if self.failed and not appends and not self.closed:
+            self._on_disorder(self)
+
+    def _distrust(self) -> None:
+        """Takes the machine away. What comes of the appends under way it isn't told any more."""
+        machine, self.machine = self.machine, None
+        self.failed = True
+        if machine is not None:
+            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms()))
 
     def _outcome(self, append: _Append) -> Effects | None:
         error = ErrorCode.NONE
@@ -217,7 +232,7 @@ class GroupPartition:
                 offset,
                 self._last_offset,
             )
-            self._on_disorder(self)
+            self._distrust()
             return None
         self._last_offset = offset
         return machine.committed(append.write, now_ms)

@@ -756,3 +756,31 @@ async def test_a_member_goes_on_at_the_next_coordinator() -> None:
     assert [(t.topic_id, t.partitions) for t in member.assignment.topic_partitions] == [
         (orders, [0, 1, 2])
     ]
+
+
+@on_loop
+async def test_a_machine_in_doubt_is_loaded_again_when_its_appends_have_ended() -> None:
+    def committed(*arguments: object) -> None:
+        raise IndexError("a bug")
+
+    host = coordinated()
+    host.replicas.holds = True
+    commits = [host.commit(offset) for offset in (1, 2, 3)]
+    await soon(lambda: len(host.replicas.held) == 3)
+    partition = host.groups._partitions[partition_for("g", PARTITIONS)]
+    assert partition.machine is not None
+    partition.machine.committed = committed  # type: ignore[method-assign, assignment]
+    host.replicas.release(0)
+    codes = [errors(await answer(commit)) for commit in commits[1:]]
+    assert codes == [[ErrorCode.NOT_COORDINATOR]] * 2
+    with pytest.raises(KafkaError) as raised:
+        host.offset()
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    host.groups.topic_deleted("other")
+    host.replicas.release(1)
+    await asyncio.sleep(0.01)
+    assert not partition.closed  # the last commit may still come, and would be missed
+    host.replicas.release(2)
+    await soon(lambda: partition.closed)
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert host.offset() == 3
