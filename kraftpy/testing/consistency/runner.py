@@ -207,6 +207,7 @@ class _Run:
                 self._heal()
                 self._watch_until(time.monotonic() + _RECOVERY_S)
                 self._dismiss(_STOP_TIMEOUT_S)
+                self._settle()
                 self._history.phase("final")
                 self._say("reading everything")
                 for client in self._clients_of(self._play.final):
@@ -399,6 +400,11 @@ class _Run:
                 return
             except ClusterError:
                 self._watch_until(time.monotonic())
+
+    def _settle(self) -> None:
+        """Wait until every broker knows of the last that was done; a broken cluster is known."""
+        if self._cluster is not None and not self._result.unhealthy:
+            self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
     def _heal(self) -> None:
         if self._cluster is None:

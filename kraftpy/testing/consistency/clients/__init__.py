@@ -43,6 +43,7 @@ class Library:
 
 LIBRARIES = {
     "confluent-kafka": Library("confluent_kafka", "confluent", "confluent-kafka>=2.16"),
+    "kraftpy": Library("kraftpy.client", "own", "kraftpy"),
 }
 
 

@@ -38,10 +38,10 @@ class Ground:
         return order[:count]
 
     def _find(self) -> int | None:
-        topic, partitions = self.rng.choice(sorted(self.topics.items()))
         try:
             match self.target:
-                case "leader":
+                case "leader" if self.topics:
+                    topic, partitions = self.rng.choice(sorted(self.topics.items()))
                     return self.cluster.leader_of(topic, self.rng.randrange(partitions))
                 case "coordinator":
                     index = self.rng.randrange(_OFFSETS_PARTITIONS)

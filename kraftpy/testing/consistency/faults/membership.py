@@ -16,7 +16,10 @@ _FEWER = 0.5
 
 
 def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) -> str:
-    """Give every partition of the topics a new list of replicas; in words, what came of it."""
+    """Give every partition of the topics a new list of replicas; in words, what came of it.
+
+    The moves go on for a while.
+    """
     return asyncio.run(_reassign(cluster, topics, rng))
 
 
@@ -28,6 +31,8 @@ async def _reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Ran
             # One fewer than all, and then all again, so that data has to be copied.
             count = max(2, len(nodes) - 1) if rng.random() < _FEWER else len(nodes)
             moves[PartitionName(topic, index)] = rng.sample(nodes, count)
+    if not moves:
+        return "there is no topic that stays, so nothing is moved"
     try:
         async with Connections(cluster.bootstrap) as connections:
             admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)

@@ -6,11 +6,13 @@ what they are judged.
 
 from __future__ import annotations
 
-from kraftpy.testing.consistency.workloads import queue
+from kraftpy.testing.consistency.workloads import metadata, offsets, queue
 from kraftpy.testing.consistency.workloads.play import Part, Play
 
 __all__ = ["PLAYS", "Part", "Play"]
 
 PLAYS: dict[str, Play] = {
     "queue": queue.PLAY,
+    "offsets": offsets.PLAY,
+    "metadata": metadata.PLAY,
 }
