@@ -36,7 +36,7 @@ from kraftpy.core.replication import (
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
-from kraftpy.server.record_policy import check_limits, conform, needs_conform
+from kraftpy.server.record_policy import check_limits, check_size, conform, needs_conform
 from kraftpy.server.waiters import Waiter, Waiters
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
@@ -261,6 +261,9 @@ class Partition:
                 records = conform(records, config, now_ms)
                 batches = split_batches(records)
                 header = batches[0][1]
+        else:
+            # What coordinators write is what their clients made them write.
+            check_size(header.size_bytes, config)
         if header.producer_id >= 0:
             duplicate = log.producers.check(header, now_ms)
             if duplicate is not None:

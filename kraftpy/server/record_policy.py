@@ -26,7 +26,7 @@ MAX_BATCH_UNCOMPRESSED_BYTES = 256 * 1024 * 1024
 
 def check_limits(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
     """Raises MESSAGE_TOO_LARGE, INVALID_RECORD or INVALID_TIMESTAMP from the header alone."""
-    _check_size(header.size_bytes, config)
+    check_size(header.size_bytes, config)
     check_producer_batch(header)
     if (
         header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
@@ -39,7 +39,8 @@ def check_limits(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
         )
 
 
-def _check_size(size_bytes: int, config: TopicConfig) -> None:
+def check_size(size_bytes: int, config: TopicConfig) -> None:
+    """Raises MESSAGE_TOO_LARGE."""
     if size_bytes > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -100,5 +101,5 @@ def _recompressed(header: BatchHeader, opened: list[Record], config: TopicConfig
         base_sequence=header.base_sequence,
         transactional=header.is_transactional,
     )
-    _check_size(len(rebuilt), config)
+    check_size(len(rebuilt), config)
     return memoryview(bytearray(rebuilt))

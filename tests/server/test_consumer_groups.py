@@ -314,3 +314,25 @@ def test_a_group_outlives_its_broker(tmp_path: Any) -> None:
         answer = again.beat("m", before.member_epoch)
         assert (answer.error_code, answer.member_epoch) == (0, before.member_epoch)
         assert partitions(answer) is None
+
+
+class TestWhatNoBatchHolds:
+    """More than max.message.bytes of the offsets topic, whoever asks for it."""
+
+    def test_a_commit(self, group: Group) -> None:
+        assert group.commit("", -1) == ErrorCode.NONE
+        request = messages.OffsetCommitRequest
+        partition = request.OffsetCommitRequestPartition(0, 9, -1, committed_metadata="x" * 4_000)
+        topic = request.OffsetCommitRequestTopic(name=group.topic, partitions=[partition] * 300)
+        asked = request(group_id=group.name, topics=[topic])
+        answer = group.wire.call(ApiKey.OFFSET_COMMIT, 9, asked)
+        errors = {each.error_code for t in answer.topics for each in t.partitions}
+        assert errors == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert group.fetch(None, -1) == (ErrorCode.NONE, [5])
+
+    def test_a_subscription(self, group: Group) -> None:
+        names = [f"topic-{number}" for number in range(90_000)]  # more with their lengths
+        answer = group.join("a", subscribed_topic_names=names)
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert group.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert group.joined("a").member_epoch == 1
