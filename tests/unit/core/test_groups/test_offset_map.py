@@ -61,6 +61,15 @@ def runs(draw: st.DrawFn) -> OffsetRun:
     )
 
 
+@st.composite
+def commits(draw: st.DrawFn) -> list[OffsetRecord]:
+    """What one request writes: partitions of a topic that ascend, some of them maybe new."""
+    group, topic = draw(st.sampled_from("ab")), "t"
+    indexes = draw(st.sets(st.integers(0, 20), min_size=2, max_size=12))
+    committed = draw(committed_offsets)
+    return [OffsetRecord(group, topic, i, committed) for i in sorted(indexes)]
+
+
 def check(offsets: OffsetMap, model: Model) -> None:
     groups = {group for group, _, _ in model}
     assert len(offsets) == len(model)
@@ -119,7 +128,7 @@ def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_leaves")
 class TestAgainstADict:
-    @given(st.lists(st.lists(records, max_size=20), max_size=8))
+    @given(st.lists(st.lists(records, max_size=20) | commits(), max_size=8))
     @settings(deadline=None)
     def test_whatever_is_replayed(self, batches: list[list[OffsetRecord]]) -> None:
         offsets, model = OffsetMap(), Model()
