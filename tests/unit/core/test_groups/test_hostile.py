@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kraftpy.core.groups import Client, GroupRecord, encode_record
-from kraftpy.core.groups.consumer.embedded import write_assignment
+from kraftpy.core.groups.consumer.embedded import read_assignment, write_assignment
 from kraftpy.core.groups.consumer.records import (
     GroupEpoch,
     GroupEpochRecord,
@@ -203,6 +203,32 @@ class TestWhatMembersOwn:
         assert (
             driver.machine._groups["g"].members[silent].assignment == f"part of {silent}".encode()
         )
+
+    def test_a_classic_member_is_told_to_give_up_though_the_next_rebalance_has_begun(self) -> None:
+        driver = Driver()
+        beat(driver, "m")
+        protocols = {"cooperative-sticky": subscription()}
+        generation = driver.replies[driver.join("a", protocols=protocols)].generation_id
+        driver.sync("a", generation)
+        epoch = 1
+        for owned in (range(10), range(5)):
+            epoch = driver.replies[
+                beat(driver, "m", epoch, names=None, owned=[Row(T, list(owned))], timeout_ms=-1)
+            ].member_epoch
+        driver.join("a", protocols=protocols)
+        sync = driver.sync("a", generation)
+        (before,) = read_assignment(driver.replies[sync].assignment, driver.topics).values()
+        assert before == frozenset(range(5, 10))
+        beat(driver, "n")
+        protocols = {"cooperative-sticky": subscription(owned={"t": sorted(before)})}
+        join = driver.join("a", protocols=protocols)
+        assert driver.replies[join].generation_id == generation
+        beat(driver, "o")
+        answer = driver.replies[driver.sync("a", generation)]
+        assert answer.error_code == ErrorCode.NONE
+        (after,) = read_assignment(answer.assignment, driver.topics).values()
+        assert after < before
+        assert driver.heartbeat("a", generation) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_pattern_of_another_member_that_is_none_here() -> None:

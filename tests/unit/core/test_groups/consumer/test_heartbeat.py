@@ -378,6 +378,17 @@ def test_a_static_member_that_stays_away_loses_its_partitions() -> None:
     assert story.state == "Empty"
 
 
+def test_a_static_member_that_steps_aside_has_given_up_what_it_was_told_to() -> None:
+    story = Story()
+    story.beat("a", 0, instance_id="i")
+    story.beat("b", 0)
+    story.beat("a", 1, instance_id="i")
+    assert story.there.current("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert not told(story.beat("b", 2))
+    story.beat("a", -2, instance_id="i")
+    assert len(told(story.beat("b", 2)) or ()) == 3
+
+
 def test_a_full_group_takes_nobody_but_who_is_in_it() -> None:
     story = Story(consumer_max_size=1)
     story.beat("s-1", 0, instance_id="s")
