@@ -115,12 +115,17 @@ def _check(plan: Plan) -> None:
             raise RunError(f"{name} takes {FAULTS[name].nodes} nodes at least")
     if plan.faults and plan.bootstrap:
         raise RunError("faults are for clusters that this command starts: leave --bootstrap out")
-    if plan.workload == "groups" and plan.concurrency < 2:
-        raise RunError("groups takes a concurrency of 2 at least: somebody has to send")
-    missing = [each for each in plan.clients if each not in clients.available()]
+    there = clients.available()
+    missing = [each for each in plan.clients if each not in there]
+    if unknown := set(missing) - clients.LIBRARIES.keys():
+        known = ", ".join(clients.LIBRARIES)
+        raise RunError(f"no client is called {min(unknown)!r}; there are {known}")
+    able = PLAYS[plan.workload].final.clients
+    if not missing and not set(plan.clients or there) & set(able):
+        raise RunError(f"{plan.workload} needs one of {', '.join(able)} among its clients")
     if missing:
         wanted = " ".join(repr(clients.LIBRARIES[each].install) for each in missing)
-        raise RunError(f"no client {', '.join(missing)} is installed: pip install {wanted}")
+        raise RunError(f"{', '.join(missing)} can't be imported: pip install {wanted}")
 
 
 class _Process:
@@ -250,15 +255,10 @@ class _Run:
     def _parts(self) -> Iterator[tuple[Part, str]]:
         """Parts in turn; each role goes through the clients that can play it."""
         turns: dict[str, int] = {}
-        cast = self._play.cast
+        cast = [part for part in self._play.cast if self._clients_of(part)]
         for number in range(self._plan.concurrency):
             part = cast[number % len(cast)]
             able = self._clients_of(part)
-            if not able:
-                wanted = clients.LIBRARIES[part.clients[0]].install
-                raise RunError(
-                    f"nobody can play {part.role} of {self._plan.workload}: pip install {wanted!r}"
-                )
             turn = turns.get(part.role, 0)
             turns[part.role] = turn + 1
             yield part, able[turn % len(able)]
@@ -303,10 +303,11 @@ class _Run:
         """Be sure that it is gone, and say in its name what it can't own any more."""
         worker.kill()
         self._workers.remove(worker)
-        if "member" in worker.task.role:
+        if self._plan.workload == "groups" and worker.sessions:
             keys = [f"{topic}-{i}" for topic, count in self._topics.items() for i in range(count)]
-            for process in worker.sessions[-1:]:
-                self._history.note(process, "lost", {"group": self._options["group"], "keys": keys})
+            for group in self._options["groups"].values():
+                value = {"group": group, "keys": keys}
+                self._history.note(worker.sessions[-1], "lost", value)
 
     def _dismiss(self, timeout_s: float) -> None:
         """Have all workers finish; kill those that take longer."""

@@ -26,6 +26,7 @@ _WINDOWS_MAX = 25
 _SESSION_S = (10.0, 30.0)
 _FINAL_S = 30.0
 _DAY_MS = 86_400_000
+_CLIENTS = ("confluent-kafka", "kraftpy")  # which send once
 _CHOICES = ("create", "create", "alter", "alter", "delete")
 
 
@@ -91,8 +92,8 @@ def _describe(worker: Worker, topics: Topics, name: str) -> bool:
 PLAY = Play(
     about="topics created, altered and deleted: do they behave as one register each?",
     roles={"change": change, "describe-all": describe_all},
-    cast=[Part("change")],
-    final=Part("describe-all"),
+    cast=[Part("change", _CLIENTS)],
+    final=Part("describe-all", _CLIENTS),
     options=_options,
     topics=lambda _: {},
 )

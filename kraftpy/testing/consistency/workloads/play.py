@@ -27,7 +27,8 @@ class Play:
 
     * `about`: what it does and what that shows, in a sentence
     * `roles`: what workers do, by name
-    * `cast`: the parts; workers take them in turn, so the first ones come first
+    * `cast`: the parts; workers take them in turn, so the first ones come first; those that no
+      client of the run can play are left out
     * `final`: the part of those that read everything in the end, one worker for each client
     * `options`: of the run, made from a name that is unique and its time limit in seconds
     * `topics`: what has to exist, name -> number of partitions, from the options

@@ -33,12 +33,12 @@ def _options(name: str, _: float) -> dict[str, Any]:
     }
 
 
-def _places(options: Mapping[str, Any]) -> list[Place]:
+def places_of(options: Mapping[str, Any]) -> list[Place]:
     return [(options["topic"], index) for index in range(options["partitions"])]
 
 
 def send(worker: Worker) -> None:
-    places = _places(worker.options)
+    places = places_of(worker.options)
 
     def session() -> None:
         sender = worker.adapter.sender(worker.task.bootstrap)
@@ -56,7 +56,7 @@ def send(worker: Worker) -> None:
 
 
 def read_assigned(worker: Worker) -> None:
-    positions = dict.fromkeys(_places(worker.options), 0)
+    positions = dict.fromkeys(places_of(worker.options), 0)
     places = {key_of(place): place for place in positions}
 
     def session() -> None:
@@ -100,7 +100,7 @@ def read_subscribed(worker: Worker) -> None:
 def drain(worker: Worker) -> None:
     """Read every partition from its start to where its end was when this began."""
     deadline = time.monotonic() + _DRAIN_S
-    places = _places(worker.options)
+    places = places_of(worker.options)
 
     def to_the_end() -> dict[Place, tuple[int, int]]:
         bounds: dict[Place, tuple[int, int]] = {}

@@ -1,0 +1,232 @@
+"""kafka-python.
+
+It retries inside, so nothing that it raises is certain.  It can't commit as a member of a consumer
+group (KIP-848), and its administration sends again what may have been done already, so its answers
+say nothing of registers: it doesn't play those parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import kafka
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from kraftpy.testing.consistency.clients import (
+    HEARTBEAT_INTERVAL_MS,
+    NO_OFFSET,
+    SESSION_TIMEOUT_MS,
+    TIMEOUT_S,
+    GoneError,
+    Place,
+    Records,
+    UnknownError,
+    Watch,
+    key_of,
+)
+
+_TIMEOUT_MS = int(TIMEOUT_S * 1000)
+_BATCH_MAX = 5_000
+
+
+def _base(bootstrap: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": bootstrap.split(","),
+        "reconnect_backoff_max_ms": 300,
+        "metadata_max_age_ms": 2_000,
+    }
+
+
+class _Sender:
+    def __init__(self, bootstrap: str) -> None:
+        try:
+            self._producer = kafka.KafkaProducer(
+                **_base(bootstrap),
+                enable_idempotence=True,
+                acks="all",
+                linger_ms=1,
+                delivery_timeout_ms=_TIMEOUT_MS,
+                request_timeout_ms=_TIMEOUT_MS // 2,
+                max_block_ms=_TIMEOUT_MS,
+            )
+        except KafkaError as error:
+            raise UnknownError(repr(error)) from None
+
+    def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
+        answers: list[int | None] = []
+        futures = []
+        problem: KafkaError | None = None
+        try:
+            for (topic, partition), value in records:
+                futures.append(self._producer.send(topic, value.encode(), partition=partition))
+        except KafkaError as error:
+            problem = error
+        for future in futures:
+            try:
+                answers.append(future.get(2 * TIMEOUT_S).offset)
+            except KafkaError as error:
+                problem = error
+                answers.append(None)
+        if problem is not None:
+            answers += [None] * (len(records) - len(answers))
+            # It may not go on after an error of an idempotent producer.
+            raise GoneError(repr(problem), answers)
+        return [offset for offset in answers if offset is not None]
+
+    def close(self) -> None:
+        self._producer.close(timeout=1)
+
+
+def _consumer(bootstrap: str, group: str | None, **settings: Any) -> Any:
+    try:
+        return kafka.KafkaConsumer(
+            **_base(bootstrap),
+            group_id=group,
+            enable_auto_commit=False,
+            request_timeout_ms=max(_TIMEOUT_MS, SESSION_TIMEOUT_MS + 1_000),
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+            **settings,
+        )
+    except KafkaError as error:
+        raise UnknownError(repr(error)) from None
+
+
+def _poll(consumer: Any, timeout_s: float) -> Records:
+    try:
+        found = consumer.poll(timeout_s * 1000, max_records=_BATCH_MAX)
+    except KafkaError as error:
+        raise GoneError(repr(error)) from None
+    return {
+        key_of((place.topic, place.partition)): [
+            (record.offset, record.value.decode()) for record in records
+        ]
+        for place, records in found.items()
+    }
+
+
+class _Reader:
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
+        self._open: Any = None
+        self._subscribed = False
+
+    @property
+    def _consumer(self) -> Any:
+        if self._open is None:
+            group = self._group if self._subscribed else None
+            reset = "earliest" if self._subscribed else "none"
+            self._open = _consumer(self._bootstrap, group, auto_offset_reset=reset)
+        return self._open
+
+    def assign(self, positions: Mapping[Place, int]) -> None:
+        self._consumer.assign([TopicPartition(*place) for place in positions])
+        for place, offset in positions.items():
+            self._consumer.seek(TopicPartition(*place), offset)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self._subscribed = True
+        self._consumer.subscribe(list(topics))
+
+    def poll(self, timeout_s: float) -> Records:
+        records = _poll(self._consumer, timeout_s)
+        if records and self._subscribed:
+            self._consumer.commit_async()
+        return records
+
+    def bounds(self, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
+        wanted = [TopicPartition(*place) for place in places]
+        try:
+            starts = self._consumer.beginning_offsets(wanted, timeout_ms=_TIMEOUT_MS)
+            ends = self._consumer.end_offsets(wanted, timeout_ms=_TIMEOUT_MS)
+        except KafkaError as error:
+            raise UnknownError(repr(error)) from None
+        return {tuple(each): (starts[each], ends[each]) for each in wanted}
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close(timeout_ms=1_000)
+
+
+class _Registers:
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self._consumer = _consumer(bootstrap, group)
+
+    def commit(self, place: Place, offset: int) -> None:
+        wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1)}
+        try:
+            self._consumer.commit(wanted, timeout_ms=_TIMEOUT_MS)
+        except KafkaError as error:
+            raise UnknownError(repr(error)) from None
+
+    def fetch(self, place: Place) -> int:
+        try:
+            found = self._consumer.committed(TopicPartition(*place), timeout_ms=_TIMEOUT_MS)
+        except KafkaError as error:
+            raise UnknownError(repr(error)) from None
+        return NO_OFFSET if found is None else int(found)
+
+    def close(self) -> None:
+        self._consumer.close(timeout_ms=1_000)
+
+
+class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, member: _Member, watch: Watch) -> None:
+        self._member = member
+        self._watch = watch
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._watch.assigned(_keys(assigned), self._member.epoch)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._watch.revoked(_keys(revoked))
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._watch.lost(_keys(lost))
+
+
+class _Member:
+    def __init__(self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch) -> None:
+        assert protocol == RangePartitionAssignor.name, "the only one here that all clients have"
+        self._consumer = _consumer(
+            bootstrap,
+            group,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=[RangePartitionAssignor],
+        )
+        self._consumer.subscribe([topic], listener=_Listener(self, watch))
+
+    @property
+    def epoch(self) -> int:
+        return int(self._consumer._coordinator._generation.generation_id)
+
+    def poll(self, timeout_s: float) -> Records:
+        return _poll(self._consumer, timeout_s)
+
+    def commit(self, place: Place, offset: int) -> None:
+        wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1)}
+        try:
+            self._consumer.commit(wanted, timeout_ms=_TIMEOUT_MS)
+        except KafkaError as error:
+            raise UnknownError(repr(error)) from None
+
+    def close(self) -> None:
+        self._consumer.close(timeout_ms=2_000)
+
+
+def _keys(partitions: Iterable[TopicPartition]) -> list[str]:
+    return [key_of((each.topic, each.partition)) for each in partitions]
+
+
+class _KafkaPython:
+    sender = staticmethod(_Sender)
+    reader = staticmethod(_Reader)
+    registers = staticmethod(_Registers)
+    member = staticmethod(_Member)
+
+
+ADAPTER = _KafkaPython()

@@ -1,0 +1,147 @@
+"""`groups`: members of one group process what senders send, and own partitions exclusively.
+
+A member notes what it is assigned, what is taken from it, what it processed, and commits that; it
+leaves after a while, and comes back as another one.  Members of all clients share one group with
+the assignor `range`; with "protocol": "consumer" there is one of those that know KIP-848.  In the
+end what is committed is fetched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.testing.consistency.clients import Member, Place, Registers, key_of
+from kraftpy.testing.consistency.workloads import queue
+from kraftpy.testing.consistency.workloads.play import Part, Play
+
+if TYPE_CHECKING:
+    from kraftpy.testing.consistency.worker import Worker
+
+PARTITIONS = 6
+_POLL_S = 0.3
+_SESSION_S = (6.0, 20.0)
+_FINAL_S = 30.0
+_ASSIGNOR = "range"
+_CONSUMER = "consumer"
+
+
+def _options(name: str, _: float) -> dict[str, Any]:
+    return {
+        "topic": name,
+        "partitions": PARTITIONS,
+        "groups": {_ASSIGNOR: f"{name}-classic", _CONSUMER: f"{name}-consumer"},
+    }
+
+
+class _Watch:
+    """Notes in the history what a member learns of its partitions."""
+
+    def __init__(self, worker: Worker, group: str) -> None:
+        self._worker = worker
+        self._group = group
+        self.owned: set[str] = set()
+
+    def assigned(self, keys: list[str], epoch: int) -> None:
+        self.owned.update(keys)
+        self._note("assigned", {"group": self._group, "keys": keys, "epoch": epoch})
+
+    def revoked(self, keys: list[str]) -> None:
+        self.owned.difference_update(keys)
+        self._note("revoked", {"group": self._group, "keys": keys})
+
+    def lost(self, keys: list[str]) -> None:
+        self.owned.difference_update(keys)
+        self._note("lost", {"group": self._group, "keys": keys})
+
+    def _note(self, f: str, value: dict[str, Any]) -> None:
+        worker = self._worker
+        worker.history.note(worker.process, f, value, client=worker.task.client)
+
+
+def join(worker: Worker, protocol: str) -> None:
+    options, group = worker.options, worker.options["groups"][protocol]
+    places = {key_of(place): place for place in queue.places_of(options)}
+
+    def session() -> None:
+        watch = _Watch(worker, group)
+        member = worker.adapter.member(
+            worker.task.bootstrap, group, options["topic"], protocol, watch
+        )
+        until = worker.elapsed_s() + worker.rng.uniform(*_SESSION_S)
+        try:
+            for _ in worker.paced():
+                for key, records in member.poll(_POLL_S).items():
+                    if key in watch.owned:
+                        _process(worker, group, key, [offset for offset, _ in records])
+                        _commit(worker, member, group, places[key], records[-1][0] + 1)
+                if worker.elapsed_s() > until:
+                    return
+        finally:
+            member.close()
+            if watch.owned:  # nobody asked for them, and yet it doesn't have them any more
+                watch.lost(sorted(watch.owned))
+
+    worker.sessions(session)
+
+
+def _process(worker: Worker, group: str, key: str, offsets: Iterable[int]) -> None:
+    """Note what was processed, as ranges without a gap."""
+    ranges: list[list[int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] + 1 == offset:
+            ranges[-1][1] = offset
+        else:
+            ranges.append([offset, offset])
+    for first, last in ranges:
+        value = {"group": group, "key": key, "first": first, "last": last}
+        worker.history.note(worker.process, "processed", value, client=worker.task.client)
+
+
+def _commit(worker: Worker, member: Member, group: str, place: Place, offset: int) -> None:
+    asked = {"group": group, "key": key_of(place), "offset": offset, "epoch": member.epoch}
+    worker.operate("commit", asked, lambda: member.commit(place, offset), lambda _: None)
+
+
+def fetch_all(worker: Worker) -> None:
+    worker.new_session()
+    deadline = time.monotonic() + _FINAL_S
+    for group in worker.options["groups"].values():
+        registers = worker.adapter.registers(worker.task.bootstrap, group)
+        for place in queue.places_of(worker.options):
+            while not _fetch(worker, registers, group, place) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        registers.close()
+
+
+def _fetch(worker: Worker, registers: Registers, group: str, place: Place) -> bool:
+    """Whether there was an answer."""
+    asked = {"group": group, "key": key_of(place)}
+
+    def said(offset: int) -> dict[str, str | int]:
+        return {**asked, "offset": offset}
+
+    return worker.operate("fetch", asked, lambda: registers.fetch(place), said) is not None
+
+
+PLAY = Play(
+    about="members of a group share partitions: does each have one owner, is all processed?",
+    roles={
+        "send": queue.send,
+        "join": partial(join, protocol=_ASSIGNOR),
+        "join-consumer": partial(join, protocol=_CONSUMER),
+        "fetch-all": fetch_all,
+    },
+    cast=[
+        Part("send"),
+        Part("join"),
+        Part("join-consumer", ("confluent-kafka",)),
+        Part("join"),
+        Part("join-consumer", ("confluent-kafka",)),
+    ],
+    final=Part("fetch-all"),
+    options=_options,
+    topics=lambda options: {options["topic"]: options["partitions"]},
+)
