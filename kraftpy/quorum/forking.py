@@ -17,7 +17,7 @@ import resource
 import signal
 from collections.abc import Callable, Iterable
 
-__all__ = ["HELPER_FAILED", "Helper", "become_child"]
+__all__ = ["HELPER_FAILED", "Helper", "become_child", "log_fds"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,18 @@ def become_child(parent_pid: int, name: str, keep_fds: Iterable[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     _close_all_but(set(keep_fds))
     gc.freeze()  # the collector must not touch, and so copy, the pages shared with the parent
+
+
+def log_fds() -> list[int]:
+    """Descriptors of log files, which the child goes on writing."""
+    streams = [getattr(handler, "stream", None) for handler in logging.getLogger().handlers]
+    fds = []
+    for stream in streams:
+        try:
+            fds.append(stream.fileno())  # type: ignore[union-attr]
+        except (AttributeError, OSError, ValueError):
+            continue
+    return fds
 
 
 class Helper:

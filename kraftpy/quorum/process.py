@@ -43,9 +43,10 @@ import uvloop
 
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.forking import become_child
+from kraftpy.quorum.forking import become_child, log_fds
 from kraftpy.quorum.journal import JournalDamagedError, JournalFailedError, JournalFullError
 from kraftpy.quorum.listener import Listener
+from kraftpy.quorum.numbers import answer_metrics
 from kraftpy.quorum.port import MachineType
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.single import SingleVoter
@@ -97,6 +98,7 @@ class ControllerOptions:
     `ssl_context` is for who connects here, `ssl_client_context` for dialing the other voters.
     `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
+    `metrics` is the end of a `metrics.channel` at which it is asked for its numbers.
     """
 
     metadata_dir: Path
@@ -111,6 +113,7 @@ class ControllerOptions:
     ssl_client_context: ssl.SSLContext | None = None
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
     files: FileLayer = field(default_factory=FileLayer)
+    metrics: socket.socket | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -197,7 +200,10 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
     if pid == 0:
         code: int = ExitCode.BUG
         try:
-            become_child(parent, "kraftpy-quorum", [listening.fileno(), *_log_fds()])
+            keep = [listening.fileno(), *log_fds()]
+            if options.metrics is not None:
+                keep.append(options.metrics.fileno())
+            become_child(parent, "kraftpy-quorum", keep)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             code = _run(options, listening, secret)
         except BaseException:
@@ -241,18 +247,6 @@ def _bind(host: str, port: int) -> socket.socket:
                     error.errno, f"the quorum can't listen on {host}:{port}: {error.strerror}"
                 ) from None
         time.sleep(_RETRY_S)
-
-
-def _log_fds() -> list[int]:
-    """Descriptors of log files, which the child goes on writing."""
-    streams = [getattr(handler, "stream", None) for handler in logging.getLogger().handlers]
-    fds = []
-    for stream in streams:
-        try:
-            fds.append(stream.fileno())  # type: ignore[union-attr]
-        except (AttributeError, OSError, ValueError):
-            continue
-    return fds
 
 
 def _lock(folder: Path) -> int:
@@ -319,6 +313,8 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
     quorum = _back_end(options, (host, port), secret)
     listener = Listener(quorum, secret, options.settings, options.ssl_context)
     await listener.start(listening)
+    if options.metrics is not None:
+        answer_metrics(options.metrics, quorum, loop)
     logger.info(
         "controller %d starts in term %d at index %d, listening on %s:%d",
         quorum.voter_id,

@@ -17,7 +17,9 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from time import perf_counter
 
+from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import Helper
@@ -82,10 +84,16 @@ class Voter:
         self._barriers: list[asyncio.Future[int]] = []
         self._turn_scheduled = False
         self._stopped = False
+        self.commits = Histogram(REQUEST_BUCKETS)
 
     @property
     def applied_index(self) -> int:
         return self._replica.applied_index
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry in this voter's journal."""
+        return self._replica.journal.last_index
 
     @property
     def machine(self) -> StateMachine:
@@ -120,6 +128,8 @@ class Voter:
         elif (refusal := self._refusal()) is not None:
             future.set_exception(refusal)
         else:
+            started_s = perf_counter()
+            future.add_done_callback(lambda future: self._note_commit(future, started_s))
             self._pending.append((command, future))
             self._schedule_turn()
         return future
@@ -134,6 +144,10 @@ class Voter:
         for barrier in self._barriers:
             barrier.cancel()
         self._replica.close()
+
+    def _note_commit(self, future: asyncio.Future[Applied], started_s: float) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.commits.observe(perf_counter() - started_s)
 
     # For the back-ends
 

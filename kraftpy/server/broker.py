@@ -45,6 +45,7 @@ from kraftpy.server.fetch_sessions import FetchSessionCache
 from kraftpy.server.follower_sessions import FollowerSessions
 from kraftpy.server.group_coordinator import GroupCoordinator
 from kraftpy.server.group_partition import OFFSETS_TOPIC
+from kraftpy.server.leader_changes import LeaderChanges
 from kraftpy.server.listener import Listener
 from kraftpy.server.membership import Membership
 from kraftpy.server.offset_forwarding import OffsetForwarding
@@ -115,7 +116,9 @@ class Broker:
         )
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
-        self.listener = Listener(loop, config, Dispatcher(self))
+        self.dispatcher = Dispatcher(self)
+        self.listener = Listener(loop, config, self.dispatcher)
+        self.leader_changes = LeaderChanges()
         self._gone_at_s: dict[int, float] = {}
         self.stopping = False
         self._live = False
@@ -283,6 +286,7 @@ class Broker:
                 if topic.name == OFFSETS_TOPIC:
                     self.groups.refresh()
             case PartitionChanged(topic=topic, index=index, old=old, new=new):
+                self.leader_changes.note(self.node_id, old, new)
                 self.replicas.apply_partition(topic, index, new, self.topic_config)
                 if old is None:
                     self.groups.topic_changed(topic.name)
@@ -336,6 +340,12 @@ class Broker:
         resolved = TopicConfig.resolve(overrides, self.config)
         self._topic_configs[name] = (overrides, self.config, resolved)
         return resolved
+
+    @property
+    def serves(self) -> bool:
+        """Whether clients are let in and the quorum counts on this broker."""
+        own = self.metadata.brokers.get(self.node_id)
+        return self._live and not self.stopping and own is not None and own.active
 
     # -- what handlers ask
 

@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from struct import Struct
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.metrics.instruments import ApiNumbers
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -44,7 +48,7 @@ class RequestContext:
     """What a handler may know of a request besides its body.
 
     `may_overlap` is for the handler to set: later requests of the connection needn't wait for the
-    answer that it promised.
+    answer that it promised. It counts in `errors` what isn't the error of the whole request.
     """
 
     __slots__ = (
@@ -52,6 +56,7 @@ class RequestContext:
         "api_version",
         "client_id",
         "correlation_id",
+        "errors",
         "listener",
         "local_host",
         "local_port",
@@ -66,7 +71,9 @@ class RequestContext:
         local_host: str,
         local_port: int,
         peer: str,
+        errors: Counter[int],
     ) -> None:
+        self.errors = errors
         self.api_key = header.api_key
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
@@ -111,14 +118,33 @@ def implemented() -> set[ApiKey]:
 class _Route:
     """What is needed to answer one (api, version)."""
 
-    __slots__ = ("concurrent", "function", "key", "response_class", "version")
+    __slots__ = (
+        "concurrent",
+        "function",
+        "has_error",
+        "key",
+        "numbers",
+        "response_class",
+        "version",
+    )
 
-    def __init__(self, key: ApiKey, version: int, spec: HandlerSpec) -> None:
+    def __init__(self, key: ApiKey, version: int, spec: HandlerSpec, numbers: ApiNumbers) -> None:
+        self.numbers = numbers
         self.key = key
         self.version = version
         self.function = spec.function
         self.concurrent = spec.concurrent
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
+        self.has_error = hasattr(self.response_class(), "error_code")
+
+    def answered(self, started_s: float, response: Any) -> None:
+        """Counts a request that was taken at `started_s` of `perf_counter`."""
+        took_s = perf_counter() - started_s
+        duration = self.numbers.duration
+        duration.counts[bisect_left(duration.bounds, took_s)] += 1
+        duration.sum += took_s
+        if self.has_error and response is not None and response.error_code:
+            self.numbers.errors[response.error_code] += 1
 
 
 class Dispatcher:
@@ -128,9 +154,11 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
+        self.numbers: dict[ApiKey, ApiNumbers] = {}
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handles one request frame; never raises."""
+        started_s = perf_counter()
         try:
             header, position = codec.decode_request_header(frame)
             key = header.api_key, header.api_version
@@ -154,15 +182,20 @@ class Dispatcher:
             connection.local_host,
             connection.local_port,
             connection.peer,
+            route.numbers.errors,
         )
         try:
             result = route.function(self._broker, context, request)
             if type(result) is route.response_class:
                 connection.respond(_encode(route, header.correlation_id, result))
+                route.answered(started_s, result)
             elif result is not None:
-                self._defer(connection, route, context, result)
+                self._defer(connection, route, context, result, started_s)
+            else:
+                route.answered(started_s, None)
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
+            route.answered(started_s, None)
 
     def _find_route(self, key: int, version: int) -> _Route | None:
         try:
@@ -175,7 +208,8 @@ class Dispatcher:
         low, high = ADVERTISED[api]
         if not low <= version <= high:
             return None
-        route = self._routes[key, version] = _Route(api, version, spec)
+        numbers = self.numbers.setdefault(api, ApiNumbers())
+        route = self._routes[key, version] = _Route(api, version, spec, numbers)
         return route
 
     def _refuse(self, connection: Connection, header: codec.RequestHeader) -> None:
@@ -197,15 +231,18 @@ class Dispatcher:
         route: _Route,
         context: RequestContext,
         awaitable: Awaitable[Any],
+        started_s: float,
     ) -> None:
         correlation_id = context.correlation_id
         future = asyncio.ensure_future(awaitable)
         slot = connection.defer(route.concurrent or context.may_overlap)
         slot.on_abandon = future.cancel
         self._tasks.add(future)
+        route.numbers.waiting += 1
 
         def done(future: asyncio.Future[Any]) -> None:
             self._tasks.discard(future)
+            route.numbers.waiting -= 1
             if future.cancelled():
                 connection.close("a request was given up while the broker stops")
                 return
@@ -214,8 +251,10 @@ class Dispatcher:
                 parts = None if result is None else _encode(route, correlation_id, result)
             except Exception as error:
                 self._answer_failure(connection, route, correlation_id, error, slot)
+                route.answered(started_s, None)
                 return
             connection.complete(slot, parts)
+            route.answered(started_s, result)
 
         future.add_done_callback(done)
 
@@ -233,6 +272,7 @@ class Dispatcher:
         else:
             log.error("%s v%d failed", route.key.name, route.version, exc_info=error)
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        route.numbers.errors[code] += 1
         if connection.closed:
             return
         response = _error_response(route, code, message)

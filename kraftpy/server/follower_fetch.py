@@ -245,6 +245,7 @@ class _FollowerFetch:
                 del session.ready[entry]
             return None, 0
         data.records = result.slices
+        partition.numbers.replication_sent_bytes += result.size_bytes
         session.sent(entry)
         return data, result.size_bytes
 

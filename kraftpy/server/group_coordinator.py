@@ -28,6 +28,7 @@ from kraftpy.core.groups import (
     partition_for,
 )
 from kraftpy.core.groups.records import too_long
+from kraftpy.metrics.instruments import LOAD_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeResponse,
@@ -84,6 +85,7 @@ class GroupCoordinator:
         self._partitions: dict[int, GroupPartition] = {}
         self._loading: dict[int, GroupLoading] = {}
         self._load_turns = Turns(host.loop)
+        self.loads = Histogram(LOAD_BUCKETS)
         self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
         self._topics = ClusterTopics(lambda: host.metadata)
@@ -397,6 +399,8 @@ class GroupCoordinator:
         loading.start()
 
     def _loaded(self, loading: GroupLoading) -> None:
+        if loading.partition.machine is not None:
+            self.loads.observe(self._loop.time() - loading.started_s)
         if self._loading.get(loading.partition.index) is loading:
             del self._loading[loading.partition.index]
 

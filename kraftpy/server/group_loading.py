@@ -88,7 +88,7 @@ class GroupLoading:
         self._bytes = 0
         self._loaded = Loaded()
         self._matching: asyncio.Task[None] | None = None
-        self._started_s = self._reported_s = host.loop.time()
+        self.started_s = self._reported_s = host.loop.time()
 
     @property
     def progress(self) -> LoadProgress:
@@ -157,7 +157,7 @@ class GroupLoading:
                 partition,
                 loaded.records,
                 loaded.skipped,
-                self._loop.time() - self._started_s,
+                self._loop.time() - self.started_s,
                 machine.groups_count,
                 machine.offsets_count,
             )

@@ -66,13 +66,20 @@ class Listener:
         self._sockets: dict[socket.socket, str] = {}
         self._connections: set[Connection] = set()
         self._per_peer: Counter[str] = Counter()
-        self._refused = 0
+        self.accepted = 0  # since the start, as is `refused`
+        self.refused = 0
+        self._refused = 0  # since the last line in the log
         self._refusal_logged_at = float("-inf")
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
         return len(self._connections)
+
+    @property
+    def request_memory_bytes(self) -> int:
+        """What requests take that haven't arrived completely."""
+        return self._memory.used_bytes
 
     def update_config(self, config: BrokerConfig) -> None:
         """Applies changed dynamic limits; they hold for connections from now on."""
@@ -135,11 +142,13 @@ class Listener:
         except OSError:
             sock.close()  # the peer left between connect and accept
             return
+        self.accepted += 1
         self._per_peer[peer_host] += 1
         self._connections.add(connection)
 
     def _refuse(self, sock: socket.socket, peer_host: str, limit: str) -> None:
         sock.close()
+        self.refused += 1
         self._refused += 1
         now_s = self._loop.time()
         if now_s - self._refusal_logged_at >= REFUSAL_LOG_INTERVAL_S:

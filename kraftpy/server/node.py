@@ -24,6 +24,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ import uvloop
 from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import MetadataState
+from kraftpy.metrics.channel import channel
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
@@ -44,6 +46,7 @@ from kraftpy.quorum.process import (
 )
 from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
+from kraftpy.server.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.server.listener import bind
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.files import StorageError
@@ -67,6 +70,7 @@ class NodeInfo(NamedTuple):
     pid: int
     host: str
     port: int
+    metrics: str | None
 
 
 Ready = Callable[[NodeInfo], None]
@@ -82,14 +86,28 @@ def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
         log.info("%s", notice)
     try:
         if "broker" not in config.process_roles:
-            return run_controller(_controller_options(config))
+            return _run_controller(config)
         return _run_broker(config, ready)
     except (StorageError, SecretUnusable) as error:
         raise StartupError(str(error)) from error
 
 
+def _run_controller(config: BrokerConfig) -> int:
+    metrics = _metrics_of(config)
+    if metrics is None:
+        return run_controller(_controller_options(config))
+    own_end, other_end = channel()
+    metrics.add("controller", os.getpid(), other_end)
+    exporter = metrics.spawn()
+    try:
+        return run_controller(replace(_controller_options(config), metrics=own_end))
+    finally:
+        exporter.stop()
+
+
 def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
     sockets = [_listen(listener) for listener in config.broker_listeners]
+    metrics = _metrics_of(config)
     _raise_file_limit()
     # Before the fork: a folder that is in use is said as such, not met as the quorum's trouble.
     logs = LogManager(
@@ -100,13 +118,22 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         clock_ms=lambda: int(time.time() * 1000),
     )
     controller: ControllerHandle | None = None
+    exporter: ExporterHandle | None = None
+    own_end: socket.socket | None = None
     try:
         if "controller" in config.process_roles:
-            controller = _spawn_controller(config)
+            controller = _spawn_controller(config, metrics)
+        if metrics is not None:
+            own_end, other_end = channel()
+            metrics.add("broker", os.getpid(), other_end)
+            exporter = metrics.spawn()
         quorum = _quorum_of(config, controller)
+        node = Processes(quorum, controller, exporter, own_end)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, sockets, logs, quorum, controller, ready))
+            return runner.run(_serve(config, sockets, logs, node, ready))
     finally:
+        if exporter is not None:
+            exporter.stop()
         if controller is not None:
             controller.stop()
         logs.release()
@@ -132,6 +159,15 @@ class Quorum(NamedTuple):
 
     voters: dict[int, tuple[str, int]]
     secret: bytes
+
+
+class Processes(NamedTuple):
+    """What there is beside the broker; `metrics` is its end of the channel to the exporter."""
+
+    quorum: Quorum
+    controller: ControllerHandle | None
+    exporter: ExporterHandle | None
+    metrics: socket.socket | None
 
 
 def _quorum_of(config: BrokerConfig, controller: ControllerHandle | None) -> Quorum:
@@ -176,12 +212,31 @@ def _controller_options(config: BrokerConfig) -> ControllerOptions:
     )
 
 
-def _spawn_controller(config: BrokerConfig) -> ControllerHandle:
+def _spawn_controller(config: BrokerConfig, metrics: MetricsEndpoint | None) -> ControllerHandle:
+    end, other_end = channel() if metrics is not None else (None, None)
     try:
-        return spawn_controller(_controller_options(config))
+        handle = spawn_controller(replace(_controller_options(config), metrics=end))
     except OSError as error:
         raise StartupError(
             f"{error.strerror or error}: choose another port for the CONTROLLER entry of listeners"
+        ) from error
+    if metrics is not None and end is not None and other_end is not None:
+        end.close()
+        metrics.add("controller", handle.pid, other_end)
+    return handle
+
+
+def _metrics_of(config: BrokerConfig) -> MetricsEndpoint | None:
+    address = config.kraftpy_metrics_listener
+    if address is None:
+        return None
+    dirs = config.data_dirs if "broker" in config.process_roles else [config.metadata_dir]
+    try:
+        return MetricsEndpoint(config.node_id, address, dirs)
+    except OSError as error:
+        raise StartupError(
+            f"can't serve metrics on {address}: {error.strerror}. Choose another port for "
+            "kraftpy.metrics.listener (0: any free one), or leave it empty"
         ) from error
 
 
@@ -205,8 +260,7 @@ async def _serve(
     config: BrokerConfig,
     sockets: list[socket.socket],
     logs: LogManager,
-    quorum: Quorum,
-    controller: ControllerHandle | None,
+    node: Processes,
     ready: Ready | None,
 ) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
@@ -230,16 +284,18 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, 0)
-    if controller is not None:
-        controller.watch(loop, controller_ended)
+    if node.controller is not None:
+        node.controller.watch(loop, controller_ended)
     broker = Broker(
         config,
         logs=logs,
-        voters=quorum.voters,
-        secret=quorum.secret,
+        voters=node.quorum.voters,
+        secret=node.quorum.secret,
         loop=loop,
         on_fatal=fatal,
     )
+    if node.metrics is not None and node.exporter is not None:
+        answer_metrics(node.metrics, broker, node.exporter.gone)
     starting = loop.create_task(broker.start(sockets))
     waiting: list[asyncio.Future[Any]] = [starting, stopping]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -252,7 +308,8 @@ async def _serve(
         raise StartupError(f"the broker can't join the quorum: {error}") from error
     host, port = sockets[0].getsockname()[:2]
     if ready is not None:
-        ready(NodeInfo(config.node_id, os.getpid(), host, port))
+        exporter_address = None if node.exporter is None else str(node.exporter.address)
+        ready(NodeInfo(config.node_id, os.getpid(), host, port, exporter_address))
     log.info(
         "broker %d of cluster %s answers on %s:%d", config.node_id, broker.cluster_id, host, port
     )

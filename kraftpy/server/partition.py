@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.core.config import TopicConfig
@@ -34,6 +35,7 @@ from kraftpy.core.replication import (
     check_leader_epoch,
     divergence,
 )
+from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
 from kraftpy.server.record_policy import check_limits, check_size, conform, needs_conform
@@ -113,6 +115,7 @@ class Partition:
         "leader_epoch",
         "leadership",
         "log",
+        "numbers",
         "topic",
         "topic_id",
     )
@@ -127,8 +130,10 @@ class Partition:
         log: Log,
         config: TopicConfig,
         high_watermark: int,
+        numbers: TopicNumbers,
     ) -> None:
         self.topic = topic
+        self.numbers = numbers
         self.topic_id = topic_id
         self.index = index
         self.log = log
@@ -157,14 +162,10 @@ class Partition:
 
     # -- roles
 
-    @property
-    def _min_isr(self) -> int:
-        return self.config.min_insync_replicas
-
     def lead(self, state: PartitionState) -> None:
         """Leads in the state's epoch, or takes note of what changed in it. Raises KafkaError."""
         now_ms = self._host.monotonic_ms()
-        min_isr = min(self._min_isr, len(state.replicas))
+        min_isr = min(self.config.min_insync_replicas, len(state.replicas))
         leadership = self.leadership
         if leadership is not None and leadership.leader_epoch == state.leader_epoch:
             if leadership.update(state, min_isr, self.log.log_end_offset, now_ms):
@@ -274,7 +275,10 @@ class Partition:
         stamp_batch(records, 0, base_offset, self.leader_epoch)
         header.base_offset = base_offset
         header.partition_leader_epoch = self.leader_epoch
+        numbers = self.numbers
+        started_s = perf_counter() if numbers.batches % TIMED_EVERY == 0 else 0.0
         log.append(records, batches)
+        numbers.appended(header.size_bytes, header.last_offset_delta + 1, started_s)
         return self._appended(header, base_offset)
 
     def _appended(self, header: BatchHeader, base_offset: int) -> Appended:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import PartitionState
+from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.isr_proposals import IsrProposals, Proposer
 from kraftpy.server.partition import Partition
@@ -67,6 +68,7 @@ class ReplicaManager:
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._resigned = False
         self._isr = IsrProposals(host)
+        self.traffic = Traffic()
 
     def monotonic_ms(self) -> int:
         """The clock by which followers lag."""
@@ -99,6 +101,11 @@ class ReplicaManager:
         """The leader epochs of the topic's partitions that are led here, by index."""
         replicas = self._topics.get(topic, {})
         return {index: p.leader_epoch for index, p in replicas.items() if p.leadership is not None}
+
+    def by_topic(self) -> Iterator[tuple[str, list[Partition]]]:
+        """The replicas of each topic; topics and replicas may come and go meanwhile."""
+        for name, partitions in list(self._topics.items()):
+            yield name, list(partitions.values())
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -174,6 +181,7 @@ class ReplicaManager:
             log=stored,
             config=config,
             high_watermark=self._logs.checkpointed_high_watermark(stored),
+            numbers=self.traffic.topic(topic.name, topic.id),
         )
         replicas = self._topics.get(topic.name)
         if replicas is None:
@@ -209,6 +217,7 @@ class ReplicaManager:
         del replicas[partition.index]
         if not replicas:
             del self._topics[partition.topic], self._topics_by_id[partition.topic_id]
+            self.traffic.forget(partition.topic, partition.topic_id)
         self._delete_log(partition)
 
     def _delete_log(self, partition: Partition) -> None:
@@ -229,6 +238,7 @@ class ReplicaManager:
         """Ends every wait on the topic's partitions and hands their logs to delayed deletion."""
         for partition in self._topics.pop(name, {}).values():
             self._topics_by_id.pop(partition.topic_id, None)
+            self.traffic.forget(name, partition.topic_id)
             self._stop_fetching(partition)
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._delete_log(partition)

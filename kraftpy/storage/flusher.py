@@ -19,8 +19,10 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Final
 
+from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram
 from kraftpy.storage.appendable_log import AppendableLog, FlushJob
 from kraftpy.storage.files import Files
 
@@ -66,6 +68,7 @@ class Flusher:
         self._requests: dict[AppendableLog, dict[Flushed, None]] = {}
         self._under_way: dict[AppendableLog, dict[Flushed, None]] = {}
         self._closed = False
+        self.fsyncs = Histogram(DISK_BUCKETS)
 
     def request(
         self, log: AppendableLog, up_to_offset: int, callback: Flushed | None = None
@@ -109,10 +112,12 @@ class Flusher:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            started_s = perf_counter()
             job.run(self._files)
-            self._post(self._done, job)
+            self._post(self._done, job, perf_counter() - started_s)
 
-    def _done(self, job: FlushJob) -> None:
+    def _done(self, job: FlushJob, took_s: float) -> None:
+        self.fsyncs.observe(took_s)
         job.log.complete_flush(job)
         callbacks = self._under_way.pop(job.log)
         self._start_jobs()

@@ -266,6 +266,11 @@ class LogManager:
             )
         return descriptions
 
+    @property
+    def cleaner(self) -> LogCleaner:
+        """For its numbers."""
+        return self._cleaner
+
     # -- by the clock
 
     @property

@@ -122,6 +122,18 @@ def voters() -> Kind:
     return Kind(ConfigType.LIST, allowed, parse, _render_all)
 
 
+def address() -> Kind:
+    """One `host:port` to listen on, or nothing.
+
+    An empty host is every interface, port 0 any free port.
+    """
+
+    def parse(text: str) -> Address | None:
+        return parse_address(text, any_host=True, any_port=True) if text.strip() else None
+
+    return Kind(ConfigType.STRING, "host:port or empty; for example 127.0.0.1:9404", parse, str)
+
+
 def addresses() -> Kind:
     """Comma-separated `host:port`."""
 

@@ -394,6 +394,16 @@ class BrokerConfig(GroupSettings):
         "File with the secret that controllers and brokers share; needed off loopback.",
     )
 
+    kraftpy_metrics_listener: Address | None = setting(  # noqa: RUF009 - immutable
+        addresses.address(),
+        None,
+        "Where metrics are served by HTTP, as host:port; an empty host is every interface. Unset "
+        "or empty, they aren't.",
+    )
+    kraftpy_metrics_partitions: bool = setting(
+        boolean(), "true", "Serve the metrics of each partition, not only of topics and groups."
+    )
+
     # Where the values come from, as text; for DescribeConfigs.
     static: Mapping[str, str] = field(default_factory=dict, repr=False)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -250,6 +250,7 @@ class _Fetch:
             return data
         high_watermark = partition.high_watermark
         stable_offset = partition.last_stable_offset
+        partition.numbers.reads += 1
         data.high_watermark = high_watermark
         data.last_stable_offset = stable_offset
         data.log_start_offset = partition.log.log_start_offset
@@ -340,8 +341,13 @@ class _Fetch:
         session = self._session
         response = FetchResponse(session_id=NO_SESSION_ID if session is None else session.id)
         topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
+        traffic = self._broker.replicas.traffic
         for wanted, data, _ in results:
             has_data = bool(data.records)
+            if has_data or data.error_code:
+                traffic.read(wanted.topic, data.records or (), data.error_code)
+                if data.error_code:
+                    self._ctx.errors[data.error_code] += 1
             if session is not None:
                 named = wanted.must_answer(
                     data.error_code,

@@ -13,11 +13,14 @@ returns; only acknowledgements wait.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
+from kraftpy.metrics.instruments import Histogram
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
@@ -46,10 +49,13 @@ class _Waiting:
 
     __slots__ = (
         "_acks",
+        "_commits",
         "_deposed",
         "_due",
+        "_errors",
         "_name_leaders",
         "_response",
+        "_started_s",
         "_timer",
         "future",
     )
@@ -61,8 +67,13 @@ class _Waiting:
         acks: int,
         timeout_ms: int,
         name_leaders: Callable[[ProduceResponse], None],
+        errors: Counter[int],
+        commits: Histogram,
     ) -> None:
+        self._commits = commits
+        self._started_s = perf_counter()
         self.future: asyncio.Future[ProduceResponse] = loop.create_future()
+        self._errors = errors
         self._response = response
         self._acks = acks
         self._name_leaders = name_leaders
@@ -97,9 +108,11 @@ class _Waiting:
         if error is ErrorCode.NONE and self._acks == -1 and partition.acks_all_error:
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if error is not ErrorCode.NONE:
-            _fail(answer, error, None)
+            _fail(answer, error, None, self._errors)
             self._deposed = self._deposed or error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not self._due:
+            if self._acks == -1:
+                self._commits.observe(perf_counter() - self._started_s)
             # Also when the client left meanwhile: its timeout may be weeks away.
             self._timer.cancel()
             if not self.future.done():
@@ -115,7 +128,8 @@ class _Waiting:
             return
         for partition, answer in self._due.values():
             late = self._acks == -1
-            _fail(answer, partition.timeout_error if late else ErrorCode.REQUEST_TIMED_OUT, None)
+            error = partition.timeout_error if late else ErrorCode.REQUEST_TIMED_OUT
+            _fail(answer, error, None, self._errors)
         self._finish()
 
 
@@ -135,7 +149,7 @@ def produce(
             answer = PartitionResponse(data.index)
             answers.append(answer)
             if refused is not None:
-                _fail(answer, *refused)
+                _fail(answer, *refused, ctx.errors)
                 continue
             partition = broker.replicas.get(topic_data.name, data.index)
             if topic_data.name in INTERNAL_TOPICS:
@@ -143,12 +157,14 @@ def produce(
                     answer,
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"{topic_data.name} belongs to the broker; clients can't write to it",
+                    ctx.errors,
                 )
             elif partition is None:
-                _fail(answer, broker.missing_partition_error(topic_data.name, data.index), None)
+                error = broker.missing_partition_error(topic_data.name, data.index)
+                _fail(answer, error, None, ctx.errors)
                 misdirected = True
             else:
-                appended = _append(broker, partition, data.records, acks, answer, ctx.api_version)
+                appended = _append(broker, partition, data.records, acks, answer, ctx)
                 if appended is not None and (
                     appended.flush_pending
                     or (acks == -1 and partition.high_watermark < appended.end_offset)
@@ -163,7 +179,15 @@ def produce(
     if not pending:
         return response
     name_leaders = partial(name_leaders_of_produce, broker, ctx)
-    waiting = _Waiting(broker.loop, response, acks, request.timeout_ms, name_leaders)
+    waiting = _Waiting(
+        broker.loop,
+        response,
+        acks,
+        request.timeout_ms,
+        name_leaders,
+        ctx.errors,
+        broker.replicas.traffic.commits,
+    )
     waiting.start(pending)
     return waiting.future
 
@@ -186,7 +210,7 @@ def _append(
     records: memoryview | None,
     acks: int,
     answer: ProduceResponse.PartitionProduceResponse,
-    api_version: int,
+    ctx: RequestContext,
 ) -> Appended | None:
     """One partition's append; errors go into `answer`."""
     answer.log_start_offset = partition.log.log_start_offset
@@ -196,25 +220,30 @@ def _append(
         if acks == -1 and (too_few := partition.acks_all_error):
             raise KafkaError(too_few)
         appended = partition.append(
-            records, broker.now_ms(), allow_zstd=api_version >= FIRST_VERSION_WITH_ZSTD
+            records, broker.now_ms(), allow_zstd=ctx.api_version >= FIRST_VERSION_WITH_ZSTD
         )
     except KafkaError as error:
-        _fail(answer, error.code, error.message)
-        return None
+        _fail(answer, error.code, error.message, ctx.errors)
     except CorruptBatch as error:
-        _fail(answer, error.code, str(error))
-        return None
+        _fail(answer, error.code, str(error), ctx.errors)
     except DecodeError as error:
-        _fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error))
-        return None
-    answer.base_offset = appended.base_offset
-    answer.log_append_time_ms = appended.log_append_time_ms
-    return appended
+        _fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error), ctx.errors)
+    else:
+        answer.base_offset = appended.base_offset
+        answer.log_append_time_ms = appended.log_append_time_ms
+        return appended
+    partition.numbers.batches += 1
+    partition.numbers.failed_batches += 1
+    return None
 
 
 def _fail(
-    answer: ProduceResponse.PartitionProduceResponse, code: ErrorCode, message: str | None
+    answer: ProduceResponse.PartitionProduceResponse,
+    code: ErrorCode,
+    message: str | None,
+    errors: Counter[int],
 ) -> None:
+    errors[code] += 1
     answer.error_code = code
     answer.base_offset = -1
     answer.error_message = message

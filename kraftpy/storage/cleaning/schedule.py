@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -105,6 +106,17 @@ class _Choice(NamedTuple):
     high_watermark: int
 
 
+@dataclass(slots=True)
+class CleanerNumbers:
+    """What the cleaner has done since the start, for metrics."""
+
+    cleaned: int = 0
+    failed: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    seconds: float = 0.0
+
+
 class LogCleaner:
     """`start` begins a job; it is a test's, or `PythonProcess`. On the event loop."""
 
@@ -120,6 +132,7 @@ class LogCleaner:
         self._running: _Running | None = None
         self._next_look_ms = 0
         self._not_before_ms: dict[Log, int] = {}
+        self.numbers = CleanerNumbers()
 
     @property
     def busy(self) -> bool:
@@ -158,6 +171,7 @@ class LogCleaner:
         if code == 0:
             self._take_over(running.log, CleaningResult.from_text(output))
             return
+        self.numbers.failed += 1
         try:
             swap.discard(self._files, running.log.folder)
         except OSError as error:
@@ -183,7 +197,13 @@ class LogCleaner:
             log.replace_segments(result.end_base, result.clean_offset)
         except (OSError, KafkaError) as error:
             logger.error("can't put the compacted segments of %s into their place: %s", log, error)
+            self.numbers.failed += 1
             return
+        numbers = self.numbers
+        numbers.cleaned += 1
+        numbers.read_bytes += result.bytes_before
+        numbers.written_bytes += result.bytes_after
+        numbers.seconds += result.seconds
         logger.info(
             "compacted %s up to offset %d: %d bytes of %d are left, after %.1f s",
             log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from typing import Any, NamedTuple
 
 from kraftpy.core.config import BrokerConfig
@@ -172,7 +173,7 @@ class FakeBroker:
         frame = b"".join(codec.encode_request(key, version, 7, "client", request))
         header, position = codec.decode_request_header(frame)
         decoded = codec.decode_request(key, version, frame, position)
-        context = RequestContext(header, "PLAINTEXT", "127.0.0.9", 9092, "peer")
+        context = RequestContext(header, "PLAINTEXT", "127.0.0.9", 9092, "peer", Counter())
         answer = HANDLERS[key](self, context, decoded)  # type: ignore[operator]
         if inspect.iscoroutine(answer):
             answer = asyncio.run(answer)

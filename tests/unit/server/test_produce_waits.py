@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import ProduceResponse
 from kraftpy.server.handlers.produce import _Waiting
@@ -45,7 +47,13 @@ asked: list[ProduceResponse] = []
 
 def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> _Waiting:
     waiting = _Waiting(
-        asyncio.get_running_loop(), ProduceResponse(), acks, timeout_ms, asked.append
+        asyncio.get_running_loop(),
+        ProduceResponse(),
+        acks,
+        timeout_ms,
+        asked.append,
+        Counter(),
+        Histogram(REQUEST_BUCKETS),
     )
     waiting.start([partition.pending() for partition in partitions])
     return waiting

@@ -1,0 +1,427 @@
+"""Every metric that a node serves: name, type, help, labels, unit and family.
+
+What isn't here isn't served, and what is here is (a test holds both). Three families:
+
+* native, `kraftpy_*` and the process's own: base units, low cardinality;
+* kafka_exporter: the names of the exporter of that name, so that its boards and alerts work. Each
+  broker serves the partitions that it leads and the groups that it coordinates: the sum over the
+  brokers is the cluster, each series exactly once;
+* jmx: the names that Strimzi's rules give to Kafka's MBeans, as far as its boards use them and
+  they mean something here.
+
+Metrics marked `per_partition` can be switched off (`kraftpy.metrics.partitions=false`). No metric
+has a label for a client or for a member of a group.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from kraftpy.metrics.instruments import DISK_BUCKETS, LAG_BUCKETS, LOAD_BUCKETS, REQUEST_BUCKETS
+
+
+class Kind(Enum):
+    """The type, as Prometheus calls it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Family(Enum):
+    """Who else uses these names."""
+
+    NATIVE = "kraftpy"
+    KAFKA_EXPORTER = "kafka_exporter"
+    JMX = "jmx"
+
+
+class Metric(NamedTuple):
+    """One metric. A counter's name ends in `_total`; `buckets` are a histogram's upper bounds."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    family: Family = Family.NATIVE
+    per_partition: bool = False
+    buckets: tuple[float, ...] = ()
+
+
+def _counter(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
+    return Metric(name, Kind.COUNTER, help_, labels, unit)
+
+
+def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
+    return Metric(name, Kind.GAUGE, help_, labels, unit)
+
+
+def _histogram(name: str, help_: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(name, Kind.HISTOGRAM, help_, labels, "seconds", buckets=buckets)
+
+
+_NATIVE = (
+    # Requests.
+    _histogram(
+        "kraftpy_request_duration_seconds",
+        "From a request's last byte to its answer, waits included (acks=all, an empty fetch).",
+        REQUEST_BUCKETS,
+        "api",
+    ),
+    _counter(
+        "kraftpy_request_errors_total",
+        "Errors in answers: those of the request as a whole, and of each partition of a produce "
+        "or fetch.",
+        "api",
+        "error",
+    ),
+    _gauge("kraftpy_purgatory_waiting", "Requests that wait for something to happen.", "kind"),
+    _gauge("kraftpy_connections", "Open connections of clients and other brokers."),
+    _counter("kraftpy_connections_accepted_total", "Connections accepted."),
+    _counter("kraftpy_connections_refused_total", "Connections refused: a limit was reached."),
+    _gauge(
+        "kraftpy_request_memory_bytes",
+        "Memory of requests that have not arrived completely (queued.max.request.bytes).",
+        unit="bytes",
+    ),
+    # Traffic.
+    _counter(
+        "kraftpy_topic_received_bytes_total",
+        "Bytes of record batches that producers wrote to partitions led here.",
+        "topic",
+        unit="bytes",
+    ),
+    _counter(
+        "kraftpy_topic_received_records_total",
+        "Records that producers wrote to partitions led here.",
+        "topic",
+    ),
+    _counter(
+        "kraftpy_topic_sent_bytes_total",
+        "Bytes of record batches sent to consumers.",
+        "topic",
+        unit="bytes",
+    ),
+    _counter(
+        "kraftpy_replication_received_bytes_total",
+        "Bytes of record batches fetched from leaders.",
+        unit="bytes",
+    ),
+    _counter(
+        "kraftpy_replication_sent_bytes_total",
+        "Bytes of record batches sent to followers.",
+        unit="bytes",
+    ),
+    # The log.
+    _histogram(
+        "kraftpy_log_append_seconds",
+        "The write of one batch to a log as leader; of a topic's batches every eighth is timed.",
+        DISK_BUCKETS,
+    ),
+    _histogram(
+        "kraftpy_fsync_seconds", "The fsyncs of one flush of a log's segments.", DISK_BUCKETS
+    ),
+    _gauge(
+        "kraftpy_topic_log_size_bytes",
+        "Size of the topic's replicas at this broker, without indexes.",
+        "topic",
+        unit="bytes",
+    ),
+    _gauge("kraftpy_logs_offline", "Logs that take no requests until the broker is restarted."),
+    _gauge("kraftpy_log_dir_size_bytes", "Size of the file system.", "dir", unit="bytes"),
+    _gauge("kraftpy_log_dir_free_bytes", "Free space of the file system.", "dir", unit="bytes"),
+    _counter("kraftpy_cleaner_runs_total", "Compactions of a log that have ended.", "result"),
+    _gauge("kraftpy_cleaner_running", "1 while a log is being compacted."),
+    _counter(
+        "kraftpy_cleaner_read_bytes_total", "Bytes of logs before their compaction.", unit="bytes"
+    ),
+    _counter(
+        "kraftpy_cleaner_written_bytes_total", "Bytes of logs after their compaction.", unit="bytes"
+    ),
+    _counter("kraftpy_cleaner_seconds_total", "Time that compactions have taken.", unit="seconds"),
+    # Replication.
+    _gauge("kraftpy_partitions", "Replicas at this broker."),
+    _gauge("kraftpy_partitions_led", "Partitions that this broker leads."),
+    _gauge(
+        "kraftpy_partitions_under_replicated",
+        "Partitions led here that have replicas out of sync.",
+    ),
+    _gauge(
+        "kraftpy_partitions_under_min_isr",
+        "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all fails.",
+    ),
+    _gauge(
+        "kraftpy_partitions_at_min_isr",
+        "Partitions led here with exactly min.insync.replicas in sync.",
+    ),
+    _gauge("kraftpy_partitions_reassigning", "Partitions led here that are being moved."),
+    _counter(
+        "kraftpy_isr_changes_total",
+        "Changes of the in-sync replicas of partitions led here.",
+        "direction",
+    ),
+    _counter(
+        "kraftpy_unclean_elections_total",
+        "Times that this broker began to lead a partition without having been in sync.",
+    ),
+    _histogram(
+        "kraftpy_replication_commit_seconds",
+        "From the append of a produce with acks=all to the high watermark: replication's lag.",
+        REQUEST_BUCKETS,
+    ),
+    _gauge(
+        "kraftpy_follower_lag_records",
+        "Records that a follower lacks of the partitions led here, as of its last fetch.",
+        "follower",
+    ),
+    # The coordinator.
+    _gauge("kraftpy_groups", "Groups that this broker coordinates.", "type", "state"),
+    _gauge("kraftpy_committed_offsets", "Committed offsets of groups coordinated here."),
+    _gauge(
+        "kraftpy_coordinator_partitions", "Partitions of __consumer_offsets that are served here."
+    ),
+    _gauge(
+        "kraftpy_coordinator_loading_partitions",
+        "Partitions of __consumer_offsets that are being loaded: their groups have to wait.",
+    ),
+    _gauge("kraftpy_coordinator_loading_ratio", "How much of their bytes has been loaded, 0 to 1."),
+    _histogram(
+        "kraftpy_coordinator_load_seconds",
+        "The load of one partition of __consumer_offsets.",
+        LOAD_BUCKETS,
+    ),
+    # The broker in the cluster.
+    _gauge("kraftpy_build_info", "Always 1.", "version", "node"),
+    _gauge("kraftpy_broker_fenced", "1 while the quorum holds this broker for gone."),
+    _gauge("kraftpy_broker_in_touch", "1 while the quorum was heard of lately."),
+    _gauge("kraftpy_metadata_index", "Index of the last metadata command that the broker applied."),
+    # The controller.
+    _gauge("kraftpy_quorum_term", "The Raft term of this voter: the controller epoch."),
+    _gauge("kraftpy_quorum_is_leader", "1 at the voter that leads: the active controller."),
+    _gauge("kraftpy_quorum_leader", "Id of the voter that leads as this one knows it, or -1."),
+    _gauge("kraftpy_quorum_voters", "Voters of the quorum."),
+    _gauge("kraftpy_quorum_committed_index", "Index of the last command known to be committed."),
+    _gauge("kraftpy_quorum_applied_index", "Index of the last command applied here."),
+    _gauge(
+        "kraftpy_quorum_voter_lag_entries",
+        "Log entries that a voter lacks; the leader knows.",
+        "voter",
+    ),
+    _histogram(
+        "kraftpy_quorum_commit_seconds",
+        "From a proposal to its command's being committed and applied, at the leader.",
+        REQUEST_BUCKETS,
+    ),
+    _gauge("kraftpy_controller_brokers", "Registered brokers; the leader knows.", "state"),
+    _gauge("kraftpy_controller_topics", "Topics of the cluster; the leader knows."),
+    _gauge("kraftpy_controller_partitions", "Partitions of the cluster; the leader knows."),
+    _gauge(
+        "kraftpy_controller_offline_partitions",
+        "Partitions of the cluster that nobody leads; 0 at voters that don't lead.",
+    ),
+    # The processes.
+    _histogram(
+        "kraftpy_event_loop_lag_seconds",
+        "How late a timer was, ten times a second: how busy the process's only loop is.",
+        LAG_BUCKETS,
+        "process",
+    ),
+    _gauge("kraftpy_process_up", "1 if the process answered this scrape.", "process"),
+    _gauge(
+        "kraftpy_metrics_collect_seconds",
+        "How long the process took to hand out its numbers, slice by slice.",
+        "process",
+        unit="seconds",
+    ),
+    _gauge(
+        "kraftpy_metrics_truncated",
+        "1 if there are more committed offsets than are served; the sums of groups lack the rest.",
+    ),
+    _counter("process_cpu_seconds_total", "CPU time.", "process", unit="seconds"),
+    _gauge("process_resident_memory_bytes", "Resident memory.", "process", unit="bytes"),
+    _gauge("process_open_fds", "Open file descriptors.", "process"),
+    _gauge("process_max_fds", "The limit of open file descriptors.", "process"),
+    _gauge("process_start_time_seconds", "When it started, since 1970.", "process", unit="seconds"),
+)
+
+_TOPIC = ("topic",)
+_PARTITION = ("topic", "partition")
+_GROUP = ("consumergroup",)
+_GROUP_TOPIC = ("consumergroup", "topic")
+_GROUP_PARTITION = ("consumergroup", "topic", "partition")
+_LED = " Served by the partition's leader."
+_COORDINATED = " Served by the group's coordinator."
+_LAG = (
+    " Served by the group's coordinator, if it has a replica of the partition; -1 where it has "
+    "none."
+)
+
+
+def _exporter(name: str, help_: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(
+        name,
+        Kind.GAUGE,
+        help_,
+        labels,
+        family=Family.KAFKA_EXPORTER,
+        per_partition="partition" in labels,
+    )
+
+
+_KAFKA_EXPORTER = (
+    _exporter("kafka_brokers", "Brokers of the cluster that are up, as this broker knows them."),
+    _exporter(
+        "kafka_broker_info",
+        "Always 1; each broker serves its own.",
+        ("id", "address"),
+    ),
+    _exporter(
+        "kafka_topic_partitions",
+        "Partitions of the topic. Served by the leader of its partition 0.",
+        _TOPIC,
+    ),
+    _exporter(
+        "kafka_topic_partition_current_offset",
+        "The high watermark: the offset after the last committed record." + _LED,
+        _PARTITION,
+    ),
+    _exporter(
+        "kafka_topic_partition_oldest_offset",
+        "The offset of the oldest record." + _LED,
+        _PARTITION,
+    ),
+    _exporter("kafka_topic_partition_in_sync_replica", "Replicas in sync." + _LED, _PARTITION),
+    _exporter("kafka_topic_partition_replicas", "Replicas." + _LED, _PARTITION),
+    _exporter("kafka_topic_partition_leader", "Id of the leader." + _LED, _PARTITION),
+    _exporter(
+        "kafka_topic_partition_leader_is_preferred",
+        "1 if the leader is the preferred one." + _LED,
+        _PARTITION,
+    ),
+    _exporter(
+        "kafka_topic_partition_under_replicated_partition",
+        "1 if replicas are out of sync." + _LED,
+        _PARTITION,
+    ),
+    _exporter("kafka_consumergroup_members", "Members of the group." + _COORDINATED, _GROUP),
+    _exporter(
+        "kafka_consumergroup_current_offset", "Committed offset." + _COORDINATED, _GROUP_PARTITION
+    ),
+    _exporter(
+        "kafka_consumergroup_current_offset_sum",
+        "Committed offsets of the topic's partitions, summed." + _COORDINATED,
+        _GROUP_TOPIC,
+    ),
+    _exporter(
+        "kafka_consumergroup_lag",
+        "Committed records that the group has not committed as read." + _LAG,
+        _GROUP_PARTITION,
+    ),
+    _exporter(
+        "kafka_consumergroup_lag_sum",
+        "The lag of the topic's partitions, summed." + _LAG,
+        _GROUP_TOPIC,
+    ),
+)
+
+
+def _jmx(name: str, help_: str, *labels: str) -> Metric:
+    kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
+    return Metric(name, kind, help_, labels, family=Family.JMX, per_partition="partition" in labels)
+
+
+_JMX = (
+    _jmx("kafka_server_replicamanager_leadercount", "As kraftpy_partitions_led."),
+    _jmx("kafka_server_replicamanager_partitioncount", "As kraftpy_partitions."),
+    _jmx(
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "As kraftpy_partitions_under_replicated.",
+    ),
+    _jmx(
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "As kraftpy_partitions_under_min_isr.",
+    ),
+    _jmx("kafka_server_replicamanager_atminisrpartitioncount", "As kraftpy_partitions_at_min_isr."),
+    _jmx("kafka_server_replicamanager_offlinereplicacount", "As kraftpy_logs_offline."),
+    _jmx("kafka_server_replicamanager_isrshrinks_total", "As kraftpy_isr_changes_total."),
+    _jmx("kafka_server_replicamanager_isrexpands_total", "As kraftpy_isr_changes_total."),
+    _jmx("kafka_controller_kafkacontroller_activecontrollercount", "As kraftpy_quorum_is_leader."),
+    _jmx(
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "As kraftpy_controller_offline_partitions.",
+    ),
+    _jmx(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "As kraftpy_unclean_elections_total; each is counted by the broker that leads then.",
+    ),
+    _jmx(
+        "kafka_cluster_partition_atminisr",
+        "1 if exactly min.insync.replicas are in sync." + _LED,
+        *_PARTITION,
+    ),
+    _jmx(
+        "kafka_cluster_partition_underminisr",
+        "1 if fewer than min.insync.replicas are in sync." + _LED,
+        *_PARTITION,
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_bytesin_total",
+        "As kraftpy_topic_received_bytes_total.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_bytesout_total",
+        "As kraftpy_topic_sent_bytes_total.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_messagesin_total",
+        "As kraftpy_topic_received_records_total.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_totalproducerequests_total",
+        "Batches that were to be written, one for each partition of a request.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_failedproducerequests_total",
+        "Of these, those refused.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_totalfetchrequests_total",
+        "Reads for consumers, one for each look at a partition of a request.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+        "Of these, those refused.",
+        "topic",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "As kraftpy_replication_received_bytes_total.",
+    ),
+    _jmx(
+        "kafka_server_brokertopicmetrics_replicationbytesout_total",
+        "As kraftpy_replication_sent_bytes_total.",
+    ),
+    _jmx("kafka_network_requestmetrics_requests_total", "Requests that were answered.", "request"),
+    _jmx("kafka_server_socket_server_metrics_connection_count", "As kraftpy_connections."),
+    _jmx("kafka_log_log_size", "Bytes of the replica's log at this broker.", *_PARTITION),
+    _jmx("kafka_server_raftmetrics_current_leader", "As kraftpy_quorum_leader."),
+    _jmx("kafka_server_raftmetrics_current_epoch", "As kraftpy_quorum_term."),
+    _jmx("kafka_server_raftmetrics_current_state", "1 for the role of this voter.", "state"),
+    _jmx("kafka_server_raftmetrics_high_watermark", "As kraftpy_quorum_committed_index."),
+    _jmx("kafka_server_raftmetrics_log_end_offset", "The offset after this voter's last entry."),
+    _jmx(
+        "kafka_server_raftmetrics_commit_latency_avg",
+        "Mean of kraftpy_quorum_commit_seconds since the start, in milliseconds.",
+    ),
+)
+
+CATALOG: dict[str, Metric] = {metric.name: metric for metric in (*_NATIVE, *_KAFKA_EXPORTER, *_JMX)}
+"""All of them by name, in the order in which they are served."""

@@ -1,0 +1,144 @@
+"""The exporter: a process of the node that serves its metrics by HTTP.
+
+It is forked beside the node's other processes and is idle until it is asked; prometheus-client and
+the HTTP server are imported then. Rules:
+
+* It asks the others over `channel` and does everything else itself: what the operating system knows
+  of the processes and disks, names, formats, compression.
+* A scrape is answered from one asking, one scrape at a time; who comes meanwhile waits. A process
+  of the node that doesn't answer is missing from the answer (`kraftpy_process_up` is 0), which is
+  given all the same.
+* `/metrics` in the text format 0.0.4 or OpenMetrics, as Accept has it, gzip if that is accepted.
+  `/healthz`: every process of the node answers. `/readyz`: the broker serves clients, and the
+  quorum has a leader and is in touch.
+* Bounded: connections at a time, and the time that one may be silent (`http`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import resource
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.metrics.channel import Frame, Source, SourceUnavailable
+from kraftpy.metrics.frames import HEALTH
+
+if TYPE_CHECKING:
+    from kraftpy.metrics.collector import Scrape
+
+HEALTH_TIMEOUT_S = 2.0
+_GZIP_LEVEL = 1
+
+logger = logging.getLogger(__name__)
+
+
+class Exporter:
+    """What a node's exporter knows: `sources` are the processes to ask, `dirs` the data folders."""
+
+    def __init__(self, node_id: int, sources: Sequence[Source], dirs: Sequence[str]) -> None:
+        self._node_id = node_id
+        self._sources = sources
+        self._dirs = dirs
+        self._lock = threading.Lock()
+
+    def serve(self, listening: socket.socket) -> None:
+        """Serves until the process is killed."""
+        listening.setblocking(True)
+        select.select([listening], [], [])
+        # Not before somebody comes: most nodes on a laptop are never asked.
+        from kraftpy.metrics.http import HttpServer
+
+        HttpServer(listening, self).serve_forever()
+
+    def metrics(self, accept: str, *, compress: bool) -> tuple[bytes, str]:
+        """The answer to a scrape, and its content type."""
+        from prometheus_client.exposition import choose_encoder
+
+        encoder, content_type = choose_encoder(accept)
+        with self._lock:
+            text = encoder(self._scrape())
+        return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type
+
+    def healthz(self) -> dict[str, bool]:
+        """What has to be true of a node that works at all."""
+        return {f"{source.name} answers": bool(self._health(source)) for source in self._sources}
+
+    def readyz(self) -> dict[str, bool]:
+        """What has to be true of a node that can be sent clients."""
+        checks = {}
+        for source in self._sources:
+            health = self._health(source)
+            checks[f"{source.name} answers"] = bool(health)
+            checks.update(health)
+        return checks
+
+    def _health(self, source: Source) -> dict[str, bool]:
+        try:
+            frames = source.ask(HEALTH, HEALTH_TIMEOUT_S)
+        except SourceUnavailable:
+            return {}
+        health: dict[str, bool] = frames[0][1]
+        return {f"{source.name} {what}": value for what, value in health.items()}
+
+    # -- a scrape
+
+    def _scrape(self) -> Scrape:
+        from kraftpy.metrics.collector import Scrape
+
+        frames: list[Frame] = []
+        asked: list[tuple[str, bool, float]] = []
+        for source in self._sources:
+            started_s = time.monotonic()
+            answers = True
+            try:
+                frames += source.ask("metrics")
+            except SourceUnavailable as error:
+                logger.warning("a scrape lacks the %s: %s", source.name, error)
+                answers = False
+            asked.append((source.name, answers, time.monotonic() - started_s))
+        scrape = Scrape(frames, self._node_id)
+        for name, answers, took_s in asked:
+            scrape.add("kraftpy_process_up", int(answers), name)
+            scrape.add("kraftpy_metrics_collect_seconds", took_s, name)
+        for source in self._sources:
+            _add_process(scrape, source.name, source.pid)
+        _add_process(scrape, "exporter", os.getpid())
+        for folder in self._dirs:
+            _add_disk(scrape, folder)
+        return scrape
+
+
+def _add_process(scrape: Scrape, name: str, pid: int) -> None:
+    """What the kernel says of a process; nothing if it has ended."""
+    proc = Path(f"/proc/{pid}")
+    try:
+        fields: list[Any] = (proc / "stat").read_text().rpartition(")")[2].split()
+        open_fds = len(os.listdir(proc / "fd"))  # noqa: PTH208 - counted, not used
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    except OSError:
+        return
+    ticks = os.sysconf("SC_CLK_TCK")
+    cpu_s = (int(fields[11]) + int(fields[12])) / ticks
+    started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / ticks
+    scrape.add("process_cpu_seconds_total", cpu_s, name)
+    scrape.add("process_resident_memory_bytes", int(fields[21]) * os.sysconf("SC_PAGE_SIZE"), name)
+    scrape.add("process_open_fds", open_fds, name)
+    scrape.add("process_max_fds", limits[0], name)
+    scrape.add("process_start_time_seconds", started_s, name)
+
+
+def _add_disk(scrape: Scrape, folder: str) -> None:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return
+    scrape.add("kraftpy_log_dir_size_bytes", disk.f_blocks * disk.f_frsize, folder)
+    scrape.add("kraftpy_log_dir_free_bytes", disk.f_bavail * disk.f_frsize, folder)

@@ -1,0 +1,80 @@
+"""What a process hands to the exporter, piece by piece (`channel`).
+
+* `["samples", [[name, [label, ...], value], ...]]`: the catalogue's metrics as they are; the value
+  of a histogram is `[counts, sum]`;
+* `["partitions", [topic, partition count or None, [row, ...]]]`: replicas at a broker, a row being
+  `PartitionRow`; the count comes from the leader of partition 0;
+* `["group", [group id, member count or None, [[topic, offsets' sum, lags' sum], ...]]]`: the first
+  frame of a group has its members;
+* `["group_offsets", [group id, topic, [[partition, offset, lag], ...]]]`: lag -1 if it isn't known;
+* `["health", {what: value}]`.
+
+A frame has at most `ROWS_MAX` rows, so that making one takes a fraction of a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from kraftpy.metrics.channel import Frame
+from kraftpy.metrics.instruments import Histogram
+
+ROWS_MAX = 64
+
+SAMPLES = "samples"
+PARTITIONS = "partitions"
+GROUP = "group"
+GROUP_OFFSETS = "group_offsets"
+HEALTH = "health"
+
+T = TypeVar("T")
+
+
+class PartitionRow(NamedTuple):
+    """A replica. All after `size_bytes` is the leader's to know, and left out by a follower.
+
+    `min_isr` is -1, 0 or 1: fewer, as many or more replicas in sync than min.insync.replicas.
+    """
+
+    partition: int
+    size_bytes: int
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    isr: int = -1
+    replicas: int = -1
+    is_preferred: bool = False
+    min_isr: int = 1
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the replica leads."""
+        return self.replicas >= 0
+
+
+class Samples:
+    """Collects samples into one frame."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[Any]] = []
+
+    def add(self, name: str, value: float, *labels: str) -> None:
+        self._rows.append([name, labels, value])
+
+    def histogram(self, name: str, histogram: Histogram, *labels: str) -> None:
+        self._rows.append([name, labels, [histogram.counts, histogram.sum]])
+
+    def frame(self) -> Frame:
+        return [SAMPLES, self._rows]
+
+
+def pieces(rows: Iterable[T]) -> Iterator[list[T]]:
+    """The rows, as many at a time as a frame may have."""
+    piece: list[T] = []
+    for row in rows:
+        piece.append(row)
+        if len(piece) == ROWS_MAX:
+            yield piece
+            piece = []
+    if piece:
+        yield piece

@@ -1,0 +1,93 @@
+"""The controller's numbers for the metrics exporter, in pieces that are small enough for the loop.
+
+What the leader alone knows, the others leave out; counts of trouble they give as 0, so that sums
+over the voters are right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+from kraftpy.metrics.channel import Frame, Responder
+from kraftpy.metrics.frames import HEALTH, Samples, pieces
+from kraftpy.metrics.loop_lag import LoopLag
+from kraftpy.quorum.port import Role
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata import MetadataState
+    from kraftpy.quorum.raft import RaftVoter
+    from kraftpy.quorum.single import SingleVoter
+
+
+def answer_metrics(
+    sock: socket.socket, quorum: SingleVoter | RaftVoter, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Answers the exporter at the other end of `sock` for as long as both live."""
+    lag = LoopLag(loop)
+    numbers = ControllerNumbers(quorum, lag)
+    Responder(loop, sock, {"metrics": numbers.metrics, "health": numbers.health}, on_gone=lag.close)
+
+
+class ControllerNumbers:
+    """Makes the answers of one voter."""
+
+    def __init__(self, quorum: SingleVoter | RaftVoter, loop_lag: LoopLag) -> None:
+        self._quorum = quorum
+        self._loop_lag = loop_lag
+
+    def health(self) -> Iterator[Frame]:
+        """Whether the quorum works, as this voter sees it."""
+        yield [HEALTH, {"has_leader": self._quorum.leader_id is not None}]
+
+    def metrics(self) -> Iterator[Frame]:
+        """All that it knows."""
+        quorum, samples = self._quorum, Samples()
+        leads = quorum.role is Role.LEADER
+        leader_id = quorum.leader_id
+        samples.add("kraftpy_quorum_term", quorum.term)
+        samples.add("kraftpy_quorum_is_leader", int(leads))
+        samples.add("kraftpy_quorum_leader", -1 if leader_id is None else leader_id)
+        samples.add("kraftpy_quorum_voters", len(quorum.voters))
+        samples.add("kraftpy_quorum_committed_index", quorum.committed_index)
+        samples.add("kraftpy_quorum_applied_index", quorum.applied_index)
+        samples.histogram("kraftpy_quorum_commit_seconds", quorum.commits)
+        samples.histogram("kraftpy_event_loop_lag_seconds", self._loop_lag.lags, "controller")
+        samples.add("kafka_server_raftmetrics_log_end_offset", quorum.last_index + 1)
+        for role in Role:
+            samples.add(
+                "kafka_server_raftmetrics_current_state", int(quorum.role is role), role.value
+            )
+        if leads:
+            end_offset = quorum.committed_index + 1
+            for voter in quorum.voter_states():
+                lag = max(end_offset - max(voter.log_end_offset, 0), 0)
+                samples.add("kraftpy_quorum_voter_lag_entries", lag, str(voter.voter_id))
+        else:
+            samples.add("kraftpy_controller_offline_partitions", 0)
+        yield samples.frame()
+        if leads:
+            yield from self._cluster()
+
+    def _cluster(self) -> Iterator[Frame]:
+        state = cast("MetadataState", self._quorum.machine)
+        samples = Samples()
+        brokers = list(state.brokers.values())
+        fenced = sum(broker.fenced for broker in brokers)
+        active = sum(broker.active for broker in brokers)
+        samples.add("kraftpy_controller_brokers", active, "active")
+        samples.add("kraftpy_controller_brokers", fenced, "fenced")
+        samples.add("kraftpy_controller_brokers", len(brokers) - fenced - active, "shutting_down")
+        samples.add("kraftpy_controller_topics", len(state.topics))
+        samples.add("kraftpy_controller_partitions", state.partition_count)
+        yield samples.frame()
+        offline = 0
+        for topic in list(state.topics.values()):
+            for piece in pieces(list(topic.partitions.values())):
+                offline += sum(partition.leader < 0 for partition in piece)
+                yield Samples().frame()
+        samples = Samples()
+        samples.add("kraftpy_controller_offline_partitions", offline)
+        yield samples.frame()

@@ -1,0 +1,55 @@
+"""Instruments: what they count, and that a topic's end takes nothing from the sums."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from kraftpy.metrics.instruments import TIMED_EVERY, Histogram, Traffic
+
+
+def test_an_observation_on_a_bound_counts_below_it() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.100001, 1.0, 7.0):
+        histogram.observe(value)
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.count == 5
+    assert abs(histogram.sum - 8.250001) < 1e-9
+
+
+def test_a_topic_is_found_by_name_and_by_id() -> None:
+    traffic = Traffic()
+    numbers = traffic.topic("t", b"id")
+    assert traffic.topic("t", b"id") is numbers
+    traffic.read(b"id", [b"12", b"3"], 0)
+    traffic.read("t", [], 6)
+    assert (numbers.sent_bytes, numbers.failed_reads) == (3, 1)
+    traffic.read("unknown", [b"1"], 0)
+    assert [name for name, _ in traffic.by_name()] == ["t"]
+
+
+def test_what_was_replicated_of_a_topic_that_is_gone_still_counts() -> None:
+    traffic = Traffic()
+    traffic.topic("t", b"1").replication_received_bytes = 10
+    traffic.topic("u", b"2").replication_sent_bytes = 5
+    traffic.forget("t", b"1")
+    traffic.forget("t", b"1")
+    assert traffic.replicated_bytes() == (10, 5)
+    assert [name for name, _ in traffic.by_name()] == ["u"]
+
+
+def test_a_new_topic_of_an_old_name_is_not_forgotten_with_the_old_one() -> None:
+    traffic = Traffic()
+    traffic.topic("t", b"old")
+    new = traffic.topic("t", b"new")
+    traffic.forget("t", b"old")
+    assert traffic.by_name() == [("t", new)]
+
+
+def test_one_append_of_eight_is_timed_and_each_is_counted() -> None:
+    traffic = Traffic()
+    numbers = traffic.topic("t", b"1")
+    for _ in range(2 * TIMED_EVERY):
+        numbers.appended(100, 3, perf_counter() if numbers.batches % TIMED_EVERY == 0 else 0.0)
+    assert (numbers.batches, numbers.received_bytes) == (16, 1600)
+    assert numbers.received_records == 48
+    assert traffic.appends.count == 2
