@@ -118,7 +118,7 @@ class Cleaner:
         self._last_offsets: dict[Segment, int] = {}
         self._map = OffsetMap(2)
         self._live = LiveOffsets(job.dirty_offset, job.dirty_offset, ())
-        self._clean_offset = job.dirty_offset
+        self._clean_offset = self._dirty_offset = job.dirty_offset
 
     def run(self) -> CleaningResult:
         """Afterwards the new segments lie beside the old ones, on disk and called `.swap`.
@@ -167,11 +167,17 @@ class Cleaner:
         return sorted(segments, key=lambda segment: segment.base_offset)
 
     def _survey(self, sources: Sequence[Segment], later: Sequence[Segment]) -> None:
-        """Learns from the headers of producers and transactions."""
+        """Learns from the headers of producers and transactions, and where there is more to do.
+
+        What compaction took away elsewhere, on the leader for instance, may leave large gaps.
+        """
+        first_dirty = self._job.end_base
         for segment in sources:
             self._last_offsets[segment] = -1
             for position, header in segment.batches(0):
                 self._last_offsets[segment] = header.last_offset
+                if header.last_offset >= self._job.dirty_offset:
+                    first_dirty = min(first_dirty, header.base_offset)
                 if header.producer_id >= 0:
                     self._last_batches.learn(header)
                 if header.is_transactional:
@@ -188,6 +194,7 @@ class Cleaner:
             except KafkaError as error:
                 # What lies behind the high watermark may just be written, or never be whole.
                 raise OSError(errno.EAGAIN, error.message) from error
+        self._dirty_offset = max(first_dirty, self._job.dirty_offset)
         self._forget_producers()
 
     def _learn(self, segment: Segment, position: int, header: BatchHeader) -> None:
@@ -232,14 +239,14 @@ class Cleaner:
         """Returns up to where the dirty part is in the map: all of it, or as much as fits."""
         job = self._job
         budget = Budget(job.map_bytes)
-        end = min(job.end_base, job.dirty_offset + budget.offsets)
-        self._map = OffsetMap(budget.slots_for(end - job.dirty_offset))
+        end = min(job.end_base, self._dirty_offset + budget.offsets)
+        self._map = OffsetMap(budget.slots_for(end - self._dirty_offset))
         end = self._fill_map_up_to(end, sources)
-        self._live = LiveOffsets(job.dirty_offset, end, self._map.offsets())
+        self._live = LiveOffsets(self._dirty_offset, end, self._map.offsets())
         return end
 
     def _fill_map_up_to(self, end: int, sources: Sequence[Segment]) -> int:
-        dirty_offset = self._job.dirty_offset
+        dirty_offset = self._dirty_offset
         put = self._map.put
         for segment in sources:
             if self._last_offsets[segment] < dirty_offset:
@@ -379,7 +386,7 @@ class Cleaner:
         if not header.records_count:
             return None
         decided = (
-            header.base_offset >= self._job.dirty_offset and header.last_offset < self._clean_offset
+            header.base_offset >= self._dirty_offset and header.last_offset < self._clean_offset
         )
         if decided and not self._live.any_of(header.base_offset, header.last_offset):
             return None

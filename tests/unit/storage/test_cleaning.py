@@ -215,6 +215,22 @@ def test_a_small_map_takes_several_passes(store: Store) -> None:
     assert log.size_bytes < 200 * 110 / 2
 
 
+def test_a_gap_in_the_offsets_is_one_step(store: Store) -> None:
+    """As a follower gets it that copies a compacted log."""
+    starts = inline(store, map_bytes=1000)
+    log = store.log()
+    offsets = [0, 2**33, 2**34, 2**34 + 1]
+    for offset in offsets:
+        batch = build_batch([(1000, b"k", b"v", [])], base_offset=offset)
+        append(log, bytearray(batch), offset=offset)
+    log.roll()
+    for _ in range(10):
+        clean(store)
+    assert log.clean_offset == log.log_end_offset
+    assert len(starts.jobs) <= len(offsets) + 1
+    assert [record.offset for record in visible(log)] == offsets[-1:]
+
+
 def test_who_reads_keeps_the_old_files(store: Store) -> None:
     inline(store)
     overwrite(store)
