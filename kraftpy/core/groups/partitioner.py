@@ -17,5 +17,12 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(group_id: str, partitions_count: int) -> int:
-    """The partition of the offsets topic that the group lives in."""
-    return (java_string_hash(group_id) & 0x7FFFFFFF) % partitions_count
+    """The partition of the offsets topic that the group lives in.
+
+    By the absolute value of the signed hash, 0 for the one that has none in 32 bits: not by its
+    lower 31 bits, as keys of messages.
+    """
+    value = java_string_hash(group_id)
+    if value >= 1 << 31:
+        value = ((1 << 32) - value) & 0x7FFFFFFF
+    return value % partitions_count

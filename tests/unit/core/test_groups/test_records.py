@@ -185,5 +185,7 @@ def test_the_hash_is_javas(text: str, value: int) -> None:
 
 
 def test_a_negative_hash_gives_a_partition_too() -> None:
+    """As Kafka 4.3's `Utils.abs`: half of all groups have one."""
     assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("my-group", 50) == 12  # -1906497762
     assert partition_for("hello", 50) == 22
