@@ -290,3 +290,40 @@ def test_a_group_of_which_the_log_lost_a_tombstone_is_one_of_either_kind(
     driver = driver.reloaded()
     assert driver.state() == state
     assert len(driver.machine.list_groups([], [])) == 1
+
+
+class TestNothingStaysBehind:
+    def test_of_groups_that_never_came_to_be_or_went(self) -> None:
+        driver = Driver()
+        driver.commits = False
+        beat(driver)
+        driver.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert not driver.machine._consumers._live
+        driver.commits = True
+        beat(driver)
+        leave(driver)
+        assert driver.replies[driver.delete_group()] == ErrorCode.NONE
+        assert not driver.machine._consumers._live
+        assert not driver.machine._groups
+
+    def test_of_a_deletion_that_failed(self) -> None:
+        driver = Driver()
+        beat(driver)
+        leave(driver)
+        driver.commits = False
+        delete = driver.delete_group()
+        driver.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert driver.replies[delete] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        driver.commits = True
+        commit = driver.commit({("t", 0): 1})
+        assert driver.commit_errors(commit) == [ErrorCode.NONE]
+
+    def test_of_a_classic_member_that_joins_and_never_syncs(self) -> None:
+        driver = Driver()
+        beat(driver)
+        protocols = {"range": subscription()}
+        join = driver.join("a", protocols=protocols, session_ms=1_000_000, rebalance_ms=20_000)
+        assert driver.replies[join].error_code == ErrorCode.NONE
+        driver.advance(20_000)
+        described = driver.machine.consumer_describe("g")
+        assert [member.member_id for member in described.members] == ["m"]
