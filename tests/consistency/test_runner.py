@@ -1,0 +1,141 @@
+"""What runs are made of: the schedule of faults, what workers record, plans that can't be run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter
+from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
+from kraftpy.testing.consistency.faults import FAULTS, schedule
+from kraftpy.testing.consistency.operations import Operation, pair
+from kraftpy.testing.consistency.runner import Plan, RunError, run
+from kraftpy.testing.consistency.worker import Task, Worker
+
+
+def test_a_schedule_follows_from_its_seed_and_leaves_nothing_out() -> None:
+    faults = [*FAULTS, "kill+partition"]
+    first = list(islice(schedule(7, faults), 3 * len(faults)))
+    assert first == list(islice(schedule(7, faults), 3 * len(faults)))
+    assert first != list(islice(schedule(8, faults), 3 * len(faults)))
+    assert {"+".join(each.names) for each in first[: len(faults)]} == set(faults)
+    assert list(schedule(7, [])) == []
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    path = tmp_path / "history.jsonl"
+    HistoryWriter(path, Header("offsets")).close()
+    task = Task(
+        workload="offsets",
+        role="commit",
+        number=4,
+        history=str(path),
+        bootstrap="",
+        client="kraftpy",
+        seed=1,
+        rate=1000.0,
+        started_ns=time.monotonic_ns(),
+        options={},
+    )
+    worker = Worker(task, threading.Event())
+    worker.new_session()
+    return worker
+
+
+def recorded(worker: Worker) -> list[Operation]:
+    entries = pair(HistoryReader(worker.task.history))
+    return [each for each in entries if isinstance(each, Operation)]
+
+
+COMMIT = {"group": "g", "key": "t-0", "offset": 5}
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (None, "ok"),
+        (NotDoneError("refused"), "fail"),
+        (UnknownError("timed out"), "info"),
+        (GoneError("no answer in time"), "info"),
+        (ZeroDivisionError("a client's bug"), "info"),
+    ],
+)
+def test_what_is_known_of_an_operation_is_recorded(
+    worker: Worker, error: Exception | None, outcome: str
+) -> None:
+    def act() -> int:
+        if error is not None:
+            raise error
+        return 1
+
+    goes_on = not isinstance(error, GoneError | ZeroDivisionError)
+    if goes_on:
+        done = worker.operate("commit", COMMIT, act, lambda _: None)
+        assert done == (1 if error is None else None)
+    else:
+        with pytest.raises(type(error)):
+            worker.operate("commit", COMMIT, act, lambda _: None)
+    (operation,) = recorded(worker)
+    assert (operation.outcome, operation.value) == (outcome, COMMIT)
+
+
+def test_a_send_of_which_a_part_is_known_says_so(worker: Worker) -> None:
+    asked = [["t-0", "a"], ["t-0", "b"]]
+
+    def act() -> None:
+        raise UnknownError("the second timed out", [7, None])
+
+    def said(offsets: list[Any]) -> list[Any]:
+        return [[*each, offset] for each, offset in zip(asked, offsets, strict=True)]
+
+    worker.operate("send", asked, act, said)
+    (operation,) = recorded(worker)
+    assert operation.value == [["t-0", "a", 7], ["t-0", "b", None]]
+
+
+def test_every_session_is_a_process_of_its_own(
+    worker: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processes = [worker.process]
+
+    def session() -> None:
+        processes.append(worker.process)
+        if len(processes) < 4:
+            raise GoneError("the client broke")
+        worker._stopping.set()
+
+    worker.sessions(session)
+    assert len(set(processes)) == 4
+    assert "the client broke" in capsys.readouterr().err
+
+
+def test_values_are_unique_among_workers(worker: Worker) -> None:
+    values = [worker.unique() for _ in range(100)]
+    assert values == sorted(set(values))
+    assert {value % 1000 for value in values} == {worker.task.number}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"workload": "poetry"}, "no workload is called 'poetry'"),
+        ({"faults": ["kill+earthquake"]}, "no fault is called 'earthquake'"),
+        ({"faults": ["partition"], "nodes": 1}, "partition takes 2 nodes at least"),
+        ({"faults": ["kill"], "bootstrap": "x:1"}, "leave --bootstrap out"),
+        ({"clients": ["pigeon"]}, "no client is called 'pigeon'"),
+        ({"workload": "metadata", "clients": ["kafka-python"]}, "metadata needs one of"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_says_why(
+    tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    plan = Plan(**{"workload": "queue", "folder": tmp_path / "out", **options})
+    with pytest.raises(RunError, match=problem):
+        run(plan, say=print)
+    assert not (tmp_path / "out").exists()
