@@ -84,7 +84,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     "--faults",
     callback=_names,
     metavar="NAME[,...]",
-    help="What is done to the cluster meanwhile, in turn; A+B for two at once.",
+    help="What is done to the cluster meanwhile, in turn; A+B for two at once, `all` for all.",
 )
 @click.option(
     "--time-limit",
@@ -145,6 +145,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 @output_option
 def run_command(
     workloads: tuple[str, ...],
+    faults: tuple[str, ...],
     time_limit_s: float,
     seed: int | None,
     out: Path,
@@ -152,8 +153,12 @@ def run_command(
     **options: Any,
 ) -> None:
     """Load a cluster, break it, heal it, read everything, and judge what the clients saw."""
+    from kraftpy.testing.consistency.faults import FAULTS
     from kraftpy.testing.consistency.workloads import PLAYS
 
+    if faults == ("all",):
+        faults = tuple(name for name, kind in FAULTS.items() if kind.nodes <= options["nodes"])
+    options["faults"] = faults
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - no secret
     reports: list[dict[str, Any]] = []
     unhealthy = False

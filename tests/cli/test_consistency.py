@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kraftpy.testing import Broker
 from kraftpy.testing.consistency import Header, HistoryWriter
 
 from .commands import failure, output, run_command
@@ -89,3 +90,36 @@ def test_what_cannot_be_read_is_said(good: str, tmp_path: Path) -> None:
     assert f"{good}, line 1: no history" in failure("consistency", "check", good, code=2)
     said = failure("consistency", "check", write(tmp_path / "x", workload="cinema"), code=2)
     assert "no workload is called 'cinema'" in said
+
+
+def test_the_list_names_what_can_be_run() -> None:
+    said = json.loads(output("consistency", "list", "-o", "json"))
+    assert list(said["workloads"]) == ["queue", "offsets", "groups", "metadata"]
+    assert {"kill", "pause", "partition", "slow", "lose-tail", "reassign"} <= said["faults"].keys()
+    assert said["clients"]["kraftpy"] == "installed"
+    assert "kill -9 of all nodes" in output("consistency", "list")
+
+
+def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
+    with Broker() as broker:
+        bootstrap = broker.bootstrap
+        done = run_command(
+            "consistency", "run", "--workload", "queue,metadata", "--bootstrap", bootstrap,
+            "--time-limit", "2", "--seed", "7", "--out", str(tmp_path), "-o", "json",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    queue, metadata = json.loads(done.stdout)
+    for report, workload in ((queue, "queue"), (metadata, "metadata")):
+        assert (report["valid"], report["workload"], report["seed"]) == (True, workload, 7)
+        folder = Path(report["path"]).parent
+        assert folder == tmp_path / f"{workload}-7-1"
+        assert (folder / "report.html").exists()
+        assert f"--workload {workload}" in report["again"]
+        assert f"--bootstrap {bootstrap}" in report["again"]
+
+
+def test_a_run_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    command = ("consistency", "run", "--out", out)
+    assert "there are queue, offsets" in failure(*command, "--workload", "poetry", code=2)
+    assert "there are kill," in failure(*command, "--faults", "earthquake", code=2)
