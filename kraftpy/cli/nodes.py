@@ -33,6 +33,7 @@ from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
+DEFAULT_METRICS_PORT = 9404  # where Prometheus's exporters for Kafka have theirs
 MAX_BROKERS = 99
 SECRET_FILE = "quorum.secret"  # noqa: S105 - a file's name
 
@@ -57,6 +58,7 @@ _ONE_NODE_ONLY = (
     "advertised.listeners",
     "log.dirs",
     "log.dir",
+    "kraftpy.metrics.listener",
 )
 
 _HEADER = """\
@@ -108,8 +110,9 @@ def prepare(
     _check_settings([node.id for node in nodes], settings)
     picked: list[int] = []
 
-    def pick() -> int:
-        picked.append(_free_port(picked))
+    def pick(wanted: int = 0) -> int:
+        """The port if it is free, else any other."""
+        picked.append(wanted if wanted and is_free(wanted) else _free_port(picked))
         return picked[-1]
 
     texts: list[str]
@@ -164,7 +167,7 @@ def _check_settings(ids: Sequence[int], settings: Settings) -> None:
             raise Failure(
                 f"there is no broker {node_id} for '-c {node_id}:...'; there are {ids}", EXIT_USAGE
             )
-    shared = [key for key in _ONE_NODE_ONLY if key in settings.get(None, {})]
+    shared = [key for key in _ONE_NODE_ONLY if settings.get(None, {}).get(key)]
     if shared and len(ids) > 1:
         raise Failure(
             f"{shared[0]} has to differ between the brokers: set it for each, as in "
@@ -174,7 +177,12 @@ def _check_settings(ids: Sequence[int], settings: Settings) -> None:
 
 
 def _first_texts(
-    root: Path, nodes: Sequence[Node], port: int | None, pick: Callable[[], int], *, ephemeral: bool
+    root: Path,
+    nodes: Sequence[Node],
+    port: int | None,
+    pick: Callable[..., int],
+    *,
+    ephemeral: bool,
 ) -> list[str]:
     """server.properties of every node of a new cluster."""
     if "," in str(root) or not str(root).isprintable():
@@ -189,6 +197,8 @@ def _first_texts(
     ports = [first + place if first else pick() for place in range(len(nodes))]
     voting = nodes[: _VOTERS if len(nodes) >= _VOTERS else 1]
     voters = {node.id: f"{HOST}:{pick()}" for node in voting}
+    metrics = DEFAULT_METRICS_PORT if first == DEFAULT_PORT else 0
+    metrics_ports = {node.id: pick(metrics and metrics + n) for n, node in enumerate(nodes)}
     shared = _shared_settings(root, len(nodes), voters)
     if ephemeral:
         shared |= EPHEMERAL_SETTINGS
@@ -202,6 +212,7 @@ def _first_texts(
         if node.id in voters:
             settings["listeners"] += f",CONTROLLER://{voters[node.id]}"
         settings["log.dirs"] = str(node.log_dir)
+        settings["kraftpy.metrics.listener"] = f"{HOST}:{metrics_ports[node.id]}"
         lines = [_line(*setting) for setting in (settings | shared).items()]
         texts.append("\n".join([_HEADER, *lines, ""]))
     return texts

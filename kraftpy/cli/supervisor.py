@@ -52,6 +52,7 @@ class Node:
     log_path: Path
     host: str = ""
     port: int = 0
+    metrics: str | None = None
     pid: int = 0
     votes: bool = True
     exit_code: int | None = None
@@ -62,6 +63,11 @@ class Node:
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str | None:
+        """What Prometheus scrapes, None if the node serves no metrics."""
+        return f"http://{self.metrics}/metrics" if self.metrics else None
 
 
 class Supervisor:
@@ -141,7 +147,7 @@ class Supervisor:
         if "error" in answer:
             self._wait_for_end(node)
             raise Failure(answer["error"], EXIT_NOT_STARTED)
-        node.host, node.port = answer["host"], answer["port"]
+        node.host, node.port, node.metrics = answer["host"], answer["port"], answer["metrics"]
         return True
 
     def _not_started(self, node: Node) -> Failure:
@@ -284,7 +290,7 @@ def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None
         os.close(report)
 
     def ready(info: NodeInfo) -> None:
-        tell({"host": info.host, "port": info.port})
+        tell({"host": info.host, "port": info.port, "metrics": info.metrics})
         _show_errors()
 
     code = EXIT_NOT_STARTED

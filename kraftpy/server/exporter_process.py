@@ -9,10 +9,12 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -26,6 +28,10 @@ from kraftpy.server.listener import bind
 from kraftpy.server.numbers import BrokerNumbers
 
 log = logging.getLogger(__name__)
+
+
+_BIND_TIMEOUT_S = 2.0
+_RETRY_S = 0.01
 
 
 class ExporterHandle(NamedTuple):
@@ -55,7 +61,7 @@ class MetricsEndpoint:
         """Raises OSError if the address can't be had."""
         self._node_id = node_id
         self._dirs = dirs
-        self._listening = bind(address.host, address.port)
+        self._listening = _bind(address)
         self._sources: list[Source] = []
 
     def add(self, name: str, pid: int, sock: socket.socket) -> None:
@@ -85,6 +91,18 @@ class MetricsEndpoint:
         finally:
             logging.shutdown()
             os._exit(1)
+
+
+def _bind(address: Address) -> socket.socket:
+    """A socket that listens; an exporter that is just dying gets a moment to let go of the port."""
+    deadline = time.monotonic() + _BIND_TIMEOUT_S
+    while True:
+        try:
+            return bind(address.host, address.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_S)
 
 
 def answer_metrics(sock: socket.socket, broker: Broker, on_gone: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -21,8 +22,10 @@ def test_json_line_describes_the_broker(tmp_path: Path) -> None:
     with running("dev", "-o", "json", "--port", "0", "--dir", str(tmp_path)) as dev:
         ready = dev.ready()
         (broker,) = ready["brokers"]
-        assert set(broker) == {"id", "pid", "address", "dir", "config"}
+        assert set(broker) == {"id", "pid", "address", "dir", "config", "metrics"}
         assert ready["bootstrap"] == broker["address"]
+        with urlopen(broker["metrics"]) as answer:
+            assert b"kraftpy_build_info" in answer.read()
         assert Path(broker["dir"], "meta.properties").exists()
         properties = parse_properties(Path(broker["config"]).read_text())
         assert properties["node.id"] == str(broker["id"])
@@ -53,7 +56,7 @@ def test_a_killed_broker_stays_dead_until_server_brings_it_back() -> None:
         bootstrap, (broker,) = ready["bootstrap"], ready["brokers"]
         output("produce", "t", stdin=b"before\n", bootstrap=bootstrap)
         node = [broker["pid"], *children(broker["pid"])]
-        assert len(node) == 2
+        assert len(node) == 3  # broker, controller, metrics exporter
 
         os.kill(broker["pid"], signal.SIGKILL)
         wait_until(lambda: all(map(is_gone, node)), "a process of the node survived")

@@ -52,7 +52,7 @@ def test_a_cluster_answers_and_is_healthy(kraftpy_cluster: Factory) -> None:
     assert cluster.controller() in cluster.nodes
     for node in cluster.nodes.values():
         assert node.running
-        assert len(node.pids) == 2
+        assert len(node.pids) == 3  # broker, controller, metrics exporter
         assert node.bootstrap in cluster.bootstrap.split(",")
         assert node.log_dir.is_dir()
         assert node.config.is_file()
@@ -204,7 +204,7 @@ def test_it_leaves_nothing_behind() -> None:
     with Cluster(3) as cluster:
         pids = [pid for node in cluster.nodes.values() for pid in node.pids]
         cluster.pause(2)
-        assert len(pids) == 6
+        assert len(pids) == 9
     assert not any(map(is_alive, pids))
     assert not cluster.dir.exists()
 
@@ -226,6 +226,6 @@ sys.stdin.read()
         pids = [int(each) for each in parent.stdout.readline().split()]
         folder = Path(parent.stdout.readline().decode().strip())
         os.kill(parent.pid, 9)
-    assert len(pids) == 6
+    assert len(pids) == 9
     wait_for(lambda: not any(map(is_alive, pids)), "a node survived the parent")
     wait_for(lambda: not folder.exists(), "the temporary folder survived the parent")

@@ -1,0 +1,237 @@
+"""The metrics of running nodes: what Prometheus reads agrees with what clients did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from kraftpy.core.config import parse_properties
+from kraftpy.metrics.catalog import CATALOG
+from kraftpy.testing import Broker, Cluster
+
+RECORDS = 100
+TIMEOUT_S = 20.0
+
+Samples = dict[tuple[str, ...], float]
+
+
+def metrics_url(config: Path, path: str = "metrics") -> str:
+    address = parse_properties(config.read_text())["kraftpy.metrics.listener"]
+    return f"http://{address}/{path}"
+
+
+def get(url: str, **headers: str) -> tuple[int, str, str]:
+    """Status, content type and text."""
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def scrape(config: Path) -> Samples:
+    """The samples by name and label values, the labels in the order of their names."""
+    text = get(metrics_url(config))[2]
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in parse(text)
+        for sample in family.samples
+    }
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(offsets_topic_num_partitions=3) as started:
+        produce(started.bootstrap, "used", acks="1")
+        commit(started.bootstrap, "used", 40)
+        yield started
+
+
+def produce(bootstrap: str, topic: str, acks: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks})
+    for number in range(RECORDS):
+        producer.produce(topic, b"x" * 100, partition=0)
+        if number % 10 == 9:
+            assert producer.flush(TIMEOUT_S) == 0
+
+
+def commit(bootstrap: str, topic: str, offset: int) -> None:
+    """As a group with one member that has read up to the offset, and goes."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    found = consumer.consume(RECORDS, TIMEOUT_S)
+    assert [message.error() for message in found] == [None] * RECORDS
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_numbers_agree_with_what_clients_did(broker: Broker) -> None:
+    found = scrape(broker.config)
+    assert found["kraftpy_topic_received_records_total", "used"] == RECORDS
+    sent = found["kraftpy_topic_sent_bytes_total", "used"]
+    received = found["kraftpy_topic_received_bytes_total", "used"]
+    assert RECORDS * 100 < received == sent
+    assert received == found["kraftpy_topic_log_size_bytes", "used"]
+    assert found["kafka_server_brokertopicmetrics_messagesin_total", "used"] == RECORDS
+    produced = found["kraftpy_request_duration_seconds_count", "Produce"]
+    assert produced == found["kafka_server_brokertopicmetrics_totalproducerequests_total", "used"]
+    assert found["kafka_topic_partition_current_offset", "0", "used"] == RECORDS
+    assert found["kafka_topic_partition_oldest_offset", "0", "used"] == 0
+    assert found["kafka_topic_partitions", "used"] == 1
+    assert found["kafka_consumergroup_current_offset", "readers", "0", "used"] == 40
+    assert found["kafka_consumergroup_lag", "readers", "0", "used"] == RECORDS - 40
+    assert found["kafka_consumergroup_lag_sum", "readers", "used"] == RECORDS - 40
+    assert found["kafka_consumergroup_members", "readers"] == 0
+    assert found["kraftpy_groups", "Empty", "classic"] == 1
+    assert found["kraftpy_coordinator_partitions",] == 3
+    assert found["kraftpy_quorum_is_leader",] == 1
+    assert found["kraftpy_controller_brokers", "active"] == 1
+    assert found["kafka_brokers",] == 1
+    for process in ("broker", "controller"):
+        assert found["kraftpy_process_up", process] == 1
+        assert found["process_open_fds", process] > 3
+        assert found["kraftpy_event_loop_lag_seconds_count", process] > 0
+
+
+def test_errors_are_counted_by_api(broker: Broker) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.assign([TopicPartition("used", 0, 10_000)])
+    (message,) = consumer.consume(1, TIMEOUT_S)
+    assert message.error() is not None
+    consumer.close()
+    found = scrape(broker.config)
+    assert found["kraftpy_request_errors_total", "Fetch", "OFFSET_OUT_OF_RANGE"] == 1
+    assert found["kafka_server_brokertopicmetrics_failedfetchrequests_total", "used"] == 1
+
+
+def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker) -> None:
+    url = metrics_url(broker.config)
+    status, content_type, plain = get(url)
+    assert (status, content_type.split(";")[0]) == (200, "text/plain")
+    accept = "application/openmetrics-text; version=1.0.0"
+    _, content_type, opened = get(url, Accept=accept)
+    assert content_type.startswith("application/openmetrics-text")
+    assert opened.endswith("# EOF\n")
+    served = {family.name for family in parse(plain)}
+    assert served == {family.name for family in parse_openmetrics(opened)}
+    assert served <= {name.removesuffix("_total") for name in CATALOG}
+    missing = {name for name in CATALOG if name.removesuffix("_total") not in served}
+    # What has samples only where there is something to say of: no errors yet, no followers.
+    assert missing <= {"kraftpy_request_errors_total", "kraftpy_follower_lag_records"}
+
+
+def test_an_answer_is_compressed_for_who_takes_that(broker: Broker) -> None:
+    request = urllib.request.Request(
+        metrics_url(broker.config), headers={"Accept-Encoding": "gzip"}
+    )
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert answer.read(2) == b"\x1f\x8b"
+
+
+def test_health_and_readiness(broker: Broker) -> None:
+    assert get(metrics_url(broker.config, "healthz"))[0] == 200
+    status, _, text = get(metrics_url(broker.config, "readyz"))
+    assert status == 200, text
+    assert get(metrics_url(broker.config, "nothing"))[0] == 404
+
+
+def test_a_stopped_broker_is_not_healthy_and_its_controller_is_still_seen() -> None:
+    with Broker() as broker:
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            status, _, text = get(metrics_url(broker.config, "healthz"))
+            assert status == 503
+            assert "broker answers: NO" in text
+            assert "controller answers: yes" in text
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+
+
+def test_the_exporter_may_die_and_the_node_goes_on() -> None:
+    with Broker() as broker:
+        children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+        names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
+        os.kill(names["kraftpy-metrics"], signal.SIGKILL)
+        until(lambda: "metrics exporter" in broker.log_path.read_text(), "it wasn't said")
+        produce(broker.bootstrap, "t", acks="all")
+        assert broker.log_path.read_text().count("metrics exporter") == 1
+        assert broker.running
+
+
+def test_series_of_partitions_can_be_switched_off() -> None:
+    with Broker(kraftpy_metrics_partitions=False, offsets_topic_num_partitions=1) as broker:
+        produce(broker.bootstrap, "used", acks="1")
+        commit(broker.bootstrap, "used", 40)
+        found = scrape(broker.config)
+        per_partition = {name for name, metric in CATALOG.items() if metric.per_partition}
+        assert not per_partition & {key[0] for key in found}
+        assert found["kafka_consumergroup_lag_sum", "readers", "used"] == RECORDS - 40
+        assert found["kafka_topic_partitions", "used"] == 1
+
+
+def test_the_nodes_of_a_cluster_add_up() -> None:
+    with Cluster(3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("used", 1, 3)])["used"].result()
+        produce(cluster.bootstrap, "used", acks="all")
+        commit(cluster.bootstrap, "used", 40)
+        configs = [node.config for node in cluster.nodes.values()]
+
+        def total(*key: str) -> float:
+            return sum(scrape(config).get(key, 0) for config in configs)
+
+        assert total("kafka_controller_kafkacontroller_activecontrollercount") == 1
+        assert total("kraftpy_topic_received_records_total", "used") == RECORDS
+        assert total("kafka_topic_partition_replicas", "0", "used") == 3
+        assert total("kafka_topic_partition_current_offset", "0", "used") == RECORDS
+        assert total("kafka_consumergroup_lag", "readers", "0", "used") == RECORDS - 40
+        assert total("kraftpy_replication_sent_bytes_total") == total(
+            "kraftpy_replication_received_bytes_total"
+        )
+        assert total("kraftpy_replication_commit_seconds_count") > 0
+        leader = cluster.leader_of("used")
+        other = next(number for number in cluster.nodes if number != leader)
+        cluster.kill(other)
+        config = cluster.nodes[leader].config
+        until(
+            lambda: scrape(config)["kafka_topic_partition_in_sync_replica", "0", "used"] == 2,
+            "the ISR didn't shrink",
+        )
+        after = scrape(config)
+        assert after["kafka_topic_partition_under_replicated_partition", "0", "used"] == 1
+        assert after["kraftpy_isr_changes_total", "shrink"] >= 1
+        assert after["kafka_cluster_partition_atminisr", "0", "used"] == 1
