@@ -18,6 +18,8 @@ PROGRAMS = {
     "kcat": "kcat (apt-get install kcat)",
     "node": "Node.js 18 or newer (apt-get install nodejs)",
     "npm": "npm (apt-get install npm)",
+    "prometheus": "Prometheus (apt-get install prometheus)",
+    "promtool": "promtool (apt-get install prometheus)",
     "go": "Go 1.16 or newer (apt-get install golang-go)",
 }
 
