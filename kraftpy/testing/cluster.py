@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _HOST = "127.0.0.1"
 _FREE_PORTS = range(10_000, 32_768)  # below those that the kernel gives to outgoing connections
+_PORTS = 4  # of a node: for clients, brokers, controllers and metrics
+_METRICS = "kraftpy.metrics.listener"
 _START_ATTEMPTS = 5
 _ASK_TIMEOUT_S = 2.0
 _POLL_S = 0.02
@@ -192,7 +194,7 @@ class Cluster:
         if self._dev is not None:
             raise ClusterError(f"{self!r} is started already")
         for attempt in range(1, _START_ATTEMPTS + 1):
-            ports = _free_ports(self._count * 3)
+            ports = _free_ports(self._count * _PORTS)
             try:
                 self._start(ports)
             except ClusterError:
@@ -382,7 +384,7 @@ class Cluster:
     def _linked(self, ports: Sequence[int]) -> dict[str, str]:
         """Start the proxies; the settings that make the nodes use them."""
         ids = range(1, self._count + 1)
-        client, internal, controller = (ports[i::3] for i in range(3))
+        client, internal, controller, metrics = (ports[i::_PORTS] for i in range(_PORTS))
         voters = ids[: _VOTERS if self._count >= _VOTERS else 1]
         targets = [[i, internal[i - 1]] for i in ids] + [[i, controller[i - 1]] for i in voters]
         command = [sys.executable, "-m", "kraftpy.testing.proxies"]
@@ -405,6 +407,8 @@ class Cluster:
             advertised = [client_address, f"INTERNAL://{_HOST}:{proxied[i - 1]}"]
             settings[f"{i}:listeners"] = ",".join(listeners)
             settings[f"{i}:advertised.listeners"] = ",".join(advertised)
+            if _METRICS not in self._settings:
+                settings[f"{i}:{_METRICS}"] = f"{_HOST}:{metrics[i - 1]}"
         return settings
 
     def _answer(self, process: LineProcess) -> dict[str, Any]:

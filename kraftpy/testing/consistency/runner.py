@@ -37,7 +37,7 @@ from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.consistency import clients
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Planned, schedule
 from kraftpy.testing.consistency.history import Header, HistoryWriter
-from kraftpy.testing.consistency.worker import Task
+from kraftpy.testing.consistency.worker import CRASHED, Task
 from kraftpy.testing.consistency.workloads import PLAYS, Part
 
 HEALTHY_TIMEOUT_S = 60.0
@@ -82,9 +82,14 @@ class Plan:
 
 @dataclass(slots=True)
 class Result:
-    """`faults` that were inflicted, by name; `dead` workers that ended on their own."""
+    """What happened besides what the history says.
+
+    `faults` are counted by name; `crashed` workers did so on purpose, `dead` ones didn't, and those
+    that were `killed` hung.  `unhealthy` says why the cluster didn't heal, empty if it did.
+    """
 
     faults: dict[str, int] = field(default_factory=dict)
+    crashed: int = 0
     dead: int = 0
     killed: int = 0
     unhealthy: str = ""
@@ -207,7 +212,10 @@ class _Run:
                 for part, client in self._parts():
                     self._hire(part, client)
                 deadline = time.monotonic() + self._plan.time_limit_s
-                self._inflict(deadline)
+                try:
+                    self._inflict(deadline)
+                except ClusterError as error:
+                    self._not_healed(error)
                 self._watch_until(deadline)
                 self._heal()
                 self._watch_until(time.monotonic() + _RECOVERY_S)
@@ -290,12 +298,16 @@ class _Run:
                 worker.listen()
                 if worker.ended is not None:
                     self._bury(worker)
-                    self._result.dead += 1
-                    self._say(
-                        f"worker {worker.task.number} ({worker.task.role}, {worker.task.client})"
-                        f" ended with {worker.ended}, see workers.log; there is another one now"
-                    )
-                    time.sleep(_REPLACE_PAUSE_S)
+                    if worker.ended == CRASHED:
+                        self._result.crashed += 1
+                    else:
+                        self._result.dead += 1
+                        self._say(
+                            f"worker {worker.task.number} ({worker.task.role},"
+                            f" {worker.task.client}) ended with {worker.ended}, see workers.log;"
+                            " there is another one now"
+                        )
+                        time.sleep(_REPLACE_PAUSE_S)
                     self._hire(Part(worker.task.role), worker.task.client)
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
 
@@ -416,8 +428,14 @@ class _Run:
             self._cluster.heal()
             self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
         except ClusterError as error:
-            self._result.unhealthy = str(error)
-            self._fault_ids += 1
-            detail = str(error).partition("\n")[0]
-            self._history.fault("not healed", "point", self._fault_ids, [], detail)
-            self._say(detail)
+            self._not_healed(error)
+
+    def _not_healed(self, error: ClusterError) -> None:
+        """Keep the first of these; the rest of the run shows what clients make of it."""
+        if self._result.unhealthy:
+            return
+        self._result.unhealthy = str(error)
+        self._fault_ids += 1
+        detail = str(error).partition("\n")[0]
+        self._history.fault("not healed", "point", self._fault_ids, [], detail)
+        self._say(detail)

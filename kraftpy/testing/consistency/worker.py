@@ -21,13 +21,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from kraftpy.testing.consistency import clients
 from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
 from kraftpy.testing.consistency.history import HistoryWriter
 
 SESSIONS_MAX = 100_000
+CRASHED = 70
+"""The exit code of a worker that crashed because its workload wanted it to."""
 _REOPEN_PAUSE_S = 0.2
 
 
@@ -73,7 +75,7 @@ class Worker:
         return self._stopping.is_set()
 
     def unique(self) -> int:
-        """A number that no other call in the run brings; they grow with each call."""
+        """A number that no other call of the first 1000 workers brings; they grow."""
         self._unique += 1
         return self._unique * 1000 + self.task.number % 1000
 
@@ -128,6 +130,10 @@ class Worker:
             except Exception as error:  # a client's own troubles: the next one may fare better
                 print(f"{self.task.role} {self.process}: {error!r}", file=sys.stderr)  # noqa: T201
                 self._stopping.wait(_REOPEN_PAUSE_S)
+
+    def crash(self) -> NoReturn:
+        """End at once, as after SIGKILL: nobody is told. The run replaces this worker."""
+        os._exit(CRASHED)
 
     def new_session(self) -> None:
         self.process = self.task.number * SESSIONS_MAX + self._sessions

@@ -7,7 +7,7 @@ Rules:
   for certain.  Everything else means that nobody knows; `GoneError` that this client can't be used
   any more and has to be opened anew.  Where a library retries inside, its last error says nothing
   about its first attempt, so few errors are certain.
-* Calls come back within `TIMEOUT_S` or little more, whatever the cluster does.
+* Calls come back within twice their time limit, whatever the cluster does.
 * A key is topic-partition, as histories have it; a value is text.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 TIMEOUT_S = 5.0
-FINAL_TIMEOUT_S = 10.0
+SEND_TIMEOUT_S = 10.0  # longer than a failover, so that sends are tried again at the new leader
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 NO_OFFSET = -1

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     NO_OFFSET,
+    SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
     GoneError,
@@ -51,15 +52,14 @@ def _base(bootstrap: str) -> dict[str, Any]:
 
 class _Sender:
     def __init__(self, bootstrap: str) -> None:
-        timeout_ms = int(TIMEOUT_S * 1000)
         self._producer = Producer(
             _base(bootstrap)
             | {
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 1,
-                "message.timeout.ms": timeout_ms,
-                "request.timeout.ms": timeout_ms // 2,
+                "message.timeout.ms": int(SEND_TIMEOUT_S * 1000),
+                "request.timeout.ms": 2_000,
             }
         )
 
@@ -76,7 +76,7 @@ class _Sender:
             self._producer.produce(
                 topic, value.encode(), partition=partition, on_delivery=answered(number)
             )
-        deadline = time.monotonic() + 2 * TIMEOUT_S
+        deadline = time.monotonic() + 1.5 * SEND_TIMEOUT_S
         while len(answers) < len(records) and time.monotonic() < deadline:
             self._producer.poll(0.1)
         found = [answers.get(number) for number in range(len(records))]

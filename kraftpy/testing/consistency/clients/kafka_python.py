@@ -18,6 +18,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     NO_OFFSET,
+    SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
     GoneError,
@@ -48,8 +49,8 @@ class _Sender:
                 enable_idempotence=True,
                 acks="all",
                 linger_ms=1,
-                delivery_timeout_ms=_TIMEOUT_MS,
-                request_timeout_ms=_TIMEOUT_MS // 2,
+                delivery_timeout_ms=int(SEND_TIMEOUT_S * 1000),
+                request_timeout_ms=2_000,
                 max_block_ms=_TIMEOUT_MS,
             )
         except KafkaError as error:
@@ -66,7 +67,7 @@ class _Sender:
             problem = error
         for future in futures:
             try:
-                answers.append(future.get(2 * TIMEOUT_S).offset)
+                answers.append(future.get(1.5 * SEND_TIMEOUT_S).offset)
             except KafkaError as error:
                 problem = error
                 answers.append(None)

@@ -24,6 +24,7 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
+    SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
     GoneError,
@@ -37,6 +38,7 @@ from kraftpy.testing.consistency.clients import (
 
 _T = TypeVar("_T")
 _TIMEOUT_MS = int(TIMEOUT_S * 1000)
+_SEND_TIMEOUT_MS = int(SEND_TIMEOUT_S * 1000)
 _BATCH_MAX = 5_000
 _REGISTER = "retention.ms"
 _EARLIEST, _LATEST = -2, -1
@@ -80,7 +82,7 @@ class _Sender:
         self._producer = self._session.run(self._open())
 
     async def _open(self) -> Producer:
-        return Producer(self._session.cluster, linger_ms=1, delivery_timeout_ms=_TIMEOUT_MS)
+        return Producer(self._session.cluster, linger_ms=1, delivery_timeout_ms=_SEND_TIMEOUT_MS)
 
     def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
         async def send() -> list[int | BaseException]:
@@ -90,7 +92,7 @@ class _Sender:
             ]
             return await asyncio.gather(*map(_offset, deliveries), return_exceptions=True)
 
-        found = self._session.run(send(), 3 * TIMEOUT_S)
+        found = self._session.run(send(), 1.5 * SEND_TIMEOUT_S)
         offsets = [each for each in found if isinstance(each, int)]
         if len(offsets) < len(found):
             error = next(each for each in found if not isinstance(each, int))

@@ -1,9 +1,9 @@
 """`groups`: members of one group process what senders send, and own partitions exclusively.
 
-A member notes what it is assigned, what is taken from it, what it processed, and commits that; it
-leaves after a while, and comes back as another one.  Members of all clients share one group with
-the assignor `range`; with "protocol": "consumer" there is one of those that know KIP-848.  In the
-end what is committed is fetched.
+A member notes what it is assigned, what is taken from it, what it processed, and commits that.
+After a while it leaves, or crashes, and comes back as another one.  Members of all clients share
+one group with the assignor `range`, and those that know KIP-848 another one.  In the end what is
+committed is fetched.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 _POLL_S = 0.3
 _SESSION_S = (6.0, 20.0)
+_CRASHES = 0.3
 _FINAL_S = 30.0
 _ASSIGNOR = "range"
 _CONSUMER = "consumer"
@@ -78,6 +79,8 @@ def join(worker: Worker, protocol: str) -> None:
                         _process(worker, group, key, [offset for offset, _ in records])
                         _commit(worker, member, group, places[key], records[-1][0] + 1)
                 if worker.elapsed_s() > until:
+                    if worker.rng.random() < _CRASHES:
+                        worker.crash()
                     return
         finally:
             member.close()
