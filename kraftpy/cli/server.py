@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure
+from kraftpy.cli.logs import log_to
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _EXIT_CODES_HELP = """\b
 Exit codes:
@@ -41,7 +41,7 @@ def command(path: str) -> None:
     from kraftpy.core.config import ConfigError
 
     config = load_config(path)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log_to(logging.StreamHandler(sys.stderr))
     from kraftpy.server.node import StartupError, run_node
 
     try:

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kraftpy.cli.common import EXIT_NOT_STARTED, Failure
-from kraftpy.cli.server import LOG_FORMAT, load_config
+from kraftpy.cli.logs import LineFormatter, log_to
+from kraftpy.cli.server import load_config
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
@@ -300,7 +301,7 @@ def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
-        logging.basicConfig(filename=node.log_path, level=logging.INFO, format=LOG_FORMAT)
+        log_to(logging.FileHandler(node.log_path))
         code = run_node(config, ready=ready)
     except (StartupError, ConfigError) as error:
         tell({"error": str(error)})
@@ -318,5 +319,5 @@ def _show_errors() -> None:
     """
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.ERROR)
-    terminal.setFormatter(logging.Formatter(LOG_FORMAT))
+    terminal.setFormatter(LineFormatter())
     logging.getLogger().addHandler(terminal)
