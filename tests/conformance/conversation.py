@@ -8,11 +8,13 @@ appearance, lists whose order nobody promises are sorted.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import struct
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
@@ -23,6 +25,8 @@ TIMEOUT_S = 20.0
 # A request that is sent and not waited for has reached the group after this long: brokers work
 # through a connection in order, but these come over one each.
 SETTLE_S = 0.15
+
+_numbers = itertools.count()
 
 
 def subscription(*topics: str) -> bytes:
@@ -45,7 +49,7 @@ class Conversation:
         self._names: dict[str, str] = {}
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> Self:
         deadline_s = time.monotonic() + TIMEOUT_S
         request = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         while self.call(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code:
@@ -334,3 +338,28 @@ def stable(talk: Conversation, count: int, *, static: bool = False, **how: Any) 
         members.append(one)
     share(*members)
     return members
+
+
+Teller = TypeVar("Teller", bound=Conversation)
+
+
+def tell(
+    kind: Callable[[str, str], Teller], story: Callable[[Teller], None], addresses: dict[str, str]
+) -> dict[str, list[str]]:
+    """The record of each broker, one line an answer; a group of its own for each story."""
+    records: dict[str, list[str]] = {}
+    group = f"g-{next(_numbers)}"
+
+    def run(name: str, address: str) -> None:
+        with kind(address, group) as talk:
+            try:
+                story(talk)
+            finally:
+                records[name] = [repr(words) for words in talk.record]
+
+    threads = [threading.Thread(target=run, args=each) for each in addresses.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return records

@@ -7,8 +7,6 @@ member id that is pending together with an instance id is an unknown member, not
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -23,10 +21,9 @@ from tests.conformance.conversation import (
     share,
     stable,
     subscription,
+    tell,
 )
 from tests.processes import running
-
-_numbers = itertools.count()
 
 BOTH = {"range": subscription("t"), "roundrobin": subscription("t")}
 SHORT = {"rebalance_ms": 2_000}
@@ -42,26 +39,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
             with Conversation(address, "first") as talk:
                 talk.create_topics("t", "u")
         yield addresses
-
-
-def tell(story: Callable[[Conversation], None], addresses: dict[str, str]) -> dict[str, list[str]]:
-    """The record of each broker, one line an answer."""
-    records: dict[str, list[str]] = {}
-    group = f"g-{next(_numbers)}"
-
-    def run(name: str, address: str) -> None:
-        with Conversation(address, group) as talk:
-            try:
-                story(talk)
-            finally:
-                records[name] = [repr(words) for words in talk.record]
-
-    threads = [threading.Thread(target=run, args=each) for each in addresses.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return records
 
 
 def restarts_of_static_members(talk: Conversation) -> None:
@@ -433,6 +410,6 @@ STORIES = [
 def test_it_ends_as_with_apache_kafka(
     story: Callable[[Conversation], None], brokers: dict[str, str]
 ) -> None:
-    records = tell(story, brokers)
+    records = tell(Conversation, story, brokers)
     assert records["kraftpy"] == records["Apache Kafka"]
     assert records["kraftpy"]

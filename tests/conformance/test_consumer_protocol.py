@@ -7,11 +7,9 @@ before, and one more with each regular expression. Words of errors are ours.
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -20,10 +18,8 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
 from tests.apache_kafka import ApacheKafka
-from tests.conformance.conversation import TIMEOUT_S, Conversation
+from tests.conformance.conversation import TIMEOUT_S, Conversation, tell
 from tests.processes import running
-
-_numbers = itertools.count()
 
 BEAT = messages.ConsumerGroupHeartbeatRequest
 PARTITIONS = 4
@@ -33,7 +29,7 @@ ADMIN: dict[str, Any] = {"member_id": None, "epoch": -1}
 class Talk(Conversation):
     """A conversation of the members of a consumer group."""
 
-    def __enter__(self) -> Talk:
+    def __enter__(self) -> Self:
         super().__enter__()
         metadata = self.call(ApiKey.METADATA, 12, messages.MetadataRequest(topics=None))
         self.topics = {topic.topic_id: topic.name for topic in metadata.topics}
@@ -211,26 +207,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
                     one.settle(3 * PARTITIONS)
                     one.leave()
         yield addresses
-
-
-def tell(story: Callable[[Talk], None], addresses: dict[str, str]) -> dict[str, list[str]]:
-    """The record of each broker, one line an answer."""
-    records: dict[str, list[str]] = {}
-    group = f"g-{next(_numbers)}"
-
-    def run(name: str, address: str) -> None:
-        with Talk(address, group) as talk:
-            try:
-                story(talk)
-            finally:
-                records[name] = [repr(words) for words in talk.record]
-
-    threads = [threading.Thread(target=run, args=each) for each in addresses.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return records
 
 
 def requests_that_make_no_sense(talk: Talk) -> None:
@@ -537,5 +513,5 @@ STORIES = (
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_a_story_ends_alike(story: Callable[[Talk], None], brokers: dict[str, str]) -> None:
-    records = tell(story, brokers)
+    records = tell(Talk, story, brokers)
     assert records["kraftpy"] == records["Apache Kafka"]

@@ -19,8 +19,8 @@ from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
 from tests.apache_kafka import ApacheKafka
-from tests.conformance.conversation import TIMEOUT_S, Conversation, Member
-from tests.conformance.test_consumer_protocol import Reader, Talk, tell
+from tests.conformance.conversation import TIMEOUT_S, Conversation, Member, tell
+from tests.conformance.test_consumer_protocol import Reader, Talk
 from tests.processes import running
 
 SUBSCRIPTION = messages.ConsumerProtocolSubscription
@@ -383,6 +383,6 @@ STORIES = [
 def test_it_ends_as_with_apache_kafka(
     story: Callable[[Talk], None], brokers: dict[str, str]
 ) -> None:
-    records = tell(story, brokers)
+    records = tell(Talk, story, brokers)
     assert records["kraftpy"] == records["Apache Kafka"]
     assert records["kraftpy"]
