@@ -37,7 +37,7 @@ from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.consistency import clients
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Planned, schedule
 from kraftpy.testing.consistency.history import Header, HistoryWriter
-from kraftpy.testing.consistency.worker import CRASHED, Task
+from kraftpy.testing.consistency.worker import CRASHED, WHERE_SIGNAL, Task
 from kraftpy.testing.consistency.workloads import PLAYS, Part
 
 HEALTHY_TIMEOUT_S = 60.0
@@ -47,6 +47,7 @@ _STOP_TIMEOUT_S = 25.0
 _REPLACE_PAUSE_S = 0.5
 _RECOVERY_S = 1.0
 _POLL_S = 0.05
+_WHERE_S = 0.3
 
 Say = Callable[[str], None]
 
@@ -165,6 +166,11 @@ class _Process:
                 break
             *lines, self._unread = (self._unread + part).split(b"\n")
             self.sessions += [json.loads(line)["process"] for line in lines]
+
+    def say_where(self) -> None:
+        """Have it write to its log where it hangs."""
+        self._popen.send_signal(WHERE_SIGNAL)
+        time.sleep(_WHERE_S)
 
     @property
     def ended(self) -> int | None:
@@ -334,7 +340,11 @@ class _Run:
             if worker.ended is None and timeout_s:
                 self._result.killed += 1
                 task = worker.task
-                self._say(f"worker {task.number} ({task.role}, {task.client}) hung: killed")
+                worker.say_where()
+                self._say(
+                    f"worker {task.number} ({task.role}, {task.client}) hung: killed,"
+                    " workers.log says where it was"
+                )
             if worker.ended == 0:
                 worker.kill()
                 self._workers.remove(worker)

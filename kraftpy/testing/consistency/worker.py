@@ -13,9 +13,11 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -28,6 +30,8 @@ from kraftpy.testing.consistency.clients import GoneError, NotDoneError, Unknown
 from kraftpy.testing.consistency.history import HistoryWriter
 
 SESSIONS_MAX = 100_000
+WHERE_SIGNAL = signal.SIGUSR1
+"""Has a worker print to stderr what its threads are at."""
 CRASHED = 70
 """The exit code of a worker that crashed because its workload wanted it to."""
 _REOPEN_PAUSE_S = 0.2
@@ -158,6 +162,7 @@ def main() -> None:
 
     task = Task(**json.loads(sys.argv[1]))
     stopping = threading.Event()
+    faulthandler.register(WHERE_SIGNAL)
     threading.Thread(target=_listen, args=[stopping], daemon=True).start()
     worker = Worker(task, stopping)
     with contextlib.suppress(KeyboardInterrupt):
