@@ -24,6 +24,7 @@ def run(options: Options) -> None:
 async def _run(options: Options) -> None:
     story = options.story
     lock = asyncio.Lock()
+    closing = asyncio.Event()
     assert options.protocol == "range"
     consumer = aiokafka.AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
@@ -37,6 +38,8 @@ async def _run(options: Options) -> None:
 
     class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+            if closing.is_set():
+                return  # it takes nothing any more
             coordinator = consumer._coordinator
             partitions = (each.partition for each in assigned)
             story.assigned(partitions, coordinator.generation, coordinator.member_id)
@@ -67,4 +70,7 @@ async def _run(options: Options) -> None:
                 with story.committing(ends, aiokafka.errors.KafkaError):
                     await consumer.commit(wanted)
         await asyncio.sleep(max(0.0, options.poll_s - (time.monotonic() - started_at)))
+    # It leaves without a word to its listener, and others hear of it before `stop` is back.
+    closing.set()
+    story.revoked(each.partition for each in consumer.assignment())
     await consumer.stop()
