@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -18,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from kraftpy.core.config import parse_properties
 from kraftpy.metrics.catalog import CATALOG
-from kraftpy.testing import Broker, Cluster
+from kraftpy.testing import Broker, BrokerError, Cluster
+from tests.processes import free_port
 
 RECORDS = 100
 TIMEOUT_S = 20.0
@@ -190,6 +193,47 @@ def test_the_exporter_may_die_and_the_node_goes_on() -> None:
         produce(broker.bootstrap, "t", acks="all")
         assert broker.log_path.read_text().count("metrics exporter") == 1
         assert broker.running
+
+
+def test_a_port_that_is_taken_is_said_so(broker: Broker) -> None:
+    taken = parse_properties(broker.config.read_text())["kraftpy.metrics.listener"]
+    with pytest.raises(BrokerError, match=f"can't serve metrics on {taken}"):
+        Broker(kraftpy_metrics_listener=taken).start()
+
+
+def test_a_controller_by_itself_serves_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    port, metrics_port = free_port(), free_port()
+    config.write_text(
+        f"""
+        process.roles=controller
+        node.id=7
+        controller.quorum.voters=7@127.0.0.1:{port}
+        listeners=CONTROLLER://127.0.0.1:{port}
+        controller.listener.names=CONTROLLER
+        log.dirs={tmp_path / "data"}
+        kraftpy.metrics.listener=127.0.0.1:{metrics_port}
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-m", "kraftpy", "server", "--config", str(config)])
+    try:
+        until(lambda: is_ready(metrics_url(config, "readyz")), "it isn't ready")
+        found = scrape(config)
+        assert found["kraftpy_quorum_is_leader",] == 1
+        assert found["kraftpy_quorum_leader",] == 7
+        assert {key[1] for key in found if key[0] == "kraftpy_process_up"} == {"controller"}
+    finally:
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+    with pytest.raises(urllib.error.URLError):
+        get(metrics_url(config))
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return get(url)[0] == 200
+    except urllib.error.URLError:
+        return False
 
 
 def test_series_of_partitions_can_be_switched_off() -> None:
