@@ -66,7 +66,7 @@ class Node:
     """One node of a `Cluster`.
 
     * `id`; `host`, `port` and `bootstrap`: its address for clients
-    * `pid`: its broker process; `pids`: that and its controller, as long as they live
+    * `pid`: its broker process; `pids`: that and the node's others, as long as they live
     * `dir`: its folder; `log_dir`: the partitions, below it; `config`: its server.properties;
       `log_path`: what it logged
     * `running`: it was not killed or stopped; `paused`
