@@ -62,6 +62,8 @@ BROKER_KEYS = (
     "group.consumer.session.timeout.ms",
     "group.consumer.heartbeat.interval.ms",
     "group.consumer.migration.policy",
+    "kraftpy.metrics.listener",
+    "kraftpy.metrics.partitions",
 )
 
 
