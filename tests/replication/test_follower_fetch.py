@@ -13,6 +13,7 @@ import pytest
 
 from kraftpy.core.config.throttled import ThrottledReplicas
 from kraftpy.core.metadata import PartitionState
+from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.follower_fetch import fetch_for_follower
@@ -40,6 +41,7 @@ class Leader:
         self.leader_throttle = Throttle(2**40, 0.0)
         self.follower_sessions = FollowerSessions(iter(range(100, 200)), eager=False)
         self.replicas = self
+        self.traffic = Traffic()
         self.partitions = [self._partition(store, index) for index in range(2)]
 
     def _partition(self, store: Store, index: int) -> Partition:
@@ -51,6 +53,7 @@ class Leader:
             log=store.log(partition=index),
             config=SMALL,
             high_watermark=0,
+            numbers=self.traffic.topic("t", TOPIC_ID),
         )
         partition.lead(state(EPOCH))
         return partition

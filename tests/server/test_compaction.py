@@ -117,7 +117,7 @@ def test_the_offsets_log_is_compacted_and_loads_the_same_map() -> None:
         assert committed() == newest
         # An entry takes about 100 bytes; what was never compacted may be as much as what was.
         wait_for(lambda: size(broker.log_dir, "__consumer_offsets-0") < 2 * 65536 + 15_000 * 2)
-        assert "compacted __consumer_offsets-0" in broker.log_path.read_text()
+        wait_for(lambda: "compacted __consumer_offsets-0" in broker.log_path.read_text())
         broker.kill()
         broker.restart()
         assert committed() == newest

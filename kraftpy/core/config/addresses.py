@@ -131,7 +131,10 @@ def address() -> Kind:
     def parse(text: str) -> Address | None:
         return parse_address(text, any_host=True, any_port=True) if text.strip() else None
 
-    return Kind(ConfigType.STRING, "host:port or empty; for example 127.0.0.1:9404", parse, str)
+    def render(value: Address | None) -> str:
+        return "" if value is None else str(value)
+
+    return Kind(ConfigType.STRING, "host:port or empty; for example 127.0.0.1:9404", parse, render)
 
 
 def addresses() -> Kind:
