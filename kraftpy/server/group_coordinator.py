@@ -222,6 +222,15 @@ class GroupCoordinator:
         regex = request.subscribed_topic_regex
         if regex and not self._topics.knows(regex):
             return self._find_and_heartbeat(regex, client, request)
+        return self._heartbeat(partition, machine, client, request)
+
+    def _heartbeat(
+        self,
+        partition: GroupPartition,
+        machine: GroupMachine,
+        client: Client,
+        request: ConsumerGroupHeartbeatRequest,
+    ) -> ConsumerGroupHeartbeatResponse | asyncio.Future[ConsumerGroupHeartbeatResponse]:
         future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
         effects = machine.consumer_heartbeat(
             future, request, client, str(uuid.uuid4()), self._now_ms()
@@ -235,12 +244,8 @@ class GroupCoordinator:
         # What is no regex is for the machine to refuse: something else may be worse.
         with contextlib.suppress(KafkaError):
             await self._topics.prepare(regex)
-        partition, machine = self._route(request.group_id)
-        future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
-        partition.carry_out(
-            machine.consumer_heartbeat(future, request, client, str(uuid.uuid4()), self._now_ms())
-        )
-        return await future
+        answer = self._heartbeat(*self._route(request.group_id), client, request)
+        return await answer if isinstance(answer, asyncio.Future) else answer
 
     def describe_consumer_group(
         self, group_id: str
