@@ -1,6 +1,6 @@
-"""Every metric that a node serves: name, type, help, labels, unit and family.
+"""Every metric that a node or the probe serves: name, type, help, labels, unit and family.
 
-What isn't here isn't served, and what is here is (a test holds both). Three families:
+What isn't here isn't served, and what is here is (a test holds both). Three families of a node's:
 
 * native, `kraftpy_*` and the process's own: base units, low cardinality;
 * kafka_exporter: the names of the exporter of that name, so that its boards and alerts work. Each
@@ -8,6 +8,9 @@ What isn't here isn't served, and what is here is (a test holds both). Three fam
   brokers is the cluster, each series exactly once;
 * jmx: the names that Strimzi's rules give to Kafka's MBeans, as far as its boards use them and
   they mean something here.
+
+`kraftpy probe` serves two of its own, at its own address: native ones, `kraftpy_probe_*`, and the
+names that kminion gives to its end-to-end test, so that its boards work.
 
 Metrics marked `per_partition` can be switched off (`kraftpy.metrics.partitions=false`). No metric
 has a label for a client or for a member of a group.
@@ -18,7 +21,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from kraftpy.metrics.instruments import DISK_BUCKETS, LAG_BUCKETS, LOAD_BUCKETS, REQUEST_BUCKETS
+from kraftpy.metrics.instruments import (
+    DISK_BUCKETS,
+    LAG_BUCKETS,
+    LOAD_BUCKETS,
+    PROBE_BUCKETS,
+    REQUEST_BUCKETS,
+)
 
 
 class Kind(Enum):
@@ -35,6 +44,13 @@ class Family(Enum):
     NATIVE = "kraftpy"
     KAFKA_EXPORTER = "kafka_exporter"
     JMX = "jmx"
+    PROBE = "probe"
+    KMINION = "kminion"
+
+    @property
+    def of_node(self) -> bool:
+        """Whether a node serves it, and not the probe."""
+        return self not in (Family.PROBE, Family.KMINION)
 
 
 class Metric(NamedTuple):
@@ -72,8 +88,8 @@ _NATIVE = (
     ),
     _counter(
         "kraftpy_request_errors_total",
-        "Errors in answers: those of the request as a whole, and of each partition of a produce "
-        "or fetch.",
+        "Errors in answers: that of the request as a whole, and those of its topics, partitions, "
+        "groups and so on one by one.",
         "api",
         "error",
     ),
@@ -213,6 +229,11 @@ _NATIVE = (
         "kraftpy_quorum_commit_seconds",
         "From a proposal to its command's being committed and applied, at the leader.",
         REQUEST_BUCKETS,
+    ),
+    _histogram(
+        "kraftpy_quorum_fsync_seconds",
+        "The fdatasync of one write to the quorum's journal.",
+        DISK_BUCKETS,
     ),
     _gauge("kraftpy_controller_brokers", "Registered brokers; the leader knows.", "state"),
     _gauge("kraftpy_controller_topics", "Topics of the cluster; the leader knows."),
@@ -423,5 +444,158 @@ _JMX = (
     ),
 )
 
-CATALOG: dict[str, Metric] = {metric.name: metric for metric in (*_NATIVE, *_KAFKA_EXPORTER, *_JMX)}
+
+def _probe(
+    name: str, kind: Kind, help_: str, *labels: str, unit: str = "", family: Family = Family.PROBE
+) -> Metric:
+    buckets = PROBE_BUCKETS if kind is Kind.HISTOGRAM else ()
+    return Metric(name, kind, help_, labels, "seconds" if buckets else unit, family, False, buckets)
+
+
+_BY_LEADER = " By the broker that led the partition when the message was sent."
+
+_PROBE = (
+    _probe(
+        "kraftpy_probe_produce_seconds",
+        Kind.HISTOGRAM,
+        "From a message's sending to its acknowledgement by all in-sync replicas." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_roundtrip_seconds",
+        Kind.HISTOGRAM,
+        "From a message's sending to its arrival at the consumer." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_offset_commit_seconds",
+        Kind.HISTOGRAM,
+        "The commit of the consumer's positions, tries that failed included. By the coordinator.",
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_messages_produced_total",
+        Kind.COUNTER,
+        "Messages that were acknowledged." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_messages_failed_total",
+        Kind.COUNTER,
+        "Messages that were given up without an acknowledgement." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_messages_received_total",
+        Kind.COUNTER,
+        "Messages that arrived, late ones included, each counted once." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_messages_lost_total",
+        Kind.COUNTER,
+        "Messages that had not arrived when the SLA was over since their acknowledgement. Those "
+        "that came after all are in kraftpy_probe_messages_late_total too." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_messages_late_total",
+        Kind.COUNTER,
+        "Messages counted as lost that came after all." + _BY_LEADER,
+        "broker",
+    ),
+    _probe(
+        "kraftpy_probe_messages_duplicated_total",
+        Kind.COUNTER,
+        "Arrivals of messages that had arrived before." + _BY_LEADER,
+        "broker",
+    ),
+    _probe("kraftpy_probe_offset_commits_total", Kind.COUNTER, "Commits that succeeded."),
+    _probe("kraftpy_probe_offset_commits_failed_total", Kind.COUNTER, "Commits that failed."),
+    _probe(
+        "kraftpy_probe_sla_broken_total",
+        Kind.COUNTER,
+        "Steps (produce, roundtrip, offset_commit) that succeeded but took longer than the SLA.",
+        "step",
+    ),
+    _probe(
+        "kraftpy_probe_sla_seconds",
+        Kind.GAUGE,
+        "How long each step may take (--sla).",
+        unit="seconds",
+    ),
+    _probe(
+        "kraftpy_probe_oldest_pending_seconds",
+        Kind.GAUGE,
+        "Age of the oldest message that is on its way and not counted as lost; 0 if there is none.",
+        unit="seconds",
+    ),
+    _probe("kraftpy_probe_brokers", Kind.GAUGE, "Brokers that are up, as the probe knows them."),
+    _probe(
+        "kraftpy_probe_brokers_covered",
+        Kind.GAUGE,
+        "Brokers among them that lead a partition of the heartbeat topic.",
+    ),
+)
+
+
+def _kminion(name: str, kind: Kind, help_: str, *labels: str) -> Metric:
+    return _probe(f"kminion_end_to_end_{name}", kind, help_, *labels, family=Family.KMINION)
+
+
+_KMINION = (
+    _kminion(
+        "messages_produced_in_flight",
+        Kind.GAUGE,
+        "Messages sent that are not acknowledged yet.",
+        "partition_id",
+    ),
+    _kminion(
+        "messages_produced_total",
+        Kind.COUNTER,
+        "Messages that were acknowledged or given up.",
+        "partition_id",
+    ),
+    _kminion(
+        "messages_produced_failed_total",
+        Kind.COUNTER,
+        "As kraftpy_probe_messages_failed_total.",
+        "partition_id",
+    ),
+    _kminion(
+        "messages_received_total",
+        Kind.COUNTER,
+        "Messages that arrived before they counted as lost.",
+        "partition_id",
+    ),
+    _kminion(
+        "messages_lost_total",
+        Kind.COUNTER,
+        "As kraftpy_probe_messages_lost_total.",
+        "partition_id",
+    ),
+    _kminion("offset_commits_total", Kind.COUNTER, "Commits that kept the SLA."),
+    _kminion(
+        "produce_latency_seconds",
+        Kind.HISTOGRAM,
+        "As kraftpy_probe_produce_seconds.",
+        "partition_id",
+    ),
+    _kminion(
+        "roundtrip_latency_seconds",
+        Kind.HISTOGRAM,
+        "As kraftpy_probe_roundtrip_seconds.",
+        "partition_id",
+    ),
+    _kminion(
+        "offset_commit_latency_seconds",
+        Kind.HISTOGRAM,
+        "As kraftpy_probe_offset_commit_seconds.",
+        "group_coordinator_broker_id",
+    ),
+)
+
+CATALOG: dict[str, Metric] = {
+    metric.name: metric for metric in (*_NATIVE, *_KAFKA_EXPORTER, *_JMX, *_PROBE, *_KMINION)
+}
 """All of them by name, in the order in which they are served."""

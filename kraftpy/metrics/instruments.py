@@ -33,6 +33,12 @@ LAG_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 LOAD_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 """Seconds, for what is done seldom and may take long."""
 
+PROBE_BUCKETS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0,
+)  # fmt: skip
+"""Seconds, for what goes all the way through a cluster whose nodes may be failing over."""
+
 
 TIMED_EVERY = 8
 """Of so many appends to a topic one is timed: to ask for the time costs as much as to count."""

@@ -38,10 +38,12 @@ import struct
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from crc32c import crc32c
 
+from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Entry
@@ -96,6 +98,8 @@ class Journal:
         self.base_term = 0
         self.term = 0
         self.voted_for: int | None = None
+        self.fsyncs = Histogram(DISK_BUCKETS)
+        """What each fdatasync took; a journal that takes the place of another goes on with its."""
         self._entries: list[Entry] = []
 
     @property
@@ -198,6 +202,7 @@ class Journal:
             vote=(self.term, self.voted_for),
             entries=self._entries[index - self.base_index :] if known else (),
         )
+        journal.fsyncs = self.fsyncs
         self.close()
         return journal
 
@@ -219,10 +224,12 @@ class Journal:
         self._end = end
 
     def _sync(self) -> None:
+        started_s = perf_counter()
         try:
             self._files.datasync(self._fd)
         except OSError as error:
             raise JournalFailedError(f"fdatasync of {self.path} failed: {error}") from error
+        self.fsyncs.observe(perf_counter() - started_s)
 
     def _undo_write(self, error: OSError) -> None:
         """After a full disk: forget the unwritten record.  Any other error is final."""

@@ -54,6 +54,7 @@ class ControllerNumbers:
         samples.add("kraftpy_quorum_committed_index", quorum.committed_index)
         samples.add("kraftpy_quorum_applied_index", quorum.applied_index)
         samples.histogram("kraftpy_quorum_commit_seconds", quorum.commits)
+        samples.histogram("kraftpy_quorum_fsync_seconds", quorum.fsyncs)
         samples.histogram("kraftpy_event_loop_lag_seconds", self._loop_lag.lags, "controller")
         samples.add("kafka_server_raftmetrics_log_end_offset", quorum.last_index + 1)
         for role in Role:

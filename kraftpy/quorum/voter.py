@@ -96,6 +96,11 @@ class Voter:
         return self._replica.journal.last_index
 
     @property
+    def fsyncs(self) -> Histogram:
+        """What the fsyncs of this voter's journal took."""
+        return self._replica.journal.fsyncs
+
+    @property
     def machine(self) -> StateMachine:
         """See `port.Quorum.machine`."""
         return self._replica.state.machine
