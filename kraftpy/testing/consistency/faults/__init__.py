@@ -13,7 +13,8 @@ Rules:
 
 from __future__ import annotations
 
-from kraftpy.testing.consistency.faults.kinds import FAULTS, Act, Ground, Kind
+from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind
+from kraftpy.testing.consistency.faults.kinds import FAULTS
 from kraftpy.testing.consistency.faults.schedule import Planned, schedule
 
 __all__ = ["FAULTS", "Act", "Ground", "Kind", "Planned", "schedule"]

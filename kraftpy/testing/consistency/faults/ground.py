@@ -1,0 +1,72 @@
+"""What a fault works on, and what one is made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kraftpy.testing.cluster import Cluster, ClusterError
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+_OFFSETS_PARTITIONS = 50
+
+
+@dataclass(slots=True)
+class Ground:
+    """Where faults happen: a cluster, and the topics (name -> partitions) under load.
+
+    `busy` are the nodes that a fault begun together with others has chosen already.
+    """
+
+    cluster: Cluster
+    topics: dict[str, int]
+    rng: random.Random
+    target: str = "any"
+    busy: set[int] = field(default_factory=set)
+
+    def victims(self, count: int) -> list[int]:
+        """Nodes, the target first; not those that another fault works on, if there are others."""
+        nodes = sorted(self.cluster.nodes)
+        self.rng.shuffle(nodes)
+        found = self._find()
+        order = sorted(nodes, key=lambda node: (node in self.busy, node != found))
+        self.busy.update(order[:count])
+        return order[:count]
+
+    def _find(self) -> int | None:
+        try:
+            match self.target:
+                case "leader" if self.topics:
+                    topic, partitions = self.rng.choice(sorted(self.topics.items()))
+                    return self.cluster.leader_of(topic, self.rng.randrange(partitions))
+                case "coordinator":
+                    index = self.rng.randrange(_OFFSETS_PARTITIONS)
+                    return self.cluster.leader_of(_OFFSETS_TOPIC, index)
+                case "controller":
+                    return self.cluster.controller()
+        except ClusterError:
+            return None  # nobody who answers knows: anybody then
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A fault whose victims are chosen: what begins it, and what ends it.
+
+    `detail` says in words what it is; `begin` may return more that is known only then.
+    """
+
+    targets: Sequence[int]
+    detail: str
+    begin: Callable[[], str | None]
+    end: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`nodes` is how many there have to be."""
+
+    about: str
+    plan: Callable[[Ground], Act]
+    nodes: int = 1
