@@ -10,7 +10,7 @@ SIZES ?=
 CLIENTS ?=
 SEED ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency torture groups simulate clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -24,7 +24,7 @@ quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
 	$(BIN)/kraftpy dev --brokers 3
 
 test: $(BIN)/.group-test  ## everything that needs only Python
-	$(BIN)/pytest -n $(WORKERS) -m "not conformance"
+	$(BIN)/pytest -n $(WORKERS) -m "not conformance and not spark"
 
 check: $(BIN)/.group-check  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check
@@ -51,6 +51,10 @@ reference: $(BIN)/.group-test  ## the client and conformance tests against Apach
 consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=50 kills of one node, then MINUTES=4 of each workload, SEED=7)
 	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 	$(BIN)/kraftpy consistency run --workload all --faults all --out build/consistency --time-limit $$(( $(or $(MINUTES),4) * 60 )) $(if $(SEED),--seed $(SEED))
+
+spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside ours (needs Java 17 and Maven)
+	$(BIN)/python -c "from tests.spark import conftest; conftest.prepare()"
+	$(BIN)/pytest -m spark tests/spark
 
 simulate: $(BIN)/.group-test  ## the rules of replication against faults, under seeds (SEEDS=2000); a failure says how to replay it
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)

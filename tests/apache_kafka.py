@@ -83,37 +83,42 @@ def missing_tools() -> list[str]:
 
 @functools.cache
 def fetch_jars() -> Path:
-    """Copy Apache Kafka's jars into the cache unless they are there; returns their folder.
+    """Copy Apache Kafka's jars into the cache unless they are there; returns their folder."""
+    return fetch_jars_of(POM, JARS, f"Apache Kafka {VERSION}")
+
+
+def fetch_jars_of(pom_text: str, folder: Path, what: str) -> Path:
+    """Copy the dependencies of a POM into `folder` unless they are there; returns it.
 
     Test processes that run side by side wait for the first of them: one fetches.
     """
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with JARS.with_name("lock").open("w") as lock:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        complete = JARS.with_name(f"complete-{VERSION}")
+        complete = folder.with_name(f"complete-{what.rpartition(' ')[2]}")
         if not complete.exists():
-            _copy_jars()
+            _copy_jars(pom_text, folder, what)
             complete.touch()
-    return JARS
+    return folder
 
 
-def _copy_jars() -> None:
+def _copy_jars(pom_text: str, folder: Path, what: str) -> None:
     if missing := missing_tools():
-        raise RuntimeError(f"Apache Kafka needs {' and '.join(missing)}")
-    shutil.rmtree(JARS, ignore_errors=True)
-    JARS.mkdir()
-    pom = JARS.with_name("pom.xml")
-    pom.write_text(POM)
+        raise RuntimeError(f"{what} needs {' and '.join(missing)}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    pom = folder.with_name("pom.xml")
+    pom.write_text(pom_text)
     command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     done = subprocess.run(
-        [*command, f"-DoutputDirectory={JARS}"],
+        [*command, f"-DoutputDirectory={folder}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout[-2000:]}")
+        raise RuntimeError(f"Maven could not fetch {what}:\n{done.stdout[-2000:]}")
 
 
 def java(main_class: str, *args: str, jvm: str = TOOL_JVM) -> list[str]:

@@ -1,0 +1,37 @@
+"""What comes with an extra is loaded by nobody who has not asked for it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = ("pyspark", "pyarrow", "numpy", "pandas")
+LIGHT = (
+    "kraftpy",
+    "kraftpy.cli.server",
+    "kraftpy.client.consumer",
+    "kraftpy.server.broker",
+    "kraftpy.spark",
+    "kraftpy.testing.plugin",
+)
+
+
+def test_the_broker_and_the_package_load_no_extra() -> None:
+    code = f"import sys, {', '.join(LIGHT)}; print(*sorted(set(sys.modules) & set({HEAVY!r})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_heavy_modules_stay_in_their_rooms() -> None:
+    """Not even lazily: whoever needs them is told to install the extra by one module."""
+    package = Path(__file__).resolve().parents[2] / "kraftpy"
+    rooms = {"spark", "pipeline"}
+    for module in package.rglob("*.py"):
+        if module.relative_to(package).parts[0] in rooms:
+            continue
+        for node in ast.walk(ast.parse(module.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & set(HEAVY), module
