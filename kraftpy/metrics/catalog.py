@@ -157,6 +157,10 @@ _NATIVE = (
         "kraftpy_cleaner_written_bytes_total", "Bytes of logs after their compaction.", unit="bytes"
     ),
     _counter("kraftpy_cleaner_seconds_total", "Time that compactions have taken.", unit="seconds"),
+    _gauge(
+        "kraftpy_cleaner_uncleanable_logs",
+        "Logs whose compaction failed; they grow until another try succeeds.",
+    ),
     # Replication.
     _gauge("kraftpy_partitions", "Replicas at this broker."),
     _gauge("kraftpy_partitions_led", "Partitions that this broker leads."),
@@ -249,6 +253,24 @@ _NATIVE = (
         LAG_BUCKETS,
         "process",
     ),
+    _counter(
+        "kraftpy_event_loop_cpu_seconds_total",
+        "CPU time of the thread that runs the process's loop: its rate is how busy the loop is.",
+        "process",
+        unit="seconds",
+    ),
+    _counter(
+        "kraftpy_disk_read_bytes_total",
+        "Bytes that the process had read from disks, beyond the page cache.",
+        "process",
+        unit="bytes",
+    ),
+    _counter(
+        "kraftpy_disk_written_bytes_total",
+        "Bytes that the process had written to disks.",
+        "process",
+        unit="bytes",
+    ),
     _gauge("kraftpy_process_up", "1 if the process answered this scrape.", "process"),
     _gauge(
         "kraftpy_metrics_collect_seconds",
@@ -275,8 +297,8 @@ _GROUP_PARTITION = ("consumergroup", "topic", "partition")
 _LED = " Served by the partition's leader."
 _COORDINATED = " Served by the group's coordinator."
 _LAG = (
-    " Served by the group's coordinator, if it has a replica of the partition; -1 where it has "
-    "none."
+    " Served by the group's coordinator, which asks the partition's leader if that is another "
+    "broker: as of at most 2 s ago; 30 s if the leader doesn't answer, and then not at all."
 )
 
 
@@ -387,6 +409,21 @@ _JMX = (
         "1 if fewer than min.insync.replicas are in sync." + _LED,
         *_PARTITION,
     ),
+    _jmx("kafka_cluster_partition_replicascount", "Replicas." + _LED, *_PARTITION),
+    _jmx(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        "1 if there are logs offline. A broker whose folder fails altogether stops.",
+    ),
+    _jmx(
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "Idle share of the broker's only loop since the last scrape, 0 to 1.",
+    ),
+    _jmx(
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+        "As kafka_network_socketserver_networkprocessoravgidle_percent.",
+    ),
+    _jmx("kafka_server_kafkaserver_linux_disk_read_bytes", "As kraftpy_disk_read_bytes_total."),
+    _jmx("kafka_server_kafkaserver_linux_disk_write_bytes", "As kraftpy_disk_written_bytes_total."),
     _jmx(
         "kafka_server_brokertopicmetrics_bytesin_total",
         "As kraftpy_topic_received_bytes_total.",
@@ -436,6 +473,9 @@ _JMX = (
     _jmx("kafka_server_raftmetrics_current_leader", "As kraftpy_quorum_leader."),
     _jmx("kafka_server_raftmetrics_current_epoch", "As kraftpy_quorum_term."),
     _jmx("kafka_server_raftmetrics_current_state", "1 for the role of this voter.", "state"),
+    _jmx(
+        "kafka_server_raftmetrics_current_vote", "Id of the voter that got this one's vote, or -1."
+    ),
     _jmx("kafka_server_raftmetrics_high_watermark", "As kraftpy_quorum_committed_index."),
     _jmx("kafka_server_raftmetrics_log_end_offset", "The offset after this voter's last entry."),
     _jmx(

@@ -157,6 +157,11 @@ def _answered(scrape: Scrape) -> Iterator[Sample]:
         yield labels, sum(counts)
 
 
+def _offline_folders(scrape: Scrape) -> Iterator[Sample]:
+    for labels, logs in scrape.samples.get("kraftpy_logs_offline", ()):
+        yield labels, min(logs, 1)
+
+
 def _commit_latency(scrape: Scrape) -> Iterator[Sample]:
     for _, (counts, total_s) in scrape.samples.get("kraftpy_quorum_commit_seconds", ()):
         yield (), 1000 * total_s / max(sum(counts), 1)
@@ -197,6 +202,14 @@ _DERIVED: dict[str, Source] = {
     ),
     "kafka_cluster_partition_atminisr": _led(lambda row: row.min_isr == 0),
     "kafka_cluster_partition_underminisr": _led(lambda row: row.min_isr < 0),
+    "kafka_cluster_partition_replicascount": _led(lambda row: row.replicas),
+    "kafka_log_logmanager_offlinelogdirectorycount": _offline_folders,
+    "kafka_server_kafkaserver_linux_disk_read_bytes": _same(
+        "kraftpy_disk_read_bytes_total", "broker"
+    ),
+    "kafka_server_kafkaserver_linux_disk_write_bytes": _same(
+        "kraftpy_disk_written_bytes_total", "broker"
+    ),
     "kafka_server_brokertopicmetrics_bytesin_total": _same("kraftpy_topic_received_bytes_total"),
     "kafka_server_brokertopicmetrics_bytesout_total": _same("kraftpy_topic_sent_bytes_total"),
     "kafka_server_brokertopicmetrics_messagesin_total": _same(

@@ -19,17 +19,16 @@ from __future__ import annotations
 import gzip
 import logging
 import os
-import resource
 import select
 import socket
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftpy.metrics.channel import Frame, Source, SourceUnavailable
 from kraftpy.metrics.frames import HEALTH
+from kraftpy.metrics.system import System
 
 if TYPE_CHECKING:
     from kraftpy.metrics.collector import Scrape
@@ -48,6 +47,7 @@ class Exporter:
         self._sources = sources
         self._dirs = dirs
         self._lock = threading.Lock()
+        self._system = System()
 
     def serve(self, listening: socket.socket) -> None:
         """Serves until the process is killed."""
@@ -109,36 +109,8 @@ class Exporter:
             scrape.add("kraftpy_process_up", int(answers), name)
             scrape.add("kraftpy_metrics_collect_seconds", took_s, name)
         for source in self._sources:
-            _add_process(scrape, source.name, source.pid)
-        _add_process(scrape, "exporter", os.getpid())
+            self._system.add_process(scrape, source.name, source.pid, loop=True)
+        self._system.add_process(scrape, "exporter", os.getpid(), loop=False)
         for folder in self._dirs:
-            _add_disk(scrape, folder)
+            self._system.add_folder(scrape, folder)
         return scrape
-
-
-def _add_process(scrape: Scrape, name: str, pid: int) -> None:
-    """What the kernel says of a process; nothing if it has ended."""
-    proc = Path(f"/proc/{pid}")
-    try:
-        fields: list[Any] = (proc / "stat").read_text().rpartition(")")[2].split()
-        open_fds = len(os.listdir(proc / "fd"))  # noqa: PTH208 - counted, not used
-        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    except OSError:
-        return
-    ticks = os.sysconf("SC_CLK_TCK")
-    cpu_s = (int(fields[11]) + int(fields[12])) / ticks
-    started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / ticks
-    scrape.add("process_cpu_seconds_total", cpu_s, name)
-    scrape.add("process_resident_memory_bytes", int(fields[21]) * os.sysconf("SC_PAGE_SIZE"), name)
-    scrape.add("process_open_fds", open_fds, name)
-    scrape.add("process_max_fds", limits[0], name)
-    scrape.add("process_start_time_seconds", started_s, name)
-
-
-def _add_disk(scrape: Scrape, folder: str) -> None:
-    try:
-        disk = os.statvfs(folder)
-    except OSError:
-        return
-    scrape.add("kraftpy_log_dir_size_bytes", disk.f_blocks * disk.f_frsize, folder)
-    scrape.add("kraftpy_log_dir_free_bytes", disk.f_bavail * disk.f_frsize, folder)

@@ -57,6 +57,8 @@ class ControllerNumbers:
         samples.histogram("kraftpy_quorum_fsync_seconds", quorum.fsyncs)
         samples.histogram("kraftpy_event_loop_lag_seconds", self._loop_lag.lags, "controller")
         samples.add("kafka_server_raftmetrics_log_end_offset", quorum.last_index + 1)
+        vote = quorum.voted_for
+        samples.add("kafka_server_raftmetrics_current_vote", -1 if vote is None else vote)
         for role in Role:
             samples.add(
                 "kafka_server_raftmetrics_current_state", int(quorum.role is role), role.value

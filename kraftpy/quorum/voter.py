@@ -96,6 +96,11 @@ class Voter:
         return self._replica.journal.last_index
 
     @property
+    def voted_for(self) -> int | None:
+        """Who got this voter's vote in its term."""
+        return self._replica.journal.voted_for
+
+    @property
     def fsyncs(self) -> Histogram:
         """What the fsyncs of this voter's journal took."""
         return self._replica.journal.fsyncs

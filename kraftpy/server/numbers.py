@@ -95,6 +95,7 @@ class BrokerNumbers:
         samples.add("kraftpy_cleaner_read_bytes_total", numbers.read_bytes)
         samples.add("kraftpy_cleaner_written_bytes_total", numbers.written_bytes)
         samples.add("kraftpy_cleaner_seconds_total", numbers.seconds)
+        samples.add("kraftpy_cleaner_uncleanable_logs", cleaner.uncleanable)
         return samples.frame()
 
     # -- topics and partitions

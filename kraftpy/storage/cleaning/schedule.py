@@ -138,6 +138,14 @@ class LogCleaner:
     def busy(self) -> bool:
         return self._running is not None
 
+    @property
+    def uncleanable(self) -> int:
+        """Logs whose cleaning failed, and has not succeeded since."""
+        return sum(
+            not log.offline and "compact" in log.config.cleanup_policy
+            for log in self._not_before_ms
+        )
+
     def look_due(self, now_ms: int) -> bool:
         """Whether `tick` wants to choose a log now."""
         if now_ms < self._next_look_ms - self._config.log_cleaner_backoff_ms:
@@ -199,6 +207,7 @@ class LogCleaner:
             logger.error("can't put the compacted segments of %s into their place: %s", log, error)
             self.numbers.failed += 1
             return
+        self._not_before_ms.pop(log, None)
         numbers = self.numbers
         numbers.cleaned += 1
         numbers.read_bytes += result.bytes_before
