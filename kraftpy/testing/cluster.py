@@ -122,6 +122,7 @@ class Cluster:
         dir: folder that is kept; by default one in memory, or else a temporary one, that is removed
         links: whether links can be cut; without, nodes talk to one another directly
         ephemeral: the quick timeouts of `kraftpy dev --ephemeral`; without, the defaults
+        crashes: whether nodes can `crash`; they note what they fsync then
         start_timeout_s: how long the start may take
         settings: Kafka's, of every broker, `_` standing for `.`: `Cluster(3, num_partitions=6)`
 
@@ -139,6 +140,7 @@ class Cluster:
         dir: str | Path | None = None,  # noqa: A002 - what the command line calls it
         links: bool = True,
         ephemeral: bool = True,
+        crashes: bool = False,
         start_timeout_s: float = 30.0,
         **settings: object,
     ) -> None:
@@ -148,6 +150,7 @@ class Cluster:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object lives
         self._links = links
         self._ephemeral = ephemeral
+        self._notes = Path(_notes_file()) if crashes else None
         self._start_timeout_s = start_timeout_s
         self._settings = {key.replace("_", "."): setting_text(v) for key, v in settings.items()}
         self._dev: LineProcess | None = None
@@ -212,6 +215,8 @@ class Cluster:
             if node.paused:
                 self.resume(node.id)
         self._end()
+        if self._notes is not None:
+            self._notes.unlink(missing_ok=True)
         if self._temporary and self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)  # there only if it had to be killed
 
@@ -224,6 +229,19 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         victim.running = victim.paused = False
         self._wait_for_end(victim, pids, "kill -9")
+
+    def crash(self, node: int) -> str:
+        """`kill`, and take away what the node has not fsynced, as a power failure does.
+
+        Returns in words what that was.
+        """
+        if self._notes is None:
+            raise ClusterError("nodes can't crash: the cluster was made without crashes=True")
+        from kraftpy.testing.synced import cut_unsynced
+
+        self.kill(node)
+        taken, files = cut_unsynced(self._node(node).log_dir, self._notes)
+        return f"{taken} bytes of {files} files had not been synced and are gone"
 
     def stop(self, node: int) -> None:
         """Stop a node in order (SIGTERM): its leaderships move first."""
@@ -316,6 +334,13 @@ class Cluster:
         newest = max(found, key=lambda each: each.leader_epoch)
         return newest.leader if newest.leader >= 0 else None
 
+    def agreed_leader(self, topic: str, partition: int = 0) -> int | None:
+        """The id of a partition's leader if all nodes that answer name the same one, else None."""
+        views = [each.partitions.get((topic, partition)) for each in self._metadata().values()]
+        leaders = {(view.leader, view.leader_epoch) if view else (-1, -1) for view in views}
+        ((leader, _),) = leaders if len(leaders) == 1 else {(-1, -1)}
+        return leader if leader >= 0 else None
+
     def controller(self) -> int | None:
         """The id of the Raft leader, in the newest term that a node knows of; None for none."""
         views = [view for view in self._quorums().values() if view.leader >= 0]
@@ -348,7 +373,7 @@ class Cluster:
     # -- inside
 
     def _start(self, ports: Sequence[int]) -> None:
-        command = [*self.program, "dev", "-o", "json", "--exit-on-eof"]
+        command = [*self._program(), "dev", "-o", "json", "--exit-on-eof"]
         command += ["--brokers", str(self._count)]
         command += ["--ephemeral"] * self._ephemeral
         fresh = True
@@ -380,6 +405,13 @@ class Cluster:
                 Path(broker["config"]),
             )
             self._dir = Path(broker["config"]).parent.parent
+
+    def _program(self) -> Sequence[str]:
+        if self._notes is None:
+            return self.program
+        from kraftpy.testing.synced import tracked
+
+        return tracked(self.program, self._notes)
 
     def _linked(self, ports: Sequence[int]) -> dict[str, str]:
         """Start the proxies; the settings that make the nodes use them."""
@@ -506,6 +538,12 @@ def _state(node: Node) -> str:
     if not node.running:
         return "is not running"
     return "is paused" if node.paused else f"runs on {node.bootstrap} (pid {node.pid})"
+
+
+def _notes_file() -> str:
+    fd, path = tempfile.mkstemp(prefix="kraftpy-synced-")
+    os.close(fd)
+    return path
 
 
 def _free_ports(count: int) -> list[int]:
