@@ -52,7 +52,8 @@ def full_scrape() -> Scrape:
     for metric in CATALOG.values():
         if metric.name in _DERIVED:
             continue
-        labels = ["shrink" if label == "direction" else "x" for label in metric.labels]
+        chosen = {"direction": "shrink", "process": "broker"}
+        labels = [chosen.get(label, "x") for label in metric.labels]
         value = [[1] * (len(metric.buckets) + 1), 2.5] if metric.buckets else 3
         scrape.add(metric.name, value, *labels)
     scrape.add("kraftpy_isr_changes_total", 3, "expand")
