@@ -39,6 +39,8 @@ Partition = tuple[str, int]
 LATEST = -1
 EARLIEST = -2
 
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
 _REFRESH_PAUSE_S = 0.1
 
 
@@ -47,11 +49,12 @@ async def list_offsets(
     timestamps: Mapping[Partition, int],
     *,
     timeout_ms: int | None = None,
+    isolation: int = READ_UNCOMMITTED,
 ) -> dict[Partition, int]:
     """The first offset at or after a timestamp (ms), for each partition.
 
-    `EARLIEST` and `LATEST` stand for the log's start and its high watermark.  The answer -1 means
-    that no record is that young.
+    `EARLIEST` and `LATEST` stand for the log's start and its high watermark (with READ_COMMITTED
+    its last stable offset).  The answer -1 means that no record is that young.
     """
     found: dict[Partition, int] = {}
     retry = Retry(timeout_ms or cluster.request_timeout_ms)
@@ -66,7 +69,7 @@ async def list_offsets(
             for name, when in missing.items():
                 by_leader.setdefault(cluster.leader(*name), {})[name] = when
             for leader, wanted in by_leader.items():
-                found.update(await _list_offsets_of(cluster, leader, wanted))
+                found.update(await _list_offsets_of(cluster, leader, wanted, isolation))
         except (ConnectionError, KafkaError) as error:
             if _partition_missing(cluster, missing, error):
                 raise
@@ -86,7 +89,7 @@ def _partition_missing(cluster: Cluster, names: Iterable[Partition], error: Exce
 
 
 async def _list_offsets_of(
-    cluster: Cluster, leader: int, wanted: Mapping[Partition, int]
+    cluster: Cluster, leader: int, wanted: Mapping[Partition, int], isolation: int
 ) -> dict[Partition, int]:
     kinds = messages.ListOffsetsRequest
     topics: dict[str, list[Any]] = {}
@@ -96,6 +99,7 @@ async def _list_offsets_of(
         )
     request = kinds(
         replica_id=-1,
+        isolation_level=isolation,
         topics=[
             kinds.ListOffsetsTopic(name=topic, partitions=partitions)
             for topic, partitions in topics.items()

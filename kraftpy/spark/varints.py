@@ -61,7 +61,7 @@ def _long_varints(data: Bytes, positions: Numbers, max_bits: int) -> tuple[Numbe
     raw = np.zeros(len(positions), np.uint64)
     after = positions.copy()
     left = np.arange(len(positions))
-    for shift in range(0, max_bits + 6, 7):
+    for shift in range(0, max_bits, 7):
         byte = data[after[left]].astype(np.uint64)
         after[left] += 1
         bits = byte & np.uint64(0x7F)
