@@ -30,8 +30,8 @@ class Scrape:
         self.node_id = node_id
         self.samples: dict[str, list[Sample]] = {}
         self.partitions: list[tuple[str, int | None, list[PartitionRow]]] = []
-        self.groups: list[tuple[str, int | None, list[tuple[str, int, int]]]] = []
-        self.group_offsets: list[tuple[str, str, list[tuple[int, int, int]]]] = []
+        self.groups: list[tuple[str, int | None, list[list[Any]]]] = []
+        self.group_offsets: list[tuple[str, str, list[list[Any]], bool]] = []
         for kind, payload in frames:
             if kind == kinds.SAMPLES:
                 for name, labels, value in payload:
@@ -127,16 +127,18 @@ def _group_topics(place: int) -> Source:
     def samples(scrape: Scrape) -> Iterator[Sample]:
         for group_id, _, topics in scrape.groups:
             for row in topics:
-                yield (group_id, row[0]), row[place]
+                if row[place] is not None:
+                    yield (group_id, row[0]), row[place]
 
     return samples
 
 
 def _group_offsets(place: int) -> Source:
     def samples(scrape: Scrape) -> Iterator[Sample]:
-        for group_id, topic, rows in scrape.group_offsets:
-            for row in rows:
-                yield (group_id, topic, str(row[0])), row[place]
+        for group_id, topic, rows, shown in scrape.group_offsets:
+            for row in rows if shown else ():
+                if row[place] is not None:
+                    yield (group_id, topic, str(row[0])), row[place]
 
     return samples
 

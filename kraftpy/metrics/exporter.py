@@ -5,6 +5,8 @@ the HTTP server are imported then. Rules:
 
 * It asks the others over `channel` and does everything else itself: what the operating system knows
   of the processes and disks, names, formats, compression.
+* The lag of a group needs to be told by other brokers, too, where they lead what it reads: see
+  `group_lag`.
 * A scrape is answered from one asking, one scrape at a time; who comes meanwhile waits. A process
   of the node that doesn't answer is missing from the answer (`kraftpy_process_up` is 0), which is
   given all the same.
@@ -32,6 +34,7 @@ from kraftpy.metrics.system import System
 
 if TYPE_CHECKING:
     from kraftpy.metrics.collector import Scrape
+    from kraftpy.metrics.log_ends import LogEnds
 
 HEALTH_TIMEOUT_S = 2.0
 _GZIP_LEVEL = 1
@@ -48,6 +51,7 @@ class Exporter:
         self._dirs = dirs
         self._lock = threading.Lock()
         self._system = System()
+        self._log_ends: LogEnds | None = None
 
     def serve(self, listening: socket.socket) -> None:
         """Serves until the process is killed."""
@@ -105,6 +109,7 @@ class Exporter:
                 answers = False
             asked.append((source.name, answers, time.monotonic() - started_s))
         scrape = Scrape(frames, self._node_id)
+        self._complete_lag(scrape)
         for name, answers, took_s in asked:
             scrape.add("kraftpy_process_up", int(answers), name)
             scrape.add("kraftpy_metrics_collect_seconds", took_s, name)
@@ -114,3 +119,17 @@ class Exporter:
         for folder in self._dirs:
             self._system.add_folder(scrape, folder)
         return scrape
+
+    def _complete_lag(self, scrape: Scrape) -> None:
+        """Asks other brokers where partitions end, if there are groups that read from them."""
+        from kraftpy.metrics.group_lag import complete, unknown_ends
+
+        address = scrape.samples.get("kafka_broker_info")
+        if address is None or not unknown_ends(scrape):
+            return
+        if self._log_ends is None:
+            # Not before it's needed: the client takes memory.
+            from kraftpy.metrics.log_ends import LogEnds
+
+            self._log_ends = LogEnds()
+        complete(scrape, self._log_ends, address[0][0][1], time.monotonic())

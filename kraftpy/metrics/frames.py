@@ -6,7 +6,9 @@
   `PartitionRow`; the count comes from the leader of partition 0;
 * `["group", [group id, member count or None, [[topic, offsets' sum, lags' sum], ...]]]`: the first
   frame of a group has its members;
-* `["group_offsets", [group id, topic, [[partition, offset, lag], ...]]]`: lag -1 if it isn't known;
+* `["group_offsets", [group id, topic, [[partition, offset, lag], ...], shown]]`: lag None if the
+  broker doesn't know it, which the sum of lags lacks then. Rows that aren't shown as series have
+  only such lags;
 * `["health", {what: value}]`.
 
 A frame has at most `ROWS_MAX` rows, so that making one takes a fraction of a slice.

@@ -199,15 +199,23 @@ class BrokerNumbers:
             for piece in pieces(offsets):
                 rows = [self._offset(topic, row) for row in piece]
                 offset_sum += sum(row[1] for row in rows)
-                lag_sum += sum(max(row[2], 0) for row in rows)
-                yield [GROUP_OFFSETS, [group_id, topic, rows if with_rows else []]], len(rows)
+                lag_sum += sum(row[2] or 0 for row in rows)
+                sent = rows if with_rows else [row for row in rows if row[2] is None]
+                yield [GROUP_OFFSETS, [group_id, topic, sent, with_rows]], len(rows)
             yield [GROUP, [group_id, None, [[topic, offset_sum, lag_sum]]]], 0
 
-    def _offset(self, topic: str, row: OffsetRow) -> list[int]:
-        """Partition, committed offset, lag."""
+    def _offset(self, topic: str, row: OffsetRow) -> tuple[int, int, int | None]:
+        """Partition, committed offset, lag; None where another broker has to be asked for the end.
+
+        A follower's high watermark may be behind, and so may that of a leader that has yet to
+        settle.
+        """
         index, offset = row[:2]
-        replica = self._broker.replicas.replica(topic, index)
-        return [index, offset, -1 if replica is None else max(replica.high_watermark - offset, 0)]
+        partition = self._broker.replicas.replica(topic, index)
+        leadership = None if partition is None else partition.leadership
+        if partition is None or leadership is None or not leadership.settled:
+            return index, offset, None
+        return index, offset, max(partition.high_watermark - offset, 0)
 
 
 _JMX_TOPICS = "kafka_server_brokertopicmetrics_"

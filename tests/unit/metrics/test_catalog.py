@@ -45,7 +45,7 @@ def full_scrape() -> Scrape:
     frames: list[list[object]] = [
         ["partitions", ['t"\\\n', 2, rows]],
         ["group", ["g", 2, []]],
-        ["group_offsets", ["g", "t", [[0, 4, 1]]]],
+        ["group_offsets", ["g", "t", [[0, 4, 1]], True]],
         ["group", ["g", None, [["t", 4, 1]]]],
     ]
     scrape = Scrape(frames, node_id=1)
