@@ -7,9 +7,8 @@ Rules:
   that `kraftpy dev` made.
 * Faults are what a machine does to a process: SIGKILL, SIGSTOP, a network that is silent or resets.
   No node is asked to misbehave.
-* Clients reach every node directly; what nodes say to one another goes through
-  `kraftpy.testing.proxies`, which cuts links. Each node has a listener for each: PLAINTEXT and
-  INTERNAL, the latter advertised, like its controller, under the proxy's address.
+* Clients reach every node directly; what nodes say to one another goes through a network
+  (`kraftpy.testing.networks`) that cuts links.
 * Ports, folders and addresses stay the same over `kill`, `stop` and `restart`.
 """
 
@@ -18,19 +17,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kraftpy.testing.networks import METRICS, Namespaces, Network, Proxied
 from kraftpy.testing.process import (
     BrokerError,
     LineProcess,
@@ -45,14 +43,12 @@ from kraftpy.testing.process import (
 if TYPE_CHECKING:
     from kraftpy.testing.view import ClusterView, QuorumView
 
-_HOST = "127.0.0.1"
-_FREE_PORTS = range(10_000, 32_768)  # below those that the kernel gives to outgoing connections
-_PORTS = 4  # of a node: for clients, brokers, controllers and metrics
-_METRICS = "kraftpy.metrics.listener"
 _START_ATTEMPTS = 5
 _ASK_TIMEOUT_S = 2.0
 _POLL_S = 0.02
 _VOTERS = 3
+
+_NETWORKS: dict[str, type[Network]] = {each.name: each for each in (Proxied, Namespaces)}
 
 _View = TypeVar("_View")
 
@@ -121,6 +117,8 @@ class Cluster:
         brokers: how many
         dir: folder that is kept; by default one in memory, or else a temporary one, that is removed
         links: whether links can be cut; without, nodes talk to one another directly
+        network: what cuts them: "proxy", or "namespaces" for a process that has entered one
+            (`kraftpy.testing.networks.choice`)
         ephemeral: the quick timeouts of `kraftpy dev --ephemeral`; without, the defaults
         crashes: whether nodes can `crash`; they note what they fsync then
         start_timeout_s: how long the start may take
@@ -139,6 +137,7 @@ class Cluster:
         *,
         dir: str | Path | None = None,  # noqa: A002 - what the command line calls it
         links: bool = True,
+        network: str = Proxied.name,
         ephemeral: bool = True,
         crashes: bool = False,
         start_timeout_s: float = 30.0,
@@ -148,13 +147,13 @@ class Cluster:
         self._dir = None if dir is None else Path(dir).absolute()
         self._temporary = dir is None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object lives
-        self._links = links
+        self._make_network = _NETWORKS[network] if links else None
         self._ephemeral = ephemeral
         self._notes = Path(_notes_file()) if crashes else None
         self._start_timeout_s = start_timeout_s
         self._settings = {key.replace("_", "."): setting_text(v) for key, v in settings.items()}
         self._dev: LineProcess | None = None
-        self._proxies: LineProcess | None = None
+        self._network: Network | None = None
         self.nodes: dict[int, Node] = {}
         self.start_s = 0.0
         """Seconds that the start took: from spawning the command to its report that all answer."""
@@ -197,13 +196,13 @@ class Cluster:
         if self._dev is not None:
             raise ClusterError(f"{self!r} is started already")
         for attempt in range(1, _START_ATTEMPTS + 1):
-            ports = _free_ports(self._count * _PORTS)
             try:
-                self._start(ports)
+                self._start()
             except ClusterError:
+                network = self._network
                 self._end()
                 # A port that was free when it was picked may be taken when a node binds it.
-                if attempt == _START_ATTEMPTS or all(map(_is_free, ports)):
+                if attempt == _START_ATTEMPTS or network is None or not network.collided:
                     raise
             else:
                 return self
@@ -302,7 +301,7 @@ class Cluster:
         if a == b or (one_way and close):
             raise ValueError("a link has two ends, and only a silent cut has a direction")
         pairs = [(a, b)] if one_way or close else [(a, b), (b, a)]
-        self._tell_proxies({"close" if close else "stall": pairs})
+        self._tell_network({"close" if close else "stall": pairs})
 
     def isolate(self, node: int, *, close: bool = False) -> None:
         """Cut a node's links to all others, as `partition` does."""
@@ -314,11 +313,11 @@ class Cluster:
         """Slow the link between two nodes down: each piece takes that long before the next goes."""
         if a == b or delay_ms < 1:
             raise ValueError("a link has two ends, and a delay is a millisecond at least")
-        self._tell_proxies({"slow": [(a, b, delay_ms)]})
+        self._tell_network({"slow": [(a, b, delay_ms)]})
 
     def heal(self) -> None:
         """Mend all links. What was held back arrives."""
-        self._tell_proxies({"heal": True})
+        self._tell_network({"heal": True})
 
     # -- looking at it
 
@@ -372,7 +371,7 @@ class Cluster:
 
     # -- inside
 
-    def _start(self, ports: Sequence[int]) -> None:
+    def _start(self) -> None:
         command = [*self._program(), "dev", "-o", "json", "--exit-on-eof"]
         command += ["--brokers", str(self._count)]
         command += ["--ephemeral"] * self._ephemeral
@@ -381,17 +380,18 @@ class Cluster:
             command += ["--dir", str(self.dir)]
             fresh = not any(self.dir.glob("node*/server.properties"))
         settings = dict(self._settings)
-        if self._links:
-            settings |= self._linked(ports)
+        if self._make_network is not None:
+            self._network = self._make_network(self._errors)
+            settings |= self._linked(self._network)
+            command += self._network.options()
         elif fresh:
             command += ["--port", "0"]
         for key, value in settings.items():
             command += ["-c", f"{key}={value}"]
         started_at = time.monotonic()
         self._dev = LineProcess(command, self._errors)
-        if self._proxies is not None:
-            self._proxies.write_line(json.dumps({"family": self._dev.pid}))
-            self._answer(self._proxies)
+        if self._network is not None:
+            self._network.started(self._dev.pid)
         ready = self._answer(self._dev)
         self.start_s = time.monotonic() - started_at
         for broker in ready["brokers"]:
@@ -413,34 +413,18 @@ class Cluster:
 
         return tracked(self.program, self._notes)
 
-    def _linked(self, ports: Sequence[int]) -> dict[str, str]:
-        """Start the proxies; the settings that make the nodes use them."""
+    def _linked(self, network: Network) -> dict[str, str]:
+        """The settings that make the nodes use a network."""
         ids = range(1, self._count + 1)
-        client, internal, controller, metrics = (ports[i::_PORTS] for i in range(_PORTS))
-        voters = ids[: _VOTERS if self._count >= _VOTERS else 1]
-        targets = [[i, internal[i - 1]] for i in ids] + [[i, controller[i - 1]] for i in voters]
-        command = [sys.executable, "-m", "kraftpy.testing.proxies"]
-        self._proxies = LineProcess(command, self._errors)
-        self._proxies.write_line(json.dumps({"targets": targets}))
-        proxied = self._answer(self._proxies)["ports"]
-        settings = {
-            "controller.quorum.voters": ",".join(
-                f"{i}@{_HOST}:{port}" for i, port in zip(voters, proxied[len(ids) :], strict=True)
-            ),
-            "inter.broker.listener.name": "INTERNAL",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,"
-            "CONTROLLER:PLAINTEXT",
-        }
-        for i in ids:
-            client_address = f"PLAINTEXT://{_HOST}:{client[i - 1]}"
-            listeners = [client_address, f"INTERNAL://{_HOST}:{internal[i - 1]}"]
-            if i in voters:
-                listeners.append(f"CONTROLLER://{_HOST}:{controller[i - 1]}")
-            advertised = [client_address, f"INTERNAL://{_HOST}:{proxied[i - 1]}"]
-            settings[f"{i}:listeners"] = ",".join(listeners)
-            settings[f"{i}:advertised.listeners"] = ",".join(advertised)
-            if _METRICS not in self._settings:
-                settings[f"{i}:{_METRICS}"] = f"{_HOST}:{metrics[i - 1]}"
+        try:
+            layout = network.lay(ids, ids[: _VOTERS if self._count >= _VOTERS else 1])
+        except BrokerError as error:
+            raise ClusterError(f"there is no network: {error}\n{self.log_tail()}") from None
+        settings = self._settings | layout.shared
+        for each, own in layout.nodes.items():
+            if METRICS in self._settings:
+                del own[METRICS]
+            settings |= {f"{each}:{key}": value for key, value in own.items()}
         return settings
 
     def _answer(self, process: LineProcess) -> dict[str, Any]:
@@ -451,18 +435,20 @@ class Cluster:
             raise ClusterError(f"the cluster is not there: {error}\n{self.log_tail()}") from None
         return answer
 
-    def _tell_proxies(self, order: dict[str, Any]) -> None:
-        if self._proxies is None:
+    def _tell_network(self, order: dict[str, Any]) -> None:
+        if self._network is None:
             raise ClusterError("links can't be cut: the cluster was made with links=False")
-        self._proxies.write_line(json.dumps(order))
-        self._answer(self._proxies)
+        try:
+            self._network.tell(order)
+        except BrokerError as error:
+            raise ClusterError(f"the network is not there: {error}\n{self.log_tail()}") from None
 
     def _end(self) -> None:
-        processes = [self._dev, self._proxies]
-        self._dev = self._proxies = None
-        for process in processes:
-            if process is not None:
-                process.end()
+        if self._dev is not None:
+            self._dev.end()
+        if self._network is not None:
+            self._network.end()
+        self._dev = self._network = None
         for node in self.nodes.values():
             node.running = node.paused = False
 
@@ -544,27 +530,3 @@ def _notes_file() -> str:
     fd, path = tempfile.mkstemp(prefix="kraftpy-synced-")
     os.close(fd)
     return path
-
-
-def _free_ports(count: int) -> list[int]:
-    ports = list(_pick(count))
-    if len(ports) < count:
-        raise ClusterError(f"there are no {count} free ports on {_HOST}")
-    return ports
-
-
-def _pick(count: int) -> Iterator[int]:
-    for port in random.sample(_FREE_PORTS, 20 * count):
-        if count and _is_free(port):
-            count -= 1
-            yield port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-    return True

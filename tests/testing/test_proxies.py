@@ -78,7 +78,7 @@ class Net:
 
         self.one, self.two = started("kraftpy-1"), started("kraftpy-2")
         self.stranger = started("stranger")
-        command = [sys.executable, "-m", "kraftpy.testing.proxies"]
+        command = [sys.executable, "-m", "kraftpy.testing.networks.proxies"]
         with (folder / "proxies").open("wb") as stderr:
             self._proxies = LineProcess(command, stderr)
         cleanup.callback(self._proxies.end)
@@ -177,7 +177,7 @@ def test_the_end_of_a_target_is_seen(net: Net) -> None:
 
 def test_it_ends_with_its_stdin(net: Net) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "kraftpy.testing.proxies"],
+        [sys.executable, "-m", "kraftpy.testing.networks.proxies"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

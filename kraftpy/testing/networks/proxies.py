@@ -1,8 +1,8 @@
 """The program between the nodes of a test's cluster: TCP proxies whose links can be cut.
 
-`python -m kraftpy.testing.proxies` is started by `kraftpy.testing.cluster`. It listens for what the
-nodes dial of one another (the quorum's and the brokers' own listeners), finds out which node dials,
-and passes the bytes on until it is told not to.
+`python -m kraftpy.testing.networks.proxies` is started by `kraftpy.testing.networks`. It listens
+for what the nodes dial of one another (the quorum's and the brokers' own listeners), finds out
+which node dials, and passes the bytes on until it is told not to.
 
 Rules:
 
@@ -15,9 +15,9 @@ Rules:
   itself, always pass.
 * It ends with its stdin.
 
-stdin and stdout are lines of JSON. First comes {"targets": [[node id, port], ...]}, answered with
-{"ports": [...]}; then, each answered with {}: {"family": pid} (whose children are the nodes),
-{"stall": [[sender, receiver], ...]}, {"slow": [[a, b, ms], ...]}, {"close": [[a, b], ...]},
+stdin and stdout are lines of JSON: {"targets": [[node id, port], ...]}, what to listen for,
+answered with {"ports": [...]}; and, each answered with {}: {"family": pid} (whose children are the
+nodes), {"stall": [[sender, receiver], ...]}, {"slow": [[a, b, ms], ...]}, {"close": [[a, b], ...]},
 {"heal": true}.
 """
 
@@ -64,8 +64,14 @@ class Proxies:
         self._run(self._accept(listening, target, port))
         return own_port
 
-    def obey(self, order: dict[str, Any]) -> None:
+    def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carry out a line of stdin."""
+        if "targets" in order:
+            return {"ports": [self.listen(node_id, port) for node_id, port in order["targets"]]}
+        self._obey(order)
+        return {}
+
+    def _obey(self, order: dict[str, Any]) -> None:
         if "family" in order:
             self._family.set_result(order["family"])
         self.stalled.update((sender, receiver) for sender, receiver in order.get("stall", ()))
@@ -251,19 +257,11 @@ async def _main() -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    first = json.loads(await reader.readline())
     proxies = Proxies()
-    ports = [proxies.listen(node_id, port) for node_id, port in first["targets"]]
-    _answer({"ports": ports})
     while line := await reader.readline():
-        proxies.obey(json.loads(line))
-        _answer({})
+        sys.stdout.write(json.dumps(proxies.answer(json.loads(line))) + "\n")
+        sys.stdout.flush()
     os._exit(0)  # the connections end with the process
-
-
-def _answer(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
