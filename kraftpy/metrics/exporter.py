@@ -13,7 +13,8 @@ the HTTP server are imported then. Rules:
 * `/metrics` in the text format 0.0.4 or OpenMetrics, as Accept has it, gzip if that is accepted.
   `/healthz`: every process of the node answers. `/readyz`: the broker serves clients, and the
   quorum has a leader and is in touch.
-* Bounded: connections at a time, and the time that one may be silent (`http`).
+* Everything else is the site's, which is made when somebody first asks for any of it.
+* Bounded: connections at a time, what a request may be, and how long it may take (`http`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kraftpy.metrics.channel import Frame, Source, SourceUnavailable
@@ -34,6 +35,7 @@ from kraftpy.metrics.system import System
 
 if TYPE_CHECKING:
     from kraftpy.metrics.collector import Scrape
+    from kraftpy.metrics.http import Site
     from kraftpy.metrics.log_ends import LogEnds
 
 HEALTH_TIMEOUT_S = 2.0
@@ -43,13 +45,25 @@ logger = logging.getLogger(__name__)
 
 
 class Exporter:
-    """What a node's exporter knows: `sources` are the processes to ask, `dirs` the data folders."""
+    """What a node's exporter knows: `sources` are the processes to ask, `dirs` the data folders.
 
-    def __init__(self, node_id: int, sources: Sequence[Source], dirs: Sequence[str]) -> None:
+    `open_site` makes what is served beside metrics and checks.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        sources: Sequence[Source],
+        dirs: Sequence[str],
+        open_site: Callable[[], Site],
+    ) -> None:
         self._node_id = node_id
         self._sources = sources
         self._dirs = dirs
         self._lock = threading.Lock()
+        self._open_site = open_site
+        self._opening = threading.Lock()
+        self._site: Site | None = None
         self._system = System()
         self._log_ends: LogEnds | None = None
 
@@ -70,6 +84,13 @@ class Exporter:
         with self._lock:
             text = encoder(self._scrape())
         return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type
+
+    def site(self) -> Site:
+        """What is served beside metrics and checks."""
+        with self._opening:
+            if self._site is None:
+                self._site = self._open_site()
+            return self._site
 
     def healthz(self) -> dict[str, bool]:
         """What has to be true of a node that works at all."""

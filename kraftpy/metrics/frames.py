@@ -9,7 +9,12 @@
 * `["group_offsets", [group id, topic, [[partition, offset, lag], ...], shown]]`: lag None if the
   broker doesn't know it, which the sum of lags lacks then. Rows that aren't shown as series have
   only such lags;
-* `["health", {what: value}]`.
+* `["health", {what: value}]`;
+* `["node", {...}]`: what a process is and how it is, as `page.facts` reads it;
+* `["brokers", [[id, epoch, host, port, rack, fenced, in controlled shutdown], ...]]` and
+  `["topics", [[name, internal, min.insync.replicas, [row, ...]], ...]]`: the metadata, a row being
+  a partition's `[index, leader, leader epoch, replicas, isr, elr, adding, removing]`. A large topic
+  comes in several frames.
 
 A frame has at most `ROWS_MAX` rows, so that making one takes a fraction of a slice.
 """
@@ -29,6 +34,9 @@ PARTITIONS = "partitions"
 GROUP = "group"
 GROUP_OFFSETS = "group_offsets"
 HEALTH = "health"
+NODE = "node"
+BROKERS = "brokers"
+TOPICS = "topics"
 
 T = TypeVar("T")
 

@@ -1,14 +1,27 @@
-"""The exporter's HTTP: a thread for each connection, in a process that has nothing else to do."""
+"""The exporter's HTTP: a thread for each connection, in a process that has nothing else to do.
+
+Rules:
+
+* Only GET and HEAD, so nothing can be changed; a request with a body is refused, and its
+  connection closed.
+* Bounded: connections at a time; a request's head, in bytes and in the time that it may take to
+  arrive, however slowly it drips; the time that a connection may be silent between requests, and
+  that an answer may take to be fetched.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import logging
 import socket
 import threading
+import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from kraftpy import __version__
@@ -18,8 +31,29 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 32
 SILENCE_MAX_S = 15.0
+HEAD_MAX_BYTES = 16 * 1024
+HEAD_MAX_S = 10.0
+COMPRESSED_FROM_BYTES = 1024
+_GZIP_LEVEL = 1
+_NOTHING: Mapping[str, str] = {}
 
 logger = logging.getLogger(__name__)
+
+
+class Answer(NamedTuple):
+    """What is sent; `headers` are those beyond the usual ones."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str]
+
+
+class Site(Protocol):
+    """What is served beside metrics and checks. Any thread asks it."""
+
+    def answer(self, path: str, query: str) -> Answer | None:
+        """None if there is nothing at this path."""
 
 
 class HttpServer(ThreadingMixIn, HTTPServer):
@@ -52,6 +86,10 @@ class HttpServer(ThreadingMixIn, HTTPServer):
         logger.debug("the connection of %s ended early", client_address, exc_info=True)
 
 
+class _HeadTooLarge(Exception):
+    """A request's head is longer, or takes longer, than any that is meant."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = f"kraftpy/{__version__}"
@@ -59,31 +97,98 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENCE_MAX_S
     server: HttpServer
 
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
+    def setup(self) -> None:
+        super().setup()
+        self._unread = b""
+
+    def handle_one_request(self) -> None:
+        """Reads a whole head before any of it is looked at."""
+        self.close_connection = True
         try:
-            if path == "/metrics":
+            head = self._read_head()
+        except (TimeoutError, _HeadTooLarge):
+            return
+        if not head:
+            return
+        self.rfile = io.BufferedReader(io.BytesIO(head))
+        self.raw_requestline = self.rfile.readline(HEAD_MAX_BYTES)
+        if not self.parse_request():
+            return
+        if self.command not in ("GET", "HEAD"):
+            self.close_connection = True
+            self._answer(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                b"this only shows: GET and HEAD\n",
+                headers={"Allow": "GET, HEAD"},
+            )
+        elif self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            self._answer(HTTPStatus.BAD_REQUEST, b"a request for something has no body\n")
+        else:
+            self._get()
+
+    def _read_head(self) -> bytes:
+        """Up to the empty line; b"" if the client has gone."""
+        deadline = 0.0
+        self.connection.settimeout(SILENCE_MAX_S)
+        while True:
+            head, end, rest = self._unread.partition(b"\r\n\r\n")
+            if end:
+                self._unread = rest
+                return head + end
+            if len(self._unread) > HEAD_MAX_BYTES:
+                raise _HeadTooLarge
+            received = self.connection.recv(HEAD_MAX_BYTES)
+            if not received:
+                return b""
+            self._unread += received
+            deadline = deadline or time.monotonic() + HEAD_MAX_S
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise _HeadTooLarge
+            self.connection.settimeout(min(left_s, SILENCE_MAX_S))
+
+    def _get(self) -> None:
+        self.connection.settimeout(SILENCE_MAX_S)
+        url = urlsplit(self.path)
+        try:
+            if url.path == "/metrics":
                 self._metrics()
-            elif path == "/healthz":
+            elif url.path == "/healthz":
                 self._checks(self.server.exporter.healthz())
-            elif path == "/readyz":
+            elif url.path == "/readyz":
                 self._checks(self.server.exporter.readyz())
             else:
-                self._answer(HTTPStatus.NOT_FOUND, b"there are /metrics, /healthz and /readyz\n")
+                self._page(url.path, url.query)
         except OSError:
             raise
         except Exception:
-            logger.exception("%s failed", path)
+            logger.exception("%s failed", url.path)
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"a defect; the log has more\n")
 
-    do_HEAD = do_GET  # noqa: N815
+    @property
+    def _takes_gzip(self) -> bool:
+        return "gzip" in self.headers.get("Accept-Encoding", "")
 
     def _metrics(self) -> None:
-        compress = "gzip" in self.headers.get("Accept-Encoding", "")
         text, content_type = self.server.exporter.metrics(
-            self.headers.get("Accept", ""), compress=compress
+            self.headers.get("Accept", ""), compress=self._takes_gzip
         )
-        self._answer(HTTPStatus.OK, text, content_type, compressed=compress)
+        self._answer(HTTPStatus.OK, text, content_type, compressed=self._takes_gzip)
+
+    def _page(self, path: str, query: str) -> None:
+        answer = self.server.exporter.site().answer(path, query)
+        if answer is None:
+            self._answer(
+                HTTPStatus.NOT_FOUND,
+                b"there are /, /status.json, /metrics, /healthz and /readyz\n",
+            )
+            return
+        compress = self._takes_gzip and len(answer.body) >= COMPRESSED_FROM_BYTES
+        body = gzip.compress(answer.body, _GZIP_LEVEL) if compress else answer.body
+        self._answer(
+            answer.status, body, answer.content_type, compressed=compress, headers=answer.headers
+        )
 
     def _checks(self, checks: dict[str, bool]) -> None:
         status = HTTPStatus.OK if all(checks.values()) else HTTPStatus.SERVICE_UNAVAILABLE
@@ -97,16 +202,27 @@ class _Handler(BaseHTTPRequestHandler):
         content_type: str = "text/plain; charset=utf-8",
         *,
         compressed: bool = False,
+        headers: Mapping[str, str] = _NOTHING,
     ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
+        for name, value in headers.items():
+            self.send_header(name, value)
         if compressed:
             self.send_header("Content-Encoding", "gzip")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """For a request that is none; http.server's own answer would be HTML."""
+        self.command = getattr(self, "command", None) or "GET"
+        self.close_connection = True
+        self._answer(HTTPStatus(code), f"{HTTPStatus(code).phrase}\n".encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         """One line for each scrape would say nothing."""

@@ -7,13 +7,16 @@ over the voters are right.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kraftpy.metrics.channel import Frame, Responder
-from kraftpy.metrics.frames import HEALTH, Samples, pieces
+from kraftpy.metrics.frames import HEALTH, NODE, Samples, pieces
 from kraftpy.metrics.loop_lag import LoopLag
+from kraftpy.metrics.metadata import metadata_frames
 from kraftpy.quorum.port import Role
 
 if TYPE_CHECKING:
@@ -28,7 +31,13 @@ def answer_metrics(
     """Answers the exporter at the other end of `sock` for as long as both live."""
     lag = LoopLag(loop)
     numbers = ControllerNumbers(quorum, lag)
-    Responder(loop, sock, {"metrics": numbers.metrics, "health": numbers.health}, on_gone=lag.close)
+    answers = {
+        "metrics": numbers.metrics,
+        "health": numbers.health,
+        "node": numbers.node,
+        "metadata": numbers.metadata,
+    }
+    Responder(loop, sock, answers, on_gone=lag.close)
 
 
 class ControllerNumbers:
@@ -41,6 +50,34 @@ class ControllerNumbers:
     def health(self) -> Iterator[Frame]:
         """Whether the quorum works, as this voter sees it."""
         yield [HEALTH, {"has_leader": self._quorum.leader_id is not None}]
+
+    def node(self) -> Iterator[Frame]:
+        """The quorum as this voter sees it; how far the others are, if it leads."""
+        quorum = self._quorum
+        now_ms = int(time.time() * 1000)
+        state = cast("MetadataState", quorum.machine)
+        yield [
+            NODE,
+            {
+                "process": "controller",
+                "pid": os.getpid(),
+                "cluster": state.cluster_id,
+                "index": state.applied_index,
+                "role": quorum.role.value,
+                "leader": quorum.leader_id,
+                "term": quorum.term,
+                "committed": quorum.committed_index,
+                "voters": [[id_, *address] for id_, address in quorum.voters.items()],
+                "progress": [
+                    [voter.voter_id, voter.log_end_offset, _ago(now_ms, voter.last_fetch_ms)]
+                    for voter in quorum.voter_states()
+                ],
+            },
+        ]
+
+    def metadata(self) -> Iterator[Frame]:
+        """Brokers and topics."""
+        yield from metadata_frames(cast("MetadataState", self._quorum.machine))
 
     def metrics(self) -> Iterator[Frame]:
         """All that it knows."""
@@ -94,3 +131,8 @@ class ControllerNumbers:
         samples = Samples()
         samples.add("kraftpy_controller_offline_partitions", offline)
         yield samples.frame()
+
+
+def _ago(now_ms: int, then_ms: int) -> int | None:
+    """Milliseconds; None for never."""
+    return None if then_ms < 0 else max(0, now_ms - then_ms)

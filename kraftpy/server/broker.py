@@ -345,7 +345,18 @@ class Broker:
     def serves(self) -> bool:
         """Whether clients are let in and the quorum counts on this broker."""
         own = self.metadata.brokers.get(self.node_id)
-        return self._live and not self.stopping and own is not None and own.active
+        leaving = self._membership.leaving or self.stopping
+        return self._live and not leaving and own is not None and own.active
+
+    @property
+    def state(self) -> str:
+        """Where it is in its life, in a word or two for a person."""
+        own = self.metadata.brokers.get(self.node_id)
+        if self._membership.leaving or self.stopping:
+            return "shutting down"
+        if not self._live:
+            return "starting"
+        return "fenced" if own is None or not own.active else "up"
 
     # -- what handlers ask
 
@@ -395,6 +406,11 @@ class Broker:
         if known is None or index not in known.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def quorum_heard_ms(self) -> int:
+        """How long ago the quorum was heard of, in milliseconds."""
+        return self._quorum.session_age_ms
 
     @property
     def suspects(self) -> frozenset[int]:

@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kraftpy.core.config import Address
 from kraftpy.metrics.channel import Responder, Source
@@ -28,6 +28,9 @@ from kraftpy.server.listener import bind
 from kraftpy.server.numbers import BrokerNumbers
 
 log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kraftpy.page.site import Site
+
 
 
 _BIND_TIMEOUT_S = 2.0
@@ -84,10 +87,17 @@ class MetricsEndpoint:
     def _run(self, parent: int) -> NoReturn:
         try:
             sockets = [self._listening.fileno(), *(source.fileno() for source in self._sources)]
+    def _open_site(self) -> Site:
+        # Here, because it and the client that it stands on take memory.
+        from kraftpy.page.site import Site
+
+        return Site(self._node_id, self._sources)
+
             become_child(parent, "kraftpy-metrics", [*sockets, *log_fds()])
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which ends this
             os.nice(_NICE)
-            Exporter(self._node_id, self._sources, self._dirs).serve(self._listening)
+            exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site)
+            exporter.serve(self._listening)
         except BaseException:
             log.critical("the metrics exporter failed", exc_info=True)
         finally:
@@ -116,4 +126,10 @@ def answer_metrics(sock: socket.socket, broker: Broker, on_gone: Callable[[], No
         lag.close()
         on_gone()
 
-    Responder(broker.loop, sock, {"metrics": numbers.metrics, "health": numbers.health}, gone)
+    answers = {
+        "metrics": numbers.metrics,
+        "health": numbers.health,
+        "node": numbers.node,
+        "metadata": numbers.metadata,
+    }
+    Responder(broker.loop, sock, answers, gone)

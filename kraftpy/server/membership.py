@@ -151,6 +151,11 @@ class Membership:
     # -- being a member
 
     @property
+    @property
+    def leaving(self) -> bool:
+        """Whether the controlled shutdown has begun."""
+        return self._stopping
+
     def session_lapsed(self) -> bool:
         """Whether this broker may have been fenced without hearing of it."""
         return self._client.session_lapsed

@@ -6,6 +6,7 @@ listed before, and may be gone by now.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,12 +17,14 @@ from kraftpy.metrics.frames import (
     GROUP,
     GROUP_OFFSETS,
     HEALTH,
+    NODE,
     PARTITIONS,
     PartitionRow,
     Samples,
     pieces,
 )
 from kraftpy.metrics.loop_lag import LoopLag
+from kraftpy.metrics.metadata import metadata_frames
 from kraftpy.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -45,6 +48,28 @@ class BrokerNumbers:
         """Whether it does its work."""
         broker = self._broker
         yield [HEALTH, {"serves": broker.serves, "in_touch": broker.in_touch}]
+
+    def node(self) -> Iterator[Frame]:
+        """What this broker is, and how it and the quorum get on."""
+        broker = self._broker
+        yield [
+            NODE,
+            {
+                "process": "broker",
+                "pid": os.getpid(),
+                "cluster": broker.metadata.cluster_id,
+                "index": broker.metadata.applied_index,
+                "state": broker.state,
+                "in_touch": broker.in_touch,
+                "heard_ms": broker.quorum_heard_ms,
+                "leader": broker.controller.leader_id,
+                "address": broker.inter_broker_address(broker.node_id),
+            },
+        ]
+
+    def metadata(self) -> Iterator[Frame]:
+        """Brokers and topics."""
+        yield from metadata_frames(self._broker.metadata)
 
     def metrics(self) -> Iterator[Frame]:
         """All that it knows."""

@@ -1,0 +1,318 @@
+"""What the page asks of the cluster, as any client would: quorum, disks, and one topic or group.
+
+Rules:
+
+* One attempt with short timeouts, no retries: the page asks again anyway, and a broker that doesn't
+  answer is part of the answer.
+* The first to be asked is this node's own broker; brokers that the metadata calls fenced aren't.
+* Large questions are asked in pieces, so that no broker works long on one (`PIECE`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from kraftpy.client.cluster import Cluster, NoBrokerError
+from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
+from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.metrics.channel import Source
+from kraftpy.page.facts import ask_node
+from kraftpy.page.model import (
+    Disks,
+    Folder,
+    GroupDetail,
+    Groups,
+    Member,
+    Node,
+    Position,
+    Quorum,
+    TopicDetail,
+    TopicPartition,
+    Voter,
+)
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+TIMEOUT_MS = 2_000
+CONNECT_TIMEOUT_MS = 1_000
+PIECE = 200
+"""Partitions or groups in one request."""
+LATEST, EARLIEST = -1, -2
+NODE_FRESH_S = 1.0
+FAILURES = (ConnectionError, KafkaError)
+
+T = TypeVar("T")
+
+
+class Gone(Exception):
+    """What was asked for by name isn't there."""
+
+
+class Survey:
+    """Asks. All of it belongs to one event loop; `close` ends its connections."""
+
+    def __init__(self, node_id: int, sources: Sequence[Source]) -> None:
+        self._node_id = node_id
+        self._sources = sources
+        self._cluster: Cluster | None = None
+        self._node: Node | None = None
+        self._node_at_s = 0.0
+        self._asking = asyncio.Lock()
+
+    async def close(self) -> None:
+        if self._cluster is not None:
+            await self._cluster.close()
+            self._cluster = None
+
+    # -- the node
+
+    async def node(self) -> Node:
+        """This node and its metadata."""
+        async with self._asking:
+            loop = asyncio.get_running_loop()
+            if self._node is None or loop.time() - self._node_at_s > NODE_FRESH_S:
+                self._node = await asyncio.to_thread(
+                    ask_node, self._node_id, self._sources, self._node
+                )
+                self._node_at_s = loop.time()
+            return self._node
+
+    async def client(self) -> Cluster:
+        """A client of the cluster that knows its brokers. Raises NoBrokerError."""
+        node = await self.node()
+        if self._cluster is None:
+            own = node.broker.address if node.broker is not None else None
+            addresses = [own] if own is not None else []
+            addresses += [(b.host, b.port) for b in node.brokers.values() if not b.fenced]
+            if not addresses:
+                raise NoBrokerError("no broker is up", first_contact=True)
+            self._cluster = Cluster(
+                [f"[{host}]:{port}" for host, port in addresses],
+                client_id="kraftpy-page",
+                request_timeout_ms=TIMEOUT_MS,
+                connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            )
+        try:
+            await self._cluster.refresh()
+        except NoBrokerError:
+            # Addresses may have changed since.
+            await self.close()
+            raise
+        return self._cluster
+
+    # -- the quorum
+
+    async def quorum(self) -> Quorum:
+        """As its leader describes it; as this node's voter sees it if there is nobody to ask."""
+        node = await self.node()
+        if not node.has_quorum:
+            return _own_view(node)
+        if node.controller is not None and node.controller.role == "leader":
+            return _own_view(node)
+        admin = ClusterAdmin(await self.client(), timeout_ms=1)
+        return _described(await admin.describe_quorum())
+
+    # -- disks
+
+    async def disks(self) -> Disks:
+        """Folders and replicas of the brokers that are up."""
+        client = await self.client()
+        node = await self.node()
+        ids = [broker.id for broker in node.brokers.values() if not broker.fenced]
+        answers = await asyncio.gather(*(self._disk(client, id_) for id_ in ids))
+        folders: dict[int, list[Folder]] = {}
+        replicas: dict[int, dict[TopicPartition, int]] = {}
+        topics: dict[str, int] = {}
+        for id_, answer in zip(ids, answers, strict=True):
+            if answer is None:
+                continue
+            folders[id_], replicas[id_] = answer
+            for (topic, _), size_bytes in answer[1].items():
+                topics[topic] = topics.get(topic, 0) + size_bytes
+        return Disks(folders, replicas, topics, frozenset(ids) - folders.keys())
+
+    async def _disk(
+        self, client: Cluster, broker_id: int
+    ) -> tuple[list[Folder], dict[TopicPartition, int]] | None:
+        try:
+            response = await client.request(
+                messages.DescribeLogDirsRequest(topics=None), node_id=broker_id
+            )
+        except FAILURES:
+            return None
+        folders: list[Folder] = []
+        replicas: dict[TopicPartition, int] = {}
+        for each in response.results:
+            sizes = {
+                (topic.name, partition.partition_index): partition.partition_size
+                for topic in each.topics
+                for partition in topic.partitions
+            }
+            replicas |= sizes
+            used_bytes = sum(sizes.values())
+            folders.append(Folder(each.log_dir, used_bytes, each.total_bytes, each.usable_bytes))
+        return folders, replicas
+
+    # -- groups, and offsets
+
+    async def groups(self) -> Groups:
+        """Every group with its lag."""
+        from kraftpy.page.groups import ask_groups
+
+        return await ask_groups(self, await self.client(), await self.node())
+
+    async def offsets(
+        self, client: Cluster, node: Node, names: Iterable[TopicPartition], when: int
+    ) -> dict[TopicPartition, int]:
+        """`EARLIEST` or `LATEST` (the high watermark), of those whose leader says it."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for name in names:
+            topic = node.topics.get(name[0])
+            if topic is not None and name[1] < len(topic.partitions):
+                by_leader.setdefault(topic.partitions[name[1]].leader, []).append(name)
+        answers = await asyncio.gather(
+            *(
+                _offsets_of(client, leader, names, when)
+                for leader, names in by_leader.items()
+                if leader in client.brokers
+            )
+        )
+        return {name: offset for answer in answers for name, offset in answer.items()}
+
+    async def topic(self, name: str) -> TopicDetail:
+        """What the metadata doesn't have of a topic. Raises Gone."""
+        node = await self.node()
+        topic = node.topics.get(name)
+        if topic is None:
+            raise Gone(name)
+        client = await self.client()
+        names = [(name, each.number) for each in topic.partitions]
+        starts, ends, settings = await asyncio.gather(
+            self.offsets(client, node, names, EARLIEST),
+            self.offsets(client, node, names, LATEST),
+            self._settings(client, name),
+        )
+        return TopicDetail(
+            {index: offset for (_, index), offset in starts.items()},
+            {index: offset for (_, index), offset in ends.items()},
+            settings,
+        )
+
+    async def _settings(self, client: Cluster, name: str) -> dict[str, str]:
+        try:
+            values = await ClusterAdmin(client, timeout_ms=1).describe_configs(name)
+        except FAILURES:
+            return {}
+        return {each.name: each.value or "" for each in values if each.source == "topic"}
+
+    async def group(self, name: str) -> GroupDetail:
+        """One group with its members and offsets. Raises Gone."""
+        client, node = await self.client(), await self.node()
+        admin = GroupAdmin(client, timeout_ms=TIMEOUT_MS)
+        try:
+            info = await admin.describe_group(name)
+            committed = await admin.committed(name)
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                raise Gone(name) from None
+            raise
+        readers = {each: member.id for member in info.members for each in member.partitions}
+        ends = await self.offsets(client, node, committed.keys() | readers.keys(), LATEST)
+        return GroupDetail(
+            info.id,
+            info.type,
+            info.state,
+            info.assignor,
+            info.epoch,
+            info.coordinator.id,
+            tuple(
+                Member(
+                    each.id,
+                    each.instance_id,
+                    each.client_id,
+                    each.host,
+                    _by_topic(each.partitions),
+                )
+                for each in info.members
+            ),
+            tuple(
+                Position(
+                    *each,
+                    committed[each].offset if each in committed else None,
+                    ends.get(each),
+                    readers.get(each),
+                )
+                for each in sorted(committed.keys() | readers.keys())
+            ),
+        )
+
+
+async def _offsets_of(
+    client: Cluster, leader: int, names: Sequence[TopicPartition], when: int
+) -> dict[TopicPartition, int]:
+    kinds = messages.ListOffsetsRequest
+    found: dict[TopicPartition, int] = {}
+    try:
+        for some in pieces(names):
+            topics = [
+                kinds.ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        kinds.ListOffsetsPartition(partition_index=index, timestamp=when)
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in _by_topic(some).items()
+            ]
+            response = await client.request(kinds(replica_id=-1, topics=topics), node_id=leader)
+            for topic in response.topics:
+                for each in topic.partitions:
+                    if not each.error_code:
+                        found[topic.name, each.partition_index] = each.offset
+    except FAILURES:
+        pass  # what this leader has not said by now isn't known
+    return found
+
+
+def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many at a time as one request should have."""
+    return (items[start : start + PIECE] for start in range(0, len(items), PIECE))
+
+
+def _by_topic(names: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in names:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _own_view(node: Node) -> Quorum:
+    own = node.controller
+    if own is None:
+        return Quorum(None, -1, -1, node.id, ())
+    progress: dict[int, Any] = {id_: (end, ago) for id_, end, ago in own.progress}
+    voters = []
+    for id_, address in own.voters.items():
+        end, ago = progress.get(id_, (-1, None))
+        role = own.role if id_ == node.id else "leader" if id_ == own.leader else "voter"
+        lag = max(0, own.committed + 1 - end) if end >= 0 else None
+        voters.append(Voter(id_, "voter" if role == "follower" else role, address, lag, ago))
+    return Quorum(own.leader, own.term, own.committed, node.id, tuple(voters))
+
+
+def _described(info: QuorumInfo) -> Quorum:
+    leader = next((each for each in info.voters if each.id == info.leader_id), None)
+    voters = []
+    for each in info.voters:
+        lag = ago = None
+        if leader is not None and each.log_end_offset >= 0:
+            lag = max(0, leader.log_end_offset - each.log_end_offset)
+        if leader is not None and each.last_fetch_ms >= 0:
+            ago = max(0, leader.last_fetch_ms - each.last_fetch_ms)
+        role = "leader" if each.id == info.leader_id else "voter"
+        voters.append(Voter(each.id, role, info.addresses.get(each.id), lag, ago))
+    return Quorum(
+        info.leader_id, info.leader_epoch, info.high_watermark, info.leader_id, tuple(voters)
+    )
