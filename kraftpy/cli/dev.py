@@ -5,6 +5,7 @@ Rules:
 * What lies in the folder of the cluster, and what a broker is told, is `cli.nodes`' to know.
 * A temporary folder is removed at the end, unless another process uses it (somebody brought a
   killed node back with `kraftpy server`).
+* `--netns` and `--env` are for `kraftpy.testing`: what each node finds around it.
 * `--ephemeral` changes where a temporary folder lies and what `EPHEMERAL_SETTINGS` says, no more.
   Files are written and synced as always; that a sync costs nothing is the memory's doing.
 """
@@ -39,7 +40,7 @@ from kraftpy.cli.nodes import (
     is_free,
     prepare,
 )
-from kraftpy.cli.supervisor import Node, Supervisor
+from kraftpy.cli.supervisor import Node, Supervisor, Surroundings
 
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux has a file system in memory
 _MEMORY_FREE_BYTES = 256 << 20
@@ -94,8 +95,10 @@ Exit codes:
     "--exit-on-eof",
     is_flag=True,
     help="Stop when stdin is closed: for programs that must not leave a broker behind. A line "
-    "`start ID` on it starts a broker that has ended.",
+    "`start ID` on it starts a broker that has ended, or whose folder was added.",
 )
+@click.option("--netns", type=TEXT, default="", hidden=True)
+@click.option("--env", type=TEXT, multiple=True, hidden=True)
 @click.option(
     "-o",
     "--output",
@@ -112,6 +115,8 @@ def command(
     settings: Sequence[str],
     ephemeral: bool,
     exit_on_eof: bool,
+    netns: str,
+    env: Sequence[str],
     output: str,
 ) -> None:
     """Start brokers with no configuration, until Ctrl-C.
@@ -123,10 +128,11 @@ def command(
     kraftpy dev --port 0         several side by side
     """
     by_node = _parse_settings(settings)
+    surroundings = Surroundings(netns, dict(parse_key_values(env, "'--env'")))
     root = folder.absolute() if folder else _temporary_folder(in_memory=ephemeral)
     nodes: list[Node] = []
     try:
-        with Supervisor() as supervisor:
+        with Supervisor(surroundings) as supervisor:
 
             def configure() -> Prepared:
                 return prepare(root, brokers, port, by_node, ephemeral=ephemeral)
@@ -154,7 +160,9 @@ def command(
                 else:
                     click.echo(f"broker {node.id} is back (pid {node.pid}) on {node.address}")
 
-            supervisor.watch(on_exit, on_start if exit_on_eof else None)
+            supervisor.watch(
+                on_exit, on_start if exit_on_eof else None, lambda: existing_nodes(root)
+            )
     finally:
         if folder is None:
             _remove(root, nodes)

@@ -22,8 +22,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -71,11 +71,34 @@ class Node:
         return f"http://{self.metrics}/metrics" if self.metrics else None
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What each node finds around it: a network namespace, and variables of its environment.
+
+    All of them are formats, in which `id` is the node's.
+    """
+
+    netns: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def enter(self, node_id: int) -> None:
+        """Make them this process's. Raises OSError."""
+        for name, value in self.env.items():
+            os.environ[name] = value.format(id=node_id)
+        if self.netns:
+            from kraftpy.testing import isolation
+
+            namespace = os.open(self.netns.format(id=node_id), os.O_RDONLY | os.O_CLOEXEC)
+            isolation.enter(namespace)
+            os.close(namespace)
+
+
 class Supervisor:
     """Starts nodes and waits; leaving the `with` block stops them all."""
 
-    def __init__(self) -> None:
+    def __init__(self, surroundings: Surroundings) -> None:
         self.nodes: list[Node] = []
+        self._surroundings = surroundings
         self._signals, self._wakeup = socket.socketpair()
 
     def __enter__(self) -> Supervisor:
@@ -116,7 +139,7 @@ class Supervisor:
         parent = os.getpid()
         node.pid = os.fork()
         if node.pid == 0:
-            _be_node(node, config, parent, report)
+            _be_node(node, config, self._surroundings, parent, report)
         os.close(report)
         if node not in self.nodes:
             self.nodes.append(node)
@@ -168,11 +191,13 @@ class Supervisor:
         self,
         on_exit: Callable[[Node, str], None],
         on_start: Callable[[Node, str | None], None] | None,
+        find: Callable[[], Sequence[Node]],
     ) -> None:
         """Wait for Ctrl-C or SIGTERM; report each node that ends.
 
         With `on_start`, also wait for the end of stdin, and do what its lines say: `start ID`
-        starts a node that has ended; `on_start` hears when it serves, or why it doesn't.
+        starts a node that has ended, or one that `find` finds; `on_start` hears when it serves, or
+        why it doesn't.
         """
         stdin = [sys.stdin.fileno()] if on_start else []
         lines = b""
@@ -196,7 +221,7 @@ class Supervisor:
                     return
                 *complete, lines = (lines + part).split(b"\n")
                 for line in complete:
-                    self._obey(line.decode(errors="replace"), starting, on_start)
+                    self._obey(line.decode(errors="replace"), starting, on_start, find)
 
     def _has_started(self, node: Node, on_start: Callable[[Node, str | None], None]) -> bool:
         """Hear from a node that is starting; whether it is known now how that went."""
@@ -210,14 +235,19 @@ class Supervisor:
         return True
 
     def _obey(
-        self, line: str, starting: list[Node], on_start: Callable[[Node, str | None], None]
+        self,
+        line: str,
+        starting: list[Node],
+        on_start: Callable[[Node, str | None], None],
+        find: Callable[[], Sequence[Node]],
     ) -> None:
         """Carry out a line of stdin: begin to start a node."""
-        node = next((each for each in self.nodes if line.split() == ["start", str(each.id)]), None)
+        known = {each.id: each for each in [*find(), *self.nodes]}
+        node = next((each for i, each in known.items() if line.split() == ["start", str(i)]), None)
         if node is None:
-            ids = ", ".join(str(each.id) for each in self.nodes)
+            ids = ", ".join(map(str, known))
             click.echo(f"cannot do {line!r}: `start ID` starts one of the brokers {ids}", err=True)
-        elif self._is_alive(node):
+        elif node in self.nodes and self._is_alive(node):
             on_start(node, f"broker {node.id} (pid {node.pid}) has not ended")
         else:
             try:
@@ -280,7 +310,9 @@ def _ended(exit_code: int) -> str:
     return f"ended with exit code {exit_code}"
 
 
-def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None:
+def _be_node(
+    node: Node, config: BrokerConfig, surroundings: Surroundings, parent: int, report: int
+) -> None:
     """The child: become the node, report to the parent when it serves, never return."""
     from kraftpy.core.config import ConfigError
     from kraftpy.quorum.forking import become_child
@@ -298,6 +330,7 @@ def _be_node(node: Node, config: BrokerConfig, parent: int, report: int) -> None
     try:
         become_child(parent, f"kraftpy-{node.id}", [report])
         os.setsid()
+        surroundings.enter(node.id)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
