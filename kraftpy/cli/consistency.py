@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,8 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     default=Path("consistency"),
     show_default=True,
     metavar="FOLDER",
-    help="Each run makes a folder in it: history.jsonl, report.json, report.html.",
+    help="Each run makes a folder in it: history.jsonl, report.json, report.html; if it failed also"
+    " what the nodes left.",
 )
 @output_option
 def run_command(
@@ -154,6 +156,7 @@ def run_command(
 ) -> None:
     """Load a cluster, break it, heal it, read everything, and judge what the clients saw."""
     from kraftpy.testing.consistency.faults import FAULTS
+    from kraftpy.testing.consistency.matrix import total, write_index
     from kraftpy.testing.consistency.workloads import PLAYS
 
     if faults == ("all",):
@@ -162,11 +165,17 @@ def run_command(
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - no secret
     reports: list[dict[str, Any]] = []
     unhealthy = False
+    started = time.monotonic()
     for workload in PLAYS if workloads == ("all",) else workloads:
         plan = {"workload": workload, "time_limit_s": time_limit_s, "seed": chosen, **options}
         report, healed = _run(plan, out, show=output == "table")
         reports.append(report)
         unhealthy |= not healed
+    if len(reports) > 1:
+        elapsed_s = time.monotonic() - started
+        page = write_index(reports, elapsed_s, out)
+        click.echo(f"kraftpy: the page of all runs is in {page}", err=True)
+        click.echo(total(reports, elapsed_s), err=output == "json")
     if output == "json":
         echo_json(reports)
     _end([report["valid"] for report in reports], unhealthy)
@@ -174,23 +183,32 @@ def run_command(
 
 def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, Any], bool]:
     """Make one run and judge it: what its report says, and whether the cluster healed."""
+    from kraftpy.testing.consistency.evidence import kept_files
     from kraftpy.testing.consistency.report import summary, write_report
-    from kraftpy.testing.consistency.runner import Plan, RunError, run
+    from kraftpy.testing.consistency.runner import Plan, Result, RunError, run
     from kraftpy.testing.process import BrokerError
 
     name = f"{options['workload']}-{options['seed']}"
     taken = {path.name for path in out.glob(f"{name}*")}
     number = next(i for i in itertools.count(1) if f"{name}-{i}" not in taken)
     plan = Plan(folder=out / f"{name}-{number}", again=_again(options, out), **options)
+    judged: list[dict[str, Any]] = []
+
+    def keep(result: Result) -> bool:
+        """Judge it while the nodes are there; whether there is something to look for in them."""
+        judged.append(_judge(plan.history, plan.folder))
+        return bool(result.unhealthy or result.killed or judged[0]["valid"] is not True)
+
     try:
-        result = run(plan, say=lambda text: click.echo(f"kraftpy: {text}", err=True))
+        result = run(plan, say=lambda text: click.echo(f"kraftpy: {text}", err=True), keep=keep)
     except RunError as error:
         raise Failure(str(error), EXIT_USAGE) from None
     except BrokerError as error:
         raise Failure(str(error), EXIT_NOT_STARTED) from None
     except OSError as error:
         raise Failure(f"cannot write to {plan.folder}: {error}", EXIT_USAGE) from None
-    report = _judge(plan.history)
+    (report,) = judged
+    report["files"] += kept_files(plan.folder, result.kept)
     page = write_report(report, plan.folder)
     if show:
         _show(plan.history, report)
@@ -245,12 +263,14 @@ def check_command(histories: tuple[Path, ...], folder: Path | None, output: str)
 
     reports = []
     for number, path in enumerate(histories, 1):
-        report = _judge(path)
+        place = folder
+        if folder is not None and len(histories) > 1:
+            place = folder / f"{number:02d}-{path.stem}"
+        report = _judge(path, place)
         reports.append({"path": str(path), **summary(report)})
         if output == "table":
             _show(path, report)
-        if folder is not None:
-            place = folder / f"{number:02d}-{path.stem}" if len(histories) > 1 else folder
+        if place is not None:
             try:
                 written = write_report(report, place)
             except OSError as error:
@@ -261,17 +281,26 @@ def check_command(histories: tuple[Path, ...], folder: Path | None, output: str)
     _end([report["valid"] for report in reports])
 
 
-def _judge(path: Path) -> dict[str, Any]:
+def _judge(path: Path, folder: Path | None) -> dict[str, Any]:
+    """What the report of a history says; what shows that promises are broken goes to the folder."""
+    from kraftpy.testing.consistency.evidence import keep_anomalies
     from kraftpy.testing.consistency.history import HistoryError, HistoryReader
     from kraftpy.testing.consistency.report import judge
 
     try:
-        return judge(HistoryReader(path))[1]
+        history = HistoryReader(path)
+        outcome, report = judge(history)
     except HistoryError as error:
         text = str(error)
         raise Failure(text if str(path) in text else f"{path}, {text}", EXIT_USAGE) from None
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror}", EXIT_USAGE) from None
+    if folder is not None:
+        try:
+            report["files"] = keep_anomalies(history, outcome.verdicts, folder)
+        except OSError as error:
+            raise Failure(f"cannot write to {folder}: {error.strerror}", EXIT_USAGE) from None
+    return report
 
 
 def _show(path: Path, report: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ words keep their size on a phone.  Everything from a history is escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -77,6 +77,14 @@ def line(points: Points, scale: Scale, kind: str) -> str:
         parts.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}")
         pen_down = True
     return f'<path class="line {kind}" d="{"".join(parts)}"/>'
+
+
+def dots(points: Sequence[Sequence[float]], scale: Scale, duration_s: float, kind: str) -> str:
+    """One dot for each (seconds, value)."""
+    drawn = "".join(
+        f"M{WIDTH * at_s / duration_s:.1f} {scale.y(value):.1f}h0" for at_s, value in points
+    )
+    return f'<path class="dots {kind}" d="{drawn}"/>'
 
 
 def stack(layers: Sequence[tuple[str, Sequence[float]]], scale: Scale) -> str:
@@ -172,7 +180,7 @@ def time_text(seconds: float, duration_s: float) -> str:
     return f"{seconds:.1f} s" if duration_s >= 2 else f"{seconds * 1000:.4g} ms"
 
 
-def lane(marks: str, kinds: dict[str, str]) -> str:
+def lane(marks: str, kinds: Mapping[str, str]) -> str:
     """One row by bucket: each mark's class; neighbours that are alike are one piece."""
     step = WIDTH / max(1, len(marks))
     drawn = []

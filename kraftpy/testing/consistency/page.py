@@ -1,46 +1,85 @@
 """report.html: one file with nothing outside of it, for a wide screen, a phone and a printer.
 
-What it says comes from the report's JSON alone, so an old report can be drawn again.  Everything in
-it is escaped: values and errors come from whatever was tested.
+Rules:
+
+* What it says comes from the report's JSON alone, so an old report can be drawn again.
+* Everything in it is escaped: values and errors come from whatever was tested.
+* What went wrong comes first; where nothing did, what was promised does.  Links go to files in the
+  report's own folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 from kraftpy.testing.consistency import charts
-from kraftpy.testing.consistency.charts import Band
+from kraftpy.testing.consistency.pictures import (
+    OUTCOMES,
+    fault_bands,
+    faults_felt,
+    over_time,
+    seconds,
+    what_happened,
+)
 from kraftpy.testing.consistency.style import STYLE
 
 Report = Mapping[str, Any]
 
+NOT_HEALED = "not healed"
+"""What a history calls a cluster that isn't healthy after its faults."""
 _WORDS = {True: "kept", False: "broken", None: "unknown"}
 _KINDS = {True: "ok", False: "fail", None: "info"}
-_LANES = {"o": "ok", "i": "info", "f": "fail"}
-_OUTCOMES = (("ok", "ok"), ("info", "unknown"), ("fail", "failed"))
 _HEADLINES = {
     True: "Every promise was kept",
     False: "A promise was broken",
     None: "Not everything could be decided",
 }
+_LISTED = 20
+_HOW_TO_READ = (
+    (
+        "What was done",
+        "Real clients, a process each, loaded real brokers and wrote down what they asked and what"
+        " they were told, with times of one clock. Meanwhile faults were done to the brokers. Then"
+        " all was healed, and everything was read to its end.",
+    ),
+    (
+        "ok, unknown, failed",
+        "An operation that was answered took effect. One whose answer didn't come may have taken"
+        " effect or may yet: nobody knows, and a checker allows for both. A failed one took no"
+        " effect for certain, so it must never be seen.",
+    ),
+    (
+        "kept and broken",
+        "A checker for each promise looks for operations that contradict it. Broken comes with the"
+        " operations that prove it, as few as were found. Kept means that none of the operations"
+        " here contradict the promise: evidence, not a proof.",
+    ),
+)
 
 
 def render(report: Report) -> str:
     """The page of a report (see `report.judge`)."""
-    faults = fault_bands(report)
-    title = f"{report['workload']}: {_HEADLINES[report['valid']].lower()}"
+    title = f"{report['workload']}: {headline(report)}"
     body = "".join(
         (
             _head(report),
-            _verdicts(report),
             _findings(report),
-            _what_happened(report, faults),
-            _plots(report, faults),
+            _verdicts(report),
+            what_happened(report),
+            over_time(report),
+            faults_felt(report),
             _details(report),
+            _how_to_read(),
         )
     )
+    return document(title, body)
+
+
+def document(title: str, body: str) -> str:
+    """A whole page around the content of its `main`."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -49,59 +88,71 @@ def render(report: Report) -> str:
     )
 
 
-def fault_bands(report: Report) -> list[Band]:
-    """Faults as stretches of time; one that nobody ended goes on to the end of the run."""
-    found = []
-    begun: dict[int, Mapping[str, Any]] = {}
-    for fault in report["faults"]:
-        if fault["phase"] == "start":
-            begun[fault["id"]] = fault
-            continue
-        start = begun.pop(fault["id"], fault) if fault["phase"] == "end" else fault
-        found.append(Band(start["at_s"], fault["at_s"], "fault", _fault_label(start)))
-    duration_s = report["duration_s"]
-    found += [
-        Band(each["at_s"], duration_s, "fault", _fault_label(each)) for each in begun.values()
-    ]
-    return sorted(found)
+def _not_healed(report: Report) -> str:
+    """Why the cluster wasn't healthy in the end, empty if it was."""
+    reasons = [fault["detail"] for fault in report["faults"] if fault["name"] == NOT_HEALED]
+    return reasons[0] if reasons else ""
 
 
-def _fault_label(fault: Mapping[str, Any]) -> str:
-    detail = f" ({fault['detail']})" if fault["detail"] else ""
-    return f"{fault['name']} {', '.join(fault['targets'])}{detail}"
+def headline(report: Report) -> str:
+    """What came of a run, in a few words."""
+    broken = [each["checker"] for each in report["verdicts"] if each["valid"] is False]
+    if broken:
+        return f"Broken: {', '.join(broken)}"
+    if _not_healed(report):
+        return "The cluster did not recover"
+    return _HEADLINES[report["valid"]]
 
 
 def _head(report: Report) -> str:
-    valid = report["valid"]
-    broken = [each["checker"] for each in report["verdicts"] if each["valid"] is False]
-    headline = _HEADLINES[valid]
-    if broken:
-        headline = f"Broken: {', '.join(broken)}"
+    kind = "fail" if _not_healed(report) else _KINDS[report["valid"]]
     counts = report["counts"].values()
     known = sum(each["ok"] for each in counts)
     uncertain = sum(each["info"] for each in counts)
-    faults = len(fault_bands(report))
+    faults = sum(fault["name"] != NOT_HEALED for fault in report["faults"])
     facts = [
         (f"{report['operations']:,}", "operations"),
         (f"{known / max(1, report['operations']):.1%}", "succeeded"),
         (f"{uncertain:,}", "of unknown outcome"),
         (f"{faults:,}", "fault" if faults == 1 else "faults"),
-        (_duration(report["duration_s"]), "long"),
+        (seconds(report["silence_s"]), "longest without a success"),
+        (seconds(report["duration_s"]), "long"),
     ]
     cells = "".join(f"<div><b>{number}</b><span>{word}</span></div>" for number, word in facts)
     subtitle = [f"workload <b>{escape(report['workload'])}</b>", f"seed <b>{report['seed']}</b>"]
     if report["started_at"]:
         subtitle.append(escape(report["started_at"]))
+    why = _not_healed(report)
+    reason = f'<p class="why">{escape(why)}</p>' if why else ""
     return (
-        f'<header class="{_KINDS[valid]}"><p>kraftpy consistency</p><h1>{escape(headline)}</h1>'
-        f'<p class="sub">{" · ".join(subtitle)}</p><div class="facts">{cells}</div></header>'
+        f'<header class="{kind}"><p>kraftpy consistency</p><h1>{escape(headline(report))}</h1>'
+        f'<p class="sub">{" · ".join(subtitle)}</p><p class="story">{escape(story(report))}</p>'
+        f'{reason}<div class="facts">{cells}</div></header>'
     )
 
 
-def _duration(seconds: float) -> str:
-    if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+def story(report: Report) -> str:
+    """The run in sentences."""
+    options, versions = report["options"], report["versions"]
+    parts = []
+    if report["about"]:
+        parts.append(f"The question: {report['about']}")
+    libraries = " and ".join(
+        " ".join(filter(None, (name, str(versions.get(name, ""))))) for name in report["clients"]
+    )
+    clients = f"{options['concurrency']} clients" if "concurrency" in options else "Clients"
+    tested = options.get("tested")
+    asked = f"{clients} of {libraries or 'unknown make'} asked {tested or 'a cluster'}"
+    if str(tested).startswith("kraftpy"):
+        asked += f" (version {versions.get('kraftpy', 'unknown')})"
+    names = list(dict.fromkeys(fault["name"] for fault in report["faults"]))
+    if NOT_HEALED in names:
+        names.remove(NOT_HEALED)
+    meanwhile = f", and these were done to it meanwhile: {', '.join(names)}" if names else ""
+    parts.append(f"{asked}{meanwhile}.")
+    if options.get("links"):
+        parts.append(f"The network: {options['links']}.")
+    return " ".join(parts)
 
 
 def _verdicts(report: Report) -> str:
@@ -130,23 +181,38 @@ def _findings(report: Report) -> str:
             is_open = " open" if index == 0 else ""
             parts.append(
                 f"<details{is_open}><summary><b>{escape(verdict['checker'])}</b> "
-                f"{escape(finding['summary'])}</summary>{_history(finding['operations'])}</details>"
+                f"{escape(finding['summary'])}</summary>"
+                f'<p class="promised">Promised: {escape(verdict["promise"])}.</p>'
+                f"{_history(finding['operations'], report)}</details>"
             )
     if not parts:
-        return ""
+        return _files(report) if report["files"] else ""
     return (
-        "<section><h2>What is wrong</h2><p>For each finding the operations that contradict the"
-        f" promise, as few as could be found, and when they happened.</p>{''.join(parts)}</section>"
+        '<section class="wrong"><h2>What is wrong</h2><p>For each finding the operations that'
+        " contradict the promise, as few as could be found, and when they happened; faults are"
+        f" shaded.</p>{''.join(parts)}</section>{_files(report)}"
     )
 
 
-def _history(operations: list[Mapping[str, Any]]) -> str:
+def _history(operations: Sequence[Mapping[str, Any]], report: Report) -> str:
     if not operations:
         return ""
     ends = [each["ended_s"] for each in operations if each["ended_s"] is not None]
     start = min(each["invoked_s"] for each in operations)
     end = max([*ends, *(each["invoked_s"] for each in operations)])
     span = max(end - start, 1e-9)
+    # Some air on both sides, so that a moment at the edge can be seen.
+    start, span = start - span * 0.02, span * 1.04
+    behind = charts.bands(
+        [
+            band._replace(
+                start_s=max(0.0, band.start_s - start), end_s=min(span, band.end_s - start)
+            )
+            for band in fault_bands(report)
+            if band.end_s >= start and band.start_s <= start + span
+        ],
+        span,
+    )
     rows = []
     for each in operations:
         left = charts.WIDTH * (each["invoked_s"] - start) / span
@@ -165,102 +231,26 @@ def _history(operations: list[Mapping[str, Any]]) -> str:
             f'<div class="op"><div><b>{escape(each["f"])}</b> <span class="{each["outcome"]}">'
             f"{each['outcome']}</span> <small>line {each['line']} · process {each['process']} ·"
             f" {each['invoked_s']:.4f} s to {ended} {escape(said)}</small></div>"
-            f"{charts.svg(bar, 10, 'lane')}<code>{escape(each['value'])}</code></div>"
+            f"{charts.svg(behind + bar, 10, 'lane')}<code>{escape(each['value'])}</code></div>"
         )
     return f'<div class="ops">{"".join(rows)}</div>'
 
 
-def _what_happened(report: Report, faults: list[Band]) -> str:
-    duration_s = max(report["duration_s"], 1e-9)
-    rows = []
-    kinds = sorted({band.label.split()[0] for band in faults})
-    for kind in kinds:
-        mine = [band for band in faults if band.label.split()[0] == kind]
-        drawn = charts.svg(charts.bands(mine, duration_s), charts.HEIGHT, "lane")
-        rows.append(f'<div class="row"><span>{escape(kind)}</span>{drawn}</div>')
-    behind = charts.bands(faults, duration_s)
-    for process, marks in report["series"]["processes"].items():
-        lane = charts.lane(marks, _LANES)
-        rows.append(f'<div class="row"><span>{escape(process)}</span>{lane}</div>')
-    left_out = report["series"]["processes_left_out"]
-    note = f"<p><small>{left_out} more processes are not drawn.</small></p>" if left_out else ""
-    back = charts.svg(behind + _phase_lines(report, duration_s), charts.HEIGHT)
-    legend = "".join(f'<span><i class="{kind}"></i>{word}</span>' for kind, word in _OUTCOMES)
-    table = "".join(
-        f"<tr><td>{charts.time_text(band.start_s, duration_s)}</td>"
-        f"<td>{charts.time_text(band.end_s, duration_s)}</td><td>{escape(band.label)}</td></tr>"
-        for band in faults
-    )
-    listed = (
-        f"<details><summary>{len(faults)} faults, one by one</summary><table><tr><th>from</th>"
-        f"<th>to</th><th>what</th></tr>{table}</table></details>"
-        if faults
-        else ""
+def _files(report: Report) -> str:
+    links = "".join(
+        f'<li><a href="{quote(each["path"])}">{escape(each["path"])}</a>'
+        f" <small>{escape(each['about'])}</small></li>"
+        for each in report["files"]
     )
     return (
-        "<section><h2>What happened when</h2><p>A row for each kind of fault, then one for each"
-        " client session: the worst that an operation of that moment came to.</p>"
-        f'<div class="rows"><div class="back">{back}</div>{"".join(rows)}</div>'
-        f'<div class="rows-x">{charts.time_axis(duration_s)}</div><div class="legend">{legend}'
-        f'<span><i class="fault"></i>fault</span>{_phase_legend(report)}</div>{note}{listed}'
-        "</section>"
+        f'<section><h2>To look closer</h2><ul class="files">{links}</ul></section>' if links else ""
     )
-
-
-def _phase_lines(report: Report, duration_s: float) -> str:
-    return "".join(
-        f'<path class="phase" d="M{charts.WIDTH * phase["at_s"] / duration_s:.1f} 0'
-        f'V{charts.HEIGHT}"/>'
-        for phase in report["phases"]
-        if phase["name"] != "load"
-    )
-
-
-def _phase_legend(report: Report) -> str:
-    marks = [phase for phase in report["phases"] if phase["name"] != "load"]
-    if not marks:
-        return ""
-    words = ", ".join(
-        f"{phase['name']} from {charts.time_text(phase['at_s'], report['duration_s'])}"
-        for phase in marks
-    )
-    return f'<span><i class="phase-key"></i>{escape(words)}</span>'
-
-
-def _plots(report: Report, faults: list[Band]) -> str:
-    duration_s = max(report["duration_s"], 1e-9)
-    series = report["series"]
-    behind = charts.bands(faults, duration_s) + _phase_lines(report, duration_s)
-    rates = series["per_second"]
-    totals = [sum(column) for column in zip(*rates.values(), strict=True)]
-    scale = charts.linear(max(totals))
-    drawn = behind + charts.stack([(name, rates[name]) for name, _ in _OUTCOMES], scale)
-    plots = [
-        charts.chart("Availability", "operations a second", scale, drawn, _OUTCOMES, duration_s)
-    ]
-
-    latency = series["latency_ms"]
-    scale = charts.decades(value for line in latency.values() for value in line if value)
-    names = [("max", "max"), ("p99", "p99"), ("p50", "median")]
-    drawn = behind + "".join(charts.line(latency[key], scale, key) for key, _ in names)
-    plots.append(charts.chart("Latency", "ms, what succeeded", scale, drawn, names, duration_s))
-
-    if "unread" in series:
-        for key, title, unit in (
-            ("values", "Unread", "acknowledged values that nobody has read yet"),
-            ("oldest_s", "Lag", "seconds that the oldest of them has waited"),
-        ):
-            points = series["unread"][key]
-            scale = charts.linear(max(points))
-            drawn = behind + charts.line(points, scale, "unread")
-            plots.append(charts.chart(title, unit, scale, drawn, [], duration_s))
-    return f'<section><h2>Over time</h2><div class="plots">{"".join(plots)}</div></section>'
 
 
 def _details(report: Report) -> str:
     counts = "".join(
         f"<tr><td>{escape(name)}</td>"
-        + "".join(f"<td>{each[kind]:,}</td>" for kind, _ in _OUTCOMES)
+        + "".join(f"<td>{each[kind]:,}</td>" for kind, _ in OUTCOMES)
         + "</tr>"
         for name, each in report["counts"].items()
     )
@@ -268,7 +258,7 @@ def _details(report: Report) -> str:
     facts |= {
         f"client {name}": f"{count:,} operations" for name, count in report["clients"].items()
     }
-    facts |= {f"option {name}": value for name, value in report["options"].items()}
+    facts |= {f"option {name}": _plain(value) for name, value in report["options"].items()}
     facts["history"] = report["history"]
     if report["torn_lines"]:
         facts["lines cut off by kills"] = report["torn_lines"]
@@ -285,3 +275,19 @@ def _details(report: Report) -> str:
         f"<div><h3>Made with</h3><table>{about}</table></div></div>{again}<h3>Check it again</h3>"
         f"<pre>kraftpy consistency check {escape(report['history'])}</pre></section>"
     )
+
+
+def _plain(value: object) -> str:
+    """An option as words; of a long list its beginning."""
+    if isinstance(value, Mapping):
+        return _plain([f"{name}: {each}" for name, each in value.items()])
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        return str(value)
+    words = [str(each) for each in value]
+    more = f", … {len(words) - _LISTED} more" if len(words) > _LISTED else ""
+    return ", ".join(words[:_LISTED]) + more
+
+
+def _how_to_read() -> str:
+    parts = "".join(f"<h3>{title}</h3><p>{text}</p>" for title, text in _HOW_TO_READ)
+    return f"<section><details><summary>How to read this</summary>{parts}</details></section>"

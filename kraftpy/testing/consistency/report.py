@@ -9,26 +9,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
 from kraftpy.testing.consistency.history import HistoryReader
+from kraftpy.testing.consistency.impact import impact
+from kraftpy.testing.consistency.lag import GroupLag, unread
 from kraftpy.testing.consistency.operations import NEVER, Operation, load
 from kraftpy.testing.consistency.page import render
 from kraftpy.testing.consistency.series import Timeline
-from kraftpy.testing.consistency.suite import Outcome, check, checkers_for
+from kraftpy.testing.consistency.suite import Listener, Outcome, check, checkers_for
 from kraftpy.testing.consistency.verdicts import Finding, Verdict
+from kraftpy.testing.consistency.workloads import PLAYS
 
 _VALUE_CHARS_MAX = 400
 
 
 def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
-    """Check a history, and all that its report says.  Raises HistoryError, OSError."""
-    timeline = Timeline()
-    checkers = checkers_for(history.header)
-    outcome = check(history, checkers=checkers, listeners=[timeline])
+    """Check a history, and all that its report says.  Raises HistoryError, OSError.
+
+    `files` of the report, paths in its folder that help to look closer, are for others to fill in.
+    """
+    header = history.header
+    sessions = header.options.get("sessions_per_client", 1)
+    timeline = Timeline(sessions if type(sessions) is int and sessions > 0 else 1)
+    lag = GroupLag()
+    checkers = checkers_for(header)
+    groups = any(isinstance(checker, OwnershipChecker) for checker in checkers)
+    listeners: list[Listener] = [timeline, lag] if groups else [timeline]
+    outcome = check(history, checkers=checkers, listeners=listeners)
     series = timeline.series()
+    if groups:
+        series["lag"] = lag.series(timeline)
     for checker in checkers:
         if isinstance(checker, QueueChecker):
-            series["unread"] = timeline.unread(checker.index.logs.values())
+            series["unread"] = unread(checker.index.logs.values(), timeline)
     lines = {
         line
         for verdict in outcome.verdicts
@@ -36,33 +50,24 @@ def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
         for line in finding.lines
     }
     operations = load(history, lines) if lines else {}
-    header = history.header
     report = {
         "valid": outcome.valid,
         "workload": header.workload,
+        "about": PLAYS[header.workload].about if header.workload in PLAYS else "",
         "seed": header.seed,
         "options": dict(header.options),
         "versions": dict(header.versions),
         "started_at": header.started_at,
         "again": shlex.join(header.again),
         "history": history.path.name,
+        "files": [],
         "duration_s": round(timeline.duration_ns / 1e9, 3),
         "operations": outcome.operations,
         "torn_lines": outcome.torn_lines,
         "counts": timeline.counts,
         "clients": timeline.clients,
         "verdicts": [_verdict(each, operations, timeline) for each in outcome.verdicts],
-        "faults": [
-            {
-                "at_s": _seconds(fault.time_ns, timeline),
-                "name": fault.name,
-                "phase": fault.phase,
-                "id": fault.id,
-                "targets": list(fault.targets),
-                "detail": fault.detail,
-            }
-            for fault in timeline.faults
-        ],
+        **impact(timeline),
         "phases": [
             {"at_s": _seconds(phase.time_ns, timeline), "name": phase.name}
             for phase in timeline.phases

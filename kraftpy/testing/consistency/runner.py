@@ -35,11 +35,14 @@ from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.consistency import clients
+from kraftpy.testing.consistency.evidence import WORKERS_LOG, keep_nodes
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Planned, schedule
 from kraftpy.testing.consistency.history import Header, HistoryWriter
-from kraftpy.testing.consistency.worker import CRASHED, WHERE_SIGNAL, Task
+from kraftpy.testing.consistency.worker import CRASHED, SESSIONS_MAX, WHERE_SIGNAL, Task
 from kraftpy.testing.consistency.workloads import PLAYS, Part
 
+NODES = "nodes"
+"""The folder in a run's folder for what the nodes left."""
 HEALTHY_TIMEOUT_S = 60.0
 FINAL_TIMEOUT_S = 90.0
 _SETUP_TIMEOUT_S = 30.0
@@ -87,6 +90,7 @@ class Result:
 
     `faults` are counted by name; `crashed` workers did so on purpose, `dead` ones didn't, and those
     that were `killed` hung.  `unhealthy` says why the cluster didn't heal, empty if it did.
+    `kept` is where what the nodes had on disk was copied to, if it was.
     """
 
     faults: dict[str, int] = field(default_factory=dict)
@@ -94,10 +98,20 @@ class Result:
     dead: int = 0
     killed: int = 0
     unhealthy: str = ""
+    kept: Path | None = None
 
 
-def run(plan: Plan, *, say: Say, make_cluster: Callable[[int], Cluster] = Cluster) -> Result:
+def run(
+    plan: Plan,
+    *,
+    say: Say,
+    make_cluster: Callable[[int], Cluster] = Cluster,
+    keep: Callable[[Result], bool] = lambda _: False,
+) -> Result:
     """Make one run.
+
+    `keep` is asked when the history is complete and the nodes are still there: whether to copy what
+    they have on disk into the run's folder.  A run that raises keeps it anyway.
 
     Raises RunError, OSError (FileExistsError: the folder has a history), and ClusterError if the
     cluster doesn't start or doesn't do what it is told.
@@ -108,7 +122,23 @@ def run(plan: Plan, *, say: Say, make_cluster: Callable[[int], Cluster] = Cluste
         raise FileExistsError(17, "there is a history already", str(plan.history))
     with contextlib.ExitStack() as stack:
         cluster = None if plan.bootstrap else stack.enter_context(make_cluster(plan.nodes))
-        return _Run(plan, cluster, say).play()
+        try:
+            result = _Run(plan, cluster, say).play()
+            wanted = keep(result)
+        except Exception:
+            _keep_nodes(cluster, plan.folder / NODES, say)
+            raise
+        if wanted:
+            result.kept = _keep_nodes(cluster, plan.folder / NODES, say)
+        return result
+
+
+def _keep_nodes(cluster: Cluster | None, folder: Path, say: Say) -> Path | None:
+    if cluster is None:
+        return None
+    missing = keep_nodes(cluster.nodes.values(), folder)
+    say(f"what the nodes left is in {folder}" + "".join(f"; not {each}" for each in missing[:5]))
+    return folder
 
 
 def _check(plan: Plan) -> None:
@@ -250,6 +280,7 @@ class _Run:
             "rate": plan.rate,
             "concurrency": plan.concurrency,
             "clients": self._clients,
+            "sessions_per_client": SESSIONS_MAX,
             "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
             "links": "TCP proxies between the nodes"
             if self._cluster is not None
@@ -295,7 +326,7 @@ class _Run:
             options=self._options,
         )
         self._numbers += 1
-        self._workers.append(_Process(task, plan.folder / "workers.log"))
+        self._workers.append(_Process(task, plan.folder / WORKERS_LOG))
 
     def _watch_until(self, deadline: float) -> None:
         """Replace workers that die, until then."""

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter
+from kraftpy.testing.cluster import Node
+from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, evidence
 from kraftpy.testing.consistency.charts import decades, line, linear, number, time_text
-from kraftpy.testing.consistency.page import fault_bands, render
+from kraftpy.testing.consistency.evidence import keep_anomalies, keep_nodes, kept_files
+from kraftpy.testing.consistency.matrix import left_out, total, write_index
+from kraftpy.testing.consistency.page import NOT_HEALED, render
+from kraftpy.testing.consistency.pictures import fault_bands
 from kraftpy.testing.consistency.report import judge, summary, write_report
 from kraftpy.testing.consistency.series import BUCKETS
 
@@ -84,6 +88,7 @@ class Page(HTMLParser):
         self.seen: set[str] = set()
         self.text: list[str] = []
         self.outside: list[str] = []
+        self.links: list[str] = []
         self.feed(text)
         self.close()
 
@@ -91,7 +96,8 @@ class Page(HTMLParser):
         self.seen.add(tag)
         if tag not in VOID:
             self.open.append(tag)
-        self.outside += [f"{k}={v}" for k, v in attrs if k in ("src", "href", "srcset", "action")]
+        self.outside += [f"{k}={v}" for k, v in attrs if k in ("src", "srcset", "action")]
+        self.links += [value or "" for name, value in attrs if name == "href"]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.add(tag)
@@ -116,7 +122,11 @@ def test_what_a_report_says(history: HistoryReader) -> None:
     assert report["seed"] == 99
     assert report["again"] == "kraftpy consistency run 'a b'"
     assert report["duration_s"] == pytest.approx(11.401)
-    assert [fault["phase"] for fault in report["faults"]] == ["start", "end", "start"]
+    kill, pause = report["faults"]
+    assert (kill["name"], kill["ok"], kill["info"], kill["fail"]) == ("kill", 0, 40, 0)
+    assert (kill["slowest_ms"], kill["silence_s"]) == (0.0, 2.26)
+    assert (pause["ok"], pause["slowest_ms"]) == (50, 5.0)
+    assert report["silence_s"] == kill["silence_s"]
     series = report["series"]
     per_second, bucket_s = series["per_second"], series["bucket_s"]
     total = sum(sum(counts) for counts in per_second.values()) * bucket_s
@@ -124,10 +134,16 @@ def test_what_a_report_says(history: HistoryReader) -> None:
     down = range(BUCKETS * 48 // 114, BUCKETS * 66 // 114)
     assert not any(per_second["ok"][bucket] for bucket in down)
     assert any(per_second["info"][bucket] for bucket in down)
-    assert {value for value in series["latency_ms"]["max"] if value} <= {1.0, 5.0}
+    assert {value for value in series["latency_ms"]["max"] if value} == {5.0}  # no poll's
     assert series["latency_ms"]["p50"][down[3]] is None
-    assert set(series["processes"]) == {"1", "2", "3"}
-    assert set(series["processes"]["1"]) == set("oi.")
+    assert {name: len(dots) for name, dots in series["dots"].items()} == report["counts"]["send"]
+    lanes = {lane["client"]: lane for lane in series["lanes"]}
+    assert [(lanes[n]["does"], lanes[n]["library"]) for n in (1, 2, 3)] == [
+        ("send", "confluent-kafka"),
+        ("read", ""),
+        ("final read", ""),
+    ]
+    assert set(lanes[1]["marks"]) == set("oi.")
     assert max(series["unread"]["values"]) >= 1
     assert series["unread"]["values"][-1] == 0
     assert 0.05 < max(series["unread"]["oldest_s"]) < 12
@@ -149,7 +165,7 @@ def test_the_page_stands_by_itself(history: HistoryReader, tmp_path: Path) -> No
     text = written.read_text(encoding="utf-8")
     page = Page(text)
     assert page.open == []
-    assert page.outside == []
+    assert page.outside == page.links == []
     assert "script" not in page.seen
     assert "svg" in page.seen
     assert not re.search(r"url\(|@import|https?://", text)
@@ -183,6 +199,124 @@ def test_a_page_of_an_empty_history(tmp_path: Path, workload: str) -> None:
     assert "Not everything could be decided" in "".join(Page(render(report)).text)
 
 
+def test_sessions_of_one_client_are_one_row(tmp_path: Path) -> None:
+    ticks = itertools.count(1)
+    header = Header("queue", options={"sessions_per_client": 10})
+    with HistoryWriter(tmp_path / "h", header, clock_ns=lambda: next(ticks)) as writer:
+        for process in (10, 11, 12, 30):
+            op = writer.invoke(process, "poll", client="kraftpy")
+            next(ticks)
+            writer.ok(process, op, "poll", {})
+        writer.invoke(30, "poll")
+    _, report = judge(HistoryReader(tmp_path / "h"))
+    lanes = report["series"]["lanes"]
+    assert [(lane["client"], lane["sessions"]) for lane in lanes] == [(1, 3), (3, 1)]
+    assert "w" in lanes[0]["marks"]  # between question and answer
+    assert "kraftpy x3" in "".join(Page(render(report)).text)
+
+
+def test_how_far_a_group_is_behind(tmp_path: Path) -> None:
+    now = 0
+    with HistoryWriter(tmp_path / "h", Header("groups"), clock_ns=lambda: now) as writer:
+        for offset in range(100):
+            now += SECOND
+            op = writer.invoke(1, "send", [["t-0", offset]])
+            writer.ok(1, op, "send", [["t-0", offset, offset]])
+            if offset in (49, 99):
+                value = {"group": "g", "key": "t-0", "first": 0, "last": offset}
+                writer.note(2, "processed", value)
+    _, report = judge(HistoryReader(tmp_path / "h"))
+    lag = report["series"]["lag"]["g"]
+    assert 45 <= max(lag) <= 50
+    assert lag[BUCKETS // 2 + 2] < 5
+    assert lag[-1] == 0
+    assert "Lag" in "".join(Page(render(report)).text)
+
+
+def test_a_cluster_that_did_not_recover_leads_the_page(tmp_path: Path) -> None:
+    history = record(tmp_path / "history.jsonl")
+    with HistoryWriter(history.path, clock_ns=lambda: 20 * SECOND) as writer:
+        writer.fault(NOT_HEALED, "point", 9, [], "broker 2 is not back")
+    _, report = judge(HistoryReader(history.path))
+    words = "".join(Page(render(report)).text)
+    assert words.index("broker 2 is not back") < words.index("Promises")
+    assert words.startswith("queue: The cluster did not recover")
+    assert "Every promise was kept" not in words
+
+
+def test_what_shows_that_a_promise_is_broken_is_kept_by_itself(tmp_path: Path) -> None:
+    history = record(tmp_path / "history.jsonl", lose=True)
+    outcome, report = judge(history)
+    report["files"] = keep_anomalies(history, outcome.verdicts, tmp_path / "out")
+    names = [f"anomaly-{name}.jsonl" for name in ("lost-write", "poll-skip", "int-poll-skip")]
+    assert [each["path"] for each in report["files"]] == names
+    shown = HistoryReader(tmp_path / "out" / "anomaly-lost-write.jsonl")
+    again, smaller = judge(shown)
+    assert again.operations == 2
+    assert shown.header == history.header
+    assert [fault["name"] for fault in smaller["faults"]] == ["kill", "pause"]
+    page = Page(render(report))
+    assert page.links == names
+    words = "".join(page.text)
+    assert (
+        words.index("What is wrong") < words.index("Promises") < words.index("What happened when")
+    )
+
+
+def test_nothing_is_kept_of_a_run_without_anomalies(history: HistoryReader, tmp_path: Path) -> None:
+    outcome, _ = judge(history)
+    assert keep_anomalies(history, outcome.verdicts, tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_nodes_left_is_copied_or_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = []
+    for node in (1, 2):
+        place = tmp_path / f"node{node}"
+        (place / "data" / "t-0").mkdir(parents=True)
+        (place / "data" / "t-0" / "0.log").write_bytes(b"x" * (5000 * node))
+        (place / "server.properties").write_text("a=b\n")
+        (place / "log").write_text("it started\n")
+        nodes.append(Node(node, "127.0.0.1", 1, 1, place / "data", place / "server.properties"))
+    monkeypatch.setattr(evidence, "DATA_BYTES_MAX", 10_000)
+    run = tmp_path / "run"
+    missing = keep_nodes(nodes, run / "nodes")
+    assert len(missing) == 1
+    assert missing[0].startswith("data of node 2")
+    assert (run / "nodes/node1/data/t-0/0.log").read_bytes() == b"x" * 5000
+    assert not (run / "nodes/node2/data").exists()
+    assert "10000" in (run / "nodes/node2/files.txt").read_text()
+    (run / "workers.log").write_text("it hangs")
+    assert [each["path"] for each in kept_files(run, run / "nodes")] == [
+        "workers.log",
+        "nodes/node1/files.txt",
+        "nodes/node1/log",
+        "nodes/node1/server.properties",
+        "nodes/node1/data",
+        "nodes/node2/files.txt",
+        "nodes/node2/log",
+        "nodes/node2/server.properties",
+    ]
+
+
+def test_several_runs_have_a_page_and_a_line(tmp_path: Path) -> None:
+    summaries = []
+    for name, lose in (("good", False), ("bad", True)):
+        (tmp_path / name).mkdir()
+        history = record(tmp_path / name / "history.jsonl", lose=lose)
+        summaries.append({"path": str(history.path), **summary(judge(history)[1])})
+    summaries[0]["options"]["faults"] = ["kill+slow", "stop"]
+    assert left_out(summaries) == ["slow", "stop"]
+    said = total(summaries, 90)
+    assert said.startswith("2 runs in 1.5 min, 566 operations, 4 faults of 2 kinds, 23 of 26 promi")
+    assert said.endswith("int-poll-skip; never came: slow, stop")
+    page = Page(write_index(summaries, 90, tmp_path).read_text())
+    assert page.links == ["good/report.html", "bad/report.html"]
+    assert "Not every promise was kept" in "".join(page.text)
+
+
 def test_too_many_processes_are_left_out_and_said_so(tmp_path: Path) -> None:
     ticks = itertools.count(1)
     with HistoryWriter(tmp_path / "h", Header("queue"), clock_ns=lambda: next(ticks)) as writer:
@@ -190,9 +324,9 @@ def test_too_many_processes_are_left_out_and_said_so(tmp_path: Path) -> None:
             op = writer.invoke(process, "poll")
             writer.ok(process, op, "poll", {}) if process != 90 else writer.fail(90, op, "poll", "")
     _, report = judge(HistoryReader(tmp_path / "h"))
-    assert report["series"]["processes_left_out"] == 60
-    assert "90" in report["series"]["processes"]
-    assert "60 more processes" in "".join(Page(render(report)).text)
+    assert report["series"]["lanes_left_out"] == 60
+    assert 90 in [lane["client"] for lane in report["series"]["lanes"]]
+    assert "60 more clients" in "".join(Page(render(report)).text)
 
 
 def test_scales_and_numbers() -> None:

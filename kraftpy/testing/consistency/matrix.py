@@ -1,0 +1,91 @@
+"""Several runs of one command: what they come to together, and index.html that leads to each.
+
+A summary is what `report.summary` gives, with `path`, where the run's history is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kraftpy.testing.consistency.page import NOT_HEALED, document, headline, story
+from kraftpy.testing.consistency.pictures import seconds
+
+Summary = Mapping[str, Any]
+
+_KINDS = {True: "ok", False: "fail", None: "info"}
+
+
+def is_good(summary: Summary) -> bool:
+    """Whether every promise was kept and the cluster recovered."""
+    healed = all(fault["name"] != NOT_HEALED for fault in summary["faults"])
+    return summary["valid"] is True and healed
+
+
+def left_out(summaries: Sequence[Summary]) -> list[str]:
+    """Faults that were asked for and never came in any run: the time was too short."""
+    asked = [fault for each in summaries for fault in each["options"].get("faults", ())]
+    came = {fault["name"] for each in summaries for fault in each["faults"]}
+    wanted = {name for fault in asked for name in fault.split("+")}
+    return sorted(wanted - came)
+
+
+def total(summaries: Sequence[Summary], elapsed_s: float) -> str:
+    """One line about all runs."""
+    verdicts = [verdict for each in summaries for verdict in each["verdicts"]]
+    faults = [
+        fault["name"]
+        for each in summaries
+        for fault in each["faults"]
+        if fault["name"] != NOT_HEALED
+    ]
+    kept = sum(verdict["valid"] is True for verdict in verdicts)
+    parts = [
+        f"{len(summaries)} runs in {elapsed_s / 60:.1f} min",
+        f"{sum(each['operations'] for each in summaries):,} operations",
+        f"{len(faults)} faults of {len(set(faults))} kinds",
+        f"{kept} of {len(verdicts)} promises kept",
+    ]
+    bad = [f"{each['workload']}: {headline(each)}" for each in summaries if not is_good(each)]
+    never = left_out(summaries)
+    return (
+        ", ".join(parts)
+        + (f"; {'; '.join(bad)}" if bad else "")
+        + (f"; never came: {', '.join(never)}" if never else "")
+    )
+
+
+def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) -> Path:
+    """Write index.html into the folder that has the runs' folders; its path.  Raises OSError."""
+    good = all(is_good(each) for each in summaries)
+    title = "Every promise was kept" if good else "Not every promise was kept"
+    rows = "".join(_row(each, folder) for each in summaries)
+    body = (
+        f'<header class="{"ok" if good else "fail"}"><p>kraftpy consistency</p><h1>{title}</h1>'
+        f'<p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
+        f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
+    )
+    path = folder / "index.html"
+    path.write_text(document(f"consistency: {title.lower()}", body), encoding="utf-8")
+    return path
+
+
+def _row(summary: Summary, folder: Path) -> str:
+    kind = _KINDS[summary["valid"]] if is_good(summary) or not summary["valid"] else "fail"
+    run = Path(summary["path"]).parent.relative_to(folder)
+    facts = " · ".join(
+        (
+            f"{summary['operations']:,} operations",
+            f"{len(summary['faults'])} faults",
+            seconds(summary["duration_s"]),
+            f"seed {summary['seed']}",
+        )
+    )
+    return (
+        f'<li class="{kind}"><span class="badge">{escape(summary["workload"])}</span><div>'
+        f'<h3><a href="{quote(str(run))}/report.html">{escape(headline(summary))}</a></h3>'
+        f"<p>{escape(story(summary))}</p><small>{facts}</small></div></li>"
+    )
