@@ -1,20 +1,38 @@
-"""How a node logs: one line an event, whatever the event is about.
+"""How a node logs: one line an event, whatever the event is about, as text or as JSON.
+
+    2026-01-31 12:00:00,123 INFO kraftpy.server.node: node-stopping node=1
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kraftpy.server.node",
+     "node": 1, "pid": 4711, "event": "node-stopping", "message": "node-stopping node=1"}
+
+Events (`kraftpy.events`) end in `key=value` pairs, which JSON has under "fields"; all other lines
+are sentences.
 
 Rule: names of groups, members and clients are whatever somebody chose, so what is no character to
-be shown is escaped; nobody can write lines of their own into a log. Tracebacks keep their lines.
+be shown is escaped; nobody can write lines of their own into a log. In text, tracebacks keep their
+lines.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import time
+from collections.abc import Mapping
 
 from kraftpy.cli.common import printable
+from kraftpy.events import Event
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LEVELS: Mapping[str, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 
 
 class LineFormatter(logging.Formatter):
-    """The format of all logs."""
+    """Lines for people."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT)
@@ -25,7 +43,41 @@ class LineFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
-def log_to(handler: logging.Handler) -> None:
-    """From now on everything from INFO up goes there."""
-    handler.setFormatter(LineFormatter())
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
+class JsonFormatter(logging.Formatter):
+    """Lines for programs: an object each, in ASCII; a traceback is one string of it."""
+
+    def __init__(self, node_id: int | None) -> None:
+        super().__init__()
+        self._node_id = node_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        if self._node_id is not None:
+            line["node"] = self._node_id
+        line["pid"] = record.process
+        event = getattr(record, "event", None)
+        if isinstance(event, Event):
+            line["event"] = event.name
+            line["fields"] = event.fields
+        line["message"] = record.getMessage()
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def log_to(
+    handler: logging.Handler,
+    *,
+    level: str = "info",
+    log_format: str = "text",
+    node_id: int | None = None,
+) -> None:
+    """From now on everything from `level` up goes there."""
+    handler.setFormatter(JsonFormatter(node_id) if log_format == "json" else LineFormatter())
+    logging.basicConfig(handlers=[handler], level=LEVELS[level])

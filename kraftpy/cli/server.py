@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure
-from kraftpy.cli.logs import log_to
+from kraftpy.cli.logs import LEVELS, log_to
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
@@ -33,15 +34,33 @@ Exit codes:
     metavar="FILE",
     help="server.properties, as Kafka's or as `kraftpy dev` writes it.",
 )
-def command(path: str) -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(list(LEVELS)),
+    help="The least that is logged.  [default: kraftpy.log.level of the file]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Lines for people, or JSON objects.  [default: kraftpy.log.format of the file]",
+)
+def command(path: str, log_level: str | None, log_format: str | None) -> None:
     """Run one node until SIGTERM or Ctrl-C.
 
     It logs to stderr, one line an event.
     """
+    # A process that is the first of its container gets no signal that it has no handler for; from
+    # when it has a loop on, the node has its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from kraftpy.core.config import ConfigError
 
     config = load_config(path)
-    log_to(logging.StreamHandler(sys.stderr))
+    log_to(
+        logging.StreamHandler(sys.stderr),
+        level=log_level or config.kraftpy_log_level,
+        log_format=log_format or config.kraftpy_log_format,
+        node_id=config.node_id,
+    )
     from kraftpy.server.node import StartupError, run_node
 
     try:

@@ -334,7 +334,12 @@ def _be_node(
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
-        log_to(logging.FileHandler(node.log_path))
+        log_to(
+            logging.FileHandler(node.log_path),
+            level=config.kraftpy_log_level,
+            log_format=config.kraftpy_log_format,
+            node_id=node.id,
+        )
         code = run_node(config, ready=ready)
     except (StartupError, ConfigError) as error:
         tell({"error": str(error)})

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.balancing import out_of_balance
 from kraftpy.quorum.liveness import Fencing, Liveness
@@ -117,11 +118,15 @@ class ActiveController:
 
     def _leader_changed(self, leader_id: int | None, term: int) -> None:
         self._resign(leader_id)
-        if leader_id != self._quorum.voter_id:
+        voter_id = self._quorum.voter_id
+        if leader_id is None:
+            emit(logger, logging.WARNING, "quorum-leaderless", voter=voter_id, term=term)
+        else:
+            emit(logger, logging.INFO, "quorum-leader", voter=voter_id, leader=leader_id, term=term)
+        if leader_id != voter_id:
             return
         self._leads = True
         self._liveness.lead(self._now_ms())
-        logger.info("this controller leads in term %d", term)
         if self._settings.auto_leader_rebalance_enable:
             self._balancing = self._loop.create_task(self._balance())
             self._balancing.add_done_callback(_raise_unforeseen)
@@ -158,11 +163,13 @@ class ActiveController:
             self._on_suspects(self._suspects)
 
     def _fence(self, fencing: Fencing) -> None:
-        logger.warning(
-            "fencing broker %d (epoch %d): %s",
-            fencing.broker_id,
-            fencing.broker_epoch,
-            f"nothing was heard from it for {self._settings.broker_session_timeout_ms} ms"
+        emit(
+            logger,
+            logging.WARNING,
+            "broker-session-lost",
+            broker=fencing.broker_id,
+            epoch=fencing.broker_epoch,
+            reason=f"nothing was heard from it for {self._settings.broker_session_timeout_ms} ms"
             if fencing.is_connected
             else "its connection is gone",
         )
@@ -192,9 +199,7 @@ class ActiveController:
                 self._metadata(), self._settings.leader_imbalance_per_broker_percentage
             )
             if partitions:
-                logger.info(
-                    "partitions to give back to their preferred leaders: %d", len(partitions)
-                )
+                emit(logger, logging.INFO, "leaders-rebalancing", partitions=len(partitions))
             for start in range(0, len(partitions), ELECTIONS_AT_ONCE):
                 await asyncio.wait([self._elect(partitions[start : start + ELECTIONS_AT_ONCE])])
                 await asyncio.sleep(ELECTIONS_PAUSE_S)

@@ -41,6 +41,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from kraftpy import __version__, events
+from kraftpy.events import emit
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import become_child, log_fds
@@ -305,6 +307,7 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
+    events.flush_with(events.calls_on(loop))
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -315,18 +318,25 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
     await listener.start(listening)
     if options.metrics is not None:
         answer_metrics(options.metrics, quorum, loop)
-    logger.info(
-        "controller %d starts in term %d at index %d, listening on %s:%d",
-        quorum.voter_id,
-        quorum.term,
-        quorum.applied_index,
-        host,
-        port,
+    emit(
+        logger,
+        logging.INFO,
+        "controller-started",
+        voter=quorum.voter_id,
+        term=quorum.term,
+        index=quorum.applied_index,
+        host=host,
+        port=port,
+        version=__version__,
     )
     await stopped.wait()
+    began_s = loop.time()
     await quorum.transfer_leadership()
     listener.close()
     quorum.stop()
+    seconds = loop.time() - began_s
+    emit(logger, logging.INFO, "controller-stopped", voter=quorum.voter_id, seconds=seconds)
+    events.flush()
     return ExitCode.STOPPED
 
 

@@ -34,6 +34,7 @@ from kraftpy.core.metadata import (
     TopicCreated,
     TopicDeleted,
 )
+from kraftpy.events import emit
 from kraftpy.protocol.api import advertised
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ApiVersionsResponse
@@ -48,6 +49,7 @@ from kraftpy.server.group_partition import OFFSETS_TOPIC
 from kraftpy.server.leader_changes import LeaderChanges
 from kraftpy.server.listener import Listener
 from kraftpy.server.membership import Membership
+from kraftpy.server.metadata_events import tell_broker, tell_topic_created, tell_topic_deleted
 from kraftpy.server.offset_forwarding import OffsetForwarding
 from kraftpy.server.partition import Partition
 from kraftpy.server.producer_ids import ProducerIds
@@ -227,7 +229,7 @@ class Broker:
         self._session_timer = self.loop.call_later(left_s, self._check_session)
         if self._membership.session_lapsed:
             if not self.replicas.resigned:
-                log.warning("the quorum hasn't been heard of for the session time; stepping down")
+                emit(log, logging.WARNING, "session-lapsed", node=self.node_id)
                 self.replicas.resign()
                 self.groups.refresh()
         elif self.replicas.resigned and self._resuming is None:
@@ -241,6 +243,7 @@ class Broker:
         else:
             self.replicas.resume(self.metadata, self.topic_config)
             self.groups.refresh()
+            emit(log, logging.INFO, "session-resumed", node=self.node_id)
         finally:
             self._resuming = None
 
@@ -285,8 +288,9 @@ class Broker:
                 self.groups.topic_changed(topic.name)
                 if topic.name == OFFSETS_TOPIC:
                     self.groups.refresh()
+                tell_topic_created(topic)
             case PartitionChanged(topic=topic, index=index, old=old, new=new):
-                self.leader_changes.note(self.node_id, old, new)
+                self.leader_changes.note(self.node_id, topic.name, index, old, new)
                 self.replicas.apply_partition(topic, index, new, self.topic_config)
                 if old is None:
                     self.groups.topic_changed(topic.name)
@@ -299,6 +303,7 @@ class Broker:
                 self.groups.topic_changed(topic.name)
                 self.groups.topic_deleted(topic.name)
                 self._topic_configs.pop(topic.name, None)
+                tell_topic_deleted(topic)
             case ConfigChanged(resource_type=ResourceType.TOPIC, name=name):
                 self.replicas.update_configs(self.topic_config, [name])
             case ConfigChanged():
@@ -308,6 +313,7 @@ class Broker:
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
         changed = new or old
         assert changed is not None
+        tell_broker(old, new)
         self.replicas.broker_changed(changed.id, new)
         if old is not None and not old.fenced and (new is None or new.fenced):
             self._gone_at_s[changed.id] = self.loop.time()
@@ -324,6 +330,7 @@ class Broker:
             self.metadata.config(ResourceType.BROKER, ""),
         )
         self.listener.update_config(self.config)
+        self.dispatcher.slow.set_limit(self.config.kraftpy_log_slow_request_ms)
         self.leader_throttle.set_rate(self.config.leader_replication_throttled_rate)
         self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)
 

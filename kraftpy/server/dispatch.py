@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -21,9 +22,10 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.events import emit
 from kraftpy.metrics.instruments import ApiNumbers
 from kraftpy.protocol import codec, messages
-from kraftpy.protocol.api import ADVERTISED, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.connection import CORK_MAX_BYTES
 from kraftpy.server.produce_size import is_large_by_records
@@ -48,7 +50,8 @@ class RequestContext:
     """What a handler may know of a request besides its body.
 
     `may_overlap` is for the handler to set: later requests of the connection needn't wait for the
-    answer that it promised. It counts in `errors` what isn't the error of the whole request.
+    answer that it promised. `patience_s` as well: how long the client has said that it may take.
+    It counts in `errors` what isn't the error of the whole request.
     """
 
     __slots__ = (
@@ -61,6 +64,7 @@ class RequestContext:
         "local_host",
         "local_port",
         "may_overlap",
+        "patience_s",
         "peer",
     )
 
@@ -83,6 +87,7 @@ class RequestContext:
         self.local_port = local_port
         self.peer = peer
         self.may_overlap = False
+        self.patience_s = 0.0
 
 
 class HandlerSpec:
@@ -115,6 +120,34 @@ def implemented() -> set[ApiKey]:
     return set(_handlers)
 
 
+class SlowRequests:
+    """Tells of requests that take longer than `limit_s`."""
+
+    __slots__ = ("limit_s",)
+
+    def __init__(self) -> None:
+        self.limit_s = math.inf
+
+    def set_limit(self, limit_ms: int) -> None:
+        """What `kraftpy.log.slow.request.ms` says; 0: never tells."""
+        self.limit_s = limit_ms / 1000 if limit_ms else math.inf
+
+    def tell(self, context: RequestContext, took_s: float) -> None:
+        """A request took that long; it isn't slow if its client was willing to wait."""
+        if took_s <= self.limit_s + context.patience_s:
+            return
+        emit(
+            log,
+            logging.WARNING,
+            "slow-request",
+            api=REQUEST_NAMES[ApiKey(context.api_key)].removesuffix("Request"),
+            version=context.api_version,
+            milliseconds=round(took_s * 1000),
+            client=context.client_id,
+            peer=context.peer,
+        )
+
+
 class _Route:
     """What is needed to answer one (api, version)."""
 
@@ -125,11 +158,15 @@ class _Route:
         "key",
         "numbers",
         "response_class",
+        "slow",
         "version",
     )
 
-    def __init__(self, key: ApiKey, version: int, spec: HandlerSpec, numbers: ApiNumbers) -> None:
+    def __init__(
+        self, key: ApiKey, version: int, spec: HandlerSpec, numbers: ApiNumbers, slow: SlowRequests
+    ) -> None:
         self.numbers = numbers
+        self.slow = slow
         self.key = key
         self.version = version
         self.function = spec.function
@@ -137,9 +174,11 @@ class _Route:
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
         self.has_error = hasattr(self.response_class(), "error_code")
 
-    def answered(self, started_s: float, response: Any) -> None:
+    def answered(self, context: RequestContext, started_s: float, response: Any) -> None:
         """Counts a request that was taken at `started_s` of `perf_counter`."""
         took_s = perf_counter() - started_s
+        if took_s > self.slow.limit_s:
+            self.slow.tell(context, took_s)
         duration = self.numbers.duration
         duration.counts[bisect_left(duration.bounds, took_s)] += 1
         duration.sum += took_s
@@ -155,6 +194,7 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self.numbers: dict[ApiKey, ApiNumbers] = {}
+        self.slow = SlowRequests()
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handles one request frame; never raises."""
@@ -188,14 +228,14 @@ class Dispatcher:
             result = route.function(self._broker, context, request)
             if type(result) is route.response_class:
                 connection.respond(_encode(route, header.correlation_id, result))
-                route.answered(started_s, result)
+                route.answered(context, started_s, result)
             elif result is not None:
                 self._defer(connection, route, context, result, started_s)
             else:
-                route.answered(started_s, None)
+                route.answered(context, started_s, None)
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
-            route.answered(started_s, None)
+            route.answered(context, started_s, None)
 
     def _find_route(self, key: int, version: int) -> _Route | None:
         try:
@@ -209,7 +249,7 @@ class Dispatcher:
         if not low <= version <= high:
             return None
         numbers = self.numbers.setdefault(api, ApiNumbers())
-        route = self._routes[key, version] = _Route(api, version, spec, numbers)
+        route = self._routes[key, version] = _Route(api, version, spec, numbers, self.slow)
         return route
 
     def _refuse(self, connection: Connection, header: codec.RequestHeader) -> None:
@@ -251,10 +291,10 @@ class Dispatcher:
                 parts = None if result is None else _encode(route, correlation_id, result)
             except Exception as error:
                 self._answer_failure(connection, route, correlation_id, error, slot)
-                route.answered(started_s, None)
+                route.answered(context, started_s, None)
                 return
             connection.complete(slot, parts)
-            route.answered(started_s, result)
+            route.answered(context, started_s, result)
 
         future.add_done_callback(done)
 

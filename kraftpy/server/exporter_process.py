@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kraftpy.core.config import Address
+from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, Source
 from kraftpy.metrics.exporter import Exporter
 from kraftpy.metrics.loop_lag import LoopLag
@@ -27,7 +28,6 @@ from kraftpy.server.broker import Broker
 from kraftpy.server.listener import bind
 from kraftpy.server.numbers import BrokerNumbers
 
-log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from kraftpy.page.site import Site
 
@@ -51,10 +51,12 @@ class ExporterHandle(NamedTuple):
 
     def gone(self) -> None:
         """Says that it has ended."""
-        log.error(
-            "the metrics exporter (pid %d) has ended; the node goes on without metrics until its "
-            "next start",
-            self.pid,
+        emit(
+            log,
+            logging.ERROR,
+            "exporter-ended",
+            pid=self.pid,
+            advice="the node goes on without metrics until its next start",
         )
 
 
@@ -84,9 +86,6 @@ class MetricsEndpoint:
             source.close()
         return ExporterHandle(pid, address)
 
-    def _run(self, parent: int) -> NoReturn:
-        try:
-            sockets = [self._listening.fileno(), *(source.fileno() for source in self._sources)]
     def _open_site(self) -> Site:
         # Here, because it and the client that it stands on take memory.
         from kraftpy.page.site import Site
@@ -94,6 +93,9 @@ class MetricsEndpoint:
         return Site(self._node_id, self._sources)
 
             become_child(parent, "kraftpy-metrics", [*sockets, *log_fds()])
+    def _run(self, parent: int) -> NoReturn:
+        try:
+            sockets = [self._listening.fileno(), *(source.fileno() for source in self._sources)]
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which ends this
             os.nice(_NICE)
             exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site)

@@ -144,6 +144,7 @@ class _FollowerFetch:
             return response
         loop = self._broker.loop
         ctx.may_overlap = True
+        ctx.patience_s = self._wait_ms / 1000
         self._future = loop.create_future()
         self._future.add_done_callback(self._unpark)
         self._timer = loop.call_later(self._wait_ms / 1000, self.finish)

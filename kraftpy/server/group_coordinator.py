@@ -28,6 +28,7 @@ from kraftpy.core.groups import (
     partition_for,
 )
 from kraftpy.core.groups.records import too_long
+from kraftpy.events import emit
 from kraftpy.metrics.instruments import LOAD_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
@@ -411,7 +412,17 @@ class GroupCoordinator:
 
     def _unload(self, partition: GroupPartition) -> None:
         del self._partitions[partition.index]
+        groups = 0 if partition.machine is None else partition.machine.groups_count
         partition.close()
+        if groups:
+            emit(
+                log,
+                logging.INFO,
+                "coordinator-unloaded",
+                partition=partition.index,
+                epoch=partition.leader_epoch,
+                groups=groups,
+            )
 
     def _reload(self, partition: GroupPartition) -> None:
         self._unload(partition)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from kraftpy.core.groups import GroupConfig, GroupMachine
 from kraftpy.core.groups.loading import Loaded, load_batches
+from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, KafkaError
 from kraftpy.server.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionHost
 from kraftpy.server.group_topics import ClusterTopics
@@ -120,11 +121,13 @@ class GroupLoading:
             load_batches(self._machine, data, self._loaded)
         except (DecodeError, KafkaError, OSError) as error:
             partition.fail()
-            log.error(
-                "%s can't be loaded from offset %d; its groups are not served here: %s",
-                partition,
-                self._offset,
-                error,
+            emit(
+                log,
+                logging.ERROR,
+                "coordinator-failed",
+                partition=partition.index,
+                offset=self._offset,
+                reason=str(error),
             )
             return
         if next_offset > self._offset:
@@ -152,14 +155,17 @@ class GroupLoading:
         if loaded.problem:
             log.error("%s: skipped %s", partition, loaded.problem)
         if loaded.records or loaded.skipped:
-            log.info(
-                "%s: loaded %d records, %d skipped, in %.2f s: %d groups, %d committed offsets",
-                partition,
-                loaded.records,
-                loaded.skipped,
-                self._loop.time() - self.started_s,
-                machine.groups_count,
-                machine.offsets_count,
+            emit(
+                log,
+                logging.INFO,
+                "coordinator-loaded",
+                partition=partition.index,
+                epoch=partition.leader_epoch,
+                seconds=self._loop.time() - self.started_s,
+                records=loaded.records,
+                skipped=loaded.skipped,
+                groups=machine.groups_count,
+                offsets=machine.offsets_count,
             )
         partition.take_on(machine, self._offset - 1)
         # Topics may also have gone while nobody coordinated. What the log has is older than this

@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.server.proposals import Proposals
@@ -151,11 +152,11 @@ class Membership:
     # -- being a member
 
     @property
-    @property
     def leaving(self) -> bool:
         """Whether the controlled shutdown has begun."""
         return self._stopping
 
+    @property
     def session_lapsed(self) -> bool:
         """Whether this broker may have been fenced without hearing of it."""
         return self._client.session_lapsed
@@ -218,22 +219,30 @@ class Membership:
         """
         self._stopping = True
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + CONTROLLED_SHUTDOWN_TIMEOUT_S
+        began_s = loop.time()
+        deadline_s = began_s + CONTROLLED_SHUTDOWN_TIMEOUT_S
         remaining = -1
+        reason = None
         try:
             while loop.time() < deadline_s:
-                before = remaining
                 value = await self.propose(
                     self._command("begin_shutdown"), SHUTDOWN_ANSWER_TIMEOUT_MS
                 )
                 remaining = value["remaining"]
                 if not remaining or not is_possible():
                     break
-                if remaining != before:
-                    log.info("%d partitions wait for another leader", remaining)
                 await asyncio.sleep(SHUTDOWN_POLL_S)
         except KafkaError as error:
-            log.warning("stopping without handing over: %s", error.message)
+            reason = error.message
+        emit(
+            log,
+            logging.WARNING if remaining else logging.INFO,
+            "controlled-shutdown",
+            node=self._node_id,
+            seconds=loop.time() - began_s,
+            left=remaining,
+            reason=reason,
+        )
 
     async def leave(self) -> None:
         """Fences itself: the quorum need not find out."""

@@ -30,9 +30,11 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from kraftpy import __version__, events
 from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import MetadataState
+from kraftpy.events import emit
 from kraftpy.metrics.channel import channel
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
@@ -82,6 +84,16 @@ def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
     `ready` is called once clients are answered. Raises StartupError, ConfigError.
     """
     config.check_complete()
+    roles = sorted(config.process_roles)
+    emit(
+        log,
+        logging.INFO,
+        "node-starting",
+        node=config.node_id,
+        version=__version__,
+        roles=roles,
+        dirs=config.data_dirs,
+    )
     for notice in config.ignored:
         log.info("%s", notice)
     try:
@@ -265,6 +277,8 @@ async def _serve(
 ) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    events.flush_with(events.calls_on(loop))
     stopping: asyncio.Future[int] = loop.create_future()
 
     def stop(code: int) -> None:
@@ -272,7 +286,8 @@ async def _serve(
             stopping.set_result(code)
 
     def controller_ended(code: int) -> None:
-        log.critical("the controller process ended (exit code %d); stopping", code)
+        reason = f"the controller process ended (exit code {code})"
+        emit(log, logging.CRITICAL, "node-failed", node=config.node_id, reason=reason)
         logging.shutdown()
         # Without its controller this node is not a node; what is in the page cache stays there.
         os._exit(EXIT_FAILED)
@@ -310,10 +325,21 @@ async def _serve(
     if ready is not None:
         exporter_address = None if node.exporter is None else str(node.exporter.address)
         ready(NodeInfo(config.node_id, os.getpid(), host, port, exporter_address))
-    log.info(
-        "broker %d of cluster %s answers on %s:%d", config.node_id, broker.cluster_id, host, port
+    emit(
+        log,
+        logging.INFO,
+        "broker-started",
+        node=config.node_id,
+        cluster=broker.cluster_id,
+        host=host,
+        port=port,
+        version=__version__,
+        seconds=loop.time() - began_s,
     )
     code = await stopping
-    log.info("stopping")
+    began_s = loop.time()
+    emit(log, logging.INFO, "node-stopping", node=config.node_id)
     await broker.stop()
+    emit(log, logging.INFO, "node-stopped", node=config.node_id, seconds=loop.time() - began_s)
+    events.flush()
     return code

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
+from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, split_batches
 from kraftpy.storage import checkpoints
@@ -312,11 +313,13 @@ class AppendableLog(ReadableLog):
 
     def _go_offline(self, why: str) -> None:
         self._offline = why
-        logger.critical(
-            "%s takes no more requests: %s. Mend the disk and restart the broker; the log is "
-            "recovered then.",
-            self,
-            why,
+        emit(
+            logger,
+            logging.CRITICAL,
+            "log-offline",
+            log=str(self),
+            reason=why,
+            advice="mend the disk and restart the broker; the log is recovered then",
         )
 
     def assign_leader_epoch(self, epoch: int) -> None:

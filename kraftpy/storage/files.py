@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -120,11 +121,13 @@ class Files:
 
     def fsync_failed(self, path: Path, error: OSError) -> None:
         """Stops the process at once, so that nobody acknowledges what isn't on disk."""
-        logger.critical(
-            "fsync of %s failed (%s): stopping, because what was written since the last fsync may "
-            "be lost. Check the disk (dmesg), then start again: the logs are recovered then.",
-            path,
-            error,
+        emit(
+            logger,
+            logging.CRITICAL,
+            "fsync-failed",
+            path=str(path),
+            reason=f"{error}; what was written since the last fsync may be lost",
+            advice="check the disk (dmesg), then start again: the logs are recovered then",
         )
         os._exit(FSYNC_FAILED_EXIT_CODE)
 

@@ -219,8 +219,8 @@ def test_a_broker_that_dies_at_start_shows_its_log(tmp_path: Path) -> None:
     said = failure(*options, code=4)
     assert "broker 1 ended with exit code 1 before it was ready" in said
     assert "is damaged at byte 0" in said
-    assert "stopping" in said.splitlines()[-1]
-    assert "answers on" not in said, "the log of an earlier run"
+    assert "node-failed node=1" in said.splitlines()[-1]
+    assert "broker-started" not in said, "the log of an earlier run"
 
 
 def test_a_bad_setting_is_not_kept_in_the_folder(tmp_path: Path) -> None:

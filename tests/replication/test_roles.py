@@ -88,12 +88,11 @@ def write(nodes: Nodes, topic: str, count: int) -> None:
 
 def active_controller(nodes: Nodes) -> int:
     """The controller that was elected last."""
-    said = "this controller leads in term "
     terms = {
-        int(line.rpartition(" ")[2]): node
+        int(line.rpartition("=")[2]): node
         for node in CONTROLLERS
         for line in nodes.log(node).splitlines()
-        if said in line
+        if f"quorum-leader voter={node} leader={node} " in line
     }
     return terms[max(terms)]
 

@@ -191,9 +191,9 @@ def test_the_exporter_may_die_and_the_node_goes_on() -> None:
         children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
         names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
         os.kill(names["kraftpy-metrics"], signal.SIGKILL)
-        until(lambda: "metrics exporter" in broker.log_path.read_text(), "it wasn't said")
+        until(lambda: "exporter-ended" in broker.log_path.read_text(), "it wasn't said")
         produce(broker.bootstrap, "t", acks="all")
-        assert broker.log_path.read_text().count("metrics exporter") == 1
+        assert broker.log_path.read_text().count("exporter-ended") == 1
         assert broker.running
 
 

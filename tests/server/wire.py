@@ -20,8 +20,11 @@ class Closed(Exception):
 class Wire:
     """One connection; `call` sends a request and reads its answer."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, host: str, port: int, *, timeout_s: float = TIMEOUT_S, client_id: str = "wire"
+    ) -> None:
         self.sock = socket.create_connection((host, port), timeout=timeout_s)
+        self._client_id = client_id
         self._correlation_id = 0
 
     def __enter__(self) -> Wire:
@@ -38,7 +41,7 @@ class Wire:
     def send(self, key: ApiKey, version: int, request: Any) -> int:
         """Sends without waiting; returns the correlation id."""
         self._correlation_id += 1
-        parts = codec.encode_request(key, version, self._correlation_id, "wire", request)
+        parts = codec.encode_request(key, version, self._correlation_id, self._client_id, request)
         self.send_frame(b"".join(parts))
         return self._correlation_id
 

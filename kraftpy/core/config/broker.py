@@ -404,6 +404,20 @@ class BrokerConfig(GroupSettings):
         boolean(), "true", "Serve the metrics of each partition, not only of topics and groups."
     )
 
+    kraftpy_log_level: str = setting(
+        one_of("debug", "info", "warning", "error"), "info", "The least that is logged."
+    )
+    kraftpy_log_format: str = setting(
+        one_of("text", "json"), "text", "How a line of the log is written: text, or a JSON object."
+    )
+    kraftpy_log_slow_request_ms: int = setting(
+        int32(0),
+        "1000",
+        "A request that takes longer, not counting what its client is willing to wait, is logged; "
+        "0: none is.",
+        dynamic=True,
+    )
+
     # Where the values come from, as text; for DescribeConfigs.
     static: Mapping[str, str] = field(default_factory=dict, repr=False)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict, repr=False)

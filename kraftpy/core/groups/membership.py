@@ -23,6 +23,7 @@ from kraftpy.core.groups.config import (
     GroupConfig,
 )
 from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.events import tell_gone
 from kraftpy.core.groups.group import Group, GroupState, Member
 from kraftpy.core.groups.rebalance import Rebalance, membership_error
 from kraftpy.core.groups.records import GroupRecord, too_long
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_JOIN_WITH_MEMBER_ID_REQUIRED = 4
 _FIRST_JOIN_WITH_SKIP_ASSIGNMENT = 9
+_NO_REASON = "no reason given"
 
 # Member ids start with the client's name; a name of any length must not make one unstorable.
 _MEMBER_ID_PREFIX_MAX = 255
@@ -195,7 +197,7 @@ class Membership:
         else:
             # A leader that rejoins asks for a rebalance: the topics it watches changed.
             self._update_member(group, member, token, request, protocols)
-            reason = f"member {member_id} rejoins: {request.reason or 'no reason given'}"
+            reason = f"member {member_id} rejoins: {request.reason or _NO_REASON}"
             self._rebalance.rebalance_or_complete_join(group, reason, now_ms)
 
     def _add_member(
@@ -223,7 +225,7 @@ class Membership:
             group.protocol_type = request.protocol_type
         group.add(member, token)
         self._timers.set(timer, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
-        reason = f"member {member.member_id} joins: {request.reason or 'no reason given'}"
+        reason = f"member {member.member_id} joins: {request.reason or _NO_REASON}"
         self._rebalance.rebalance_or_complete_join(group, reason, now_ms)
 
     def _update_member(
@@ -451,12 +453,7 @@ class Membership:
             error = group.check_member(member_id, instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        log.info(
-            "member %s leaves group %r: %s",
-            member_id,
-            group.group_id,
-            identity.reason or "no reason given",
-        )
+        tell_gone(group.group_id, member_id, f"it leaves: {identity.reason or _NO_REASON}")
         self._rebalance.drop(group, member_id)
         return ErrorCode.NONE
 

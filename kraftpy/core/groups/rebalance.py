@@ -19,6 +19,7 @@ from collections.abc import Iterable
 
 from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
 from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.events import tell_generation, tell_gone, tell_rebalance
 from kraftpy.core.groups.group import Group, GroupState, Member
 from kraftpy.core.groups.records import GroupRecord, GroupSnapshot
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
@@ -58,9 +59,7 @@ class Rebalance:
         group.pending_sync.clear()
         group.is_initial_rebalance = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
-        log.info(
-            "group %r rebalances from generation %d: %s", group.group_id, group.generation, reason
-        )
+        tell_rebalance(group.group_id, group.generation, len(group.members), reason)
         if group.is_initial_rebalance:
             # Wait a little for the others of a group that starts up (KIP-134).
             delay_ms = self._config.group_initial_rebalance_delay_ms
@@ -86,9 +85,7 @@ class Rebalance:
         self._timers.cancel(group.join_timer)
         for member in list(group.members.values()):
             if member.join_token is None and member.group_instance_id is None:
-                log.info(
-                    "member %s did not rejoin group %r in time", member.member_id, group.group_id
-                )
+                tell_gone(group.group_id, member.member_id, "it did not rejoin in time")
                 self.drop(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none is back yet: keep their places.
@@ -103,13 +100,7 @@ class Rebalance:
             return
         group.protocol_name = group.select_protocol()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
-        log.info(
-            "group %r has generation %d with %d members and protocol %r",
-            group.group_id,
-            group.generation,
-            len(group.members),
-            group.protocol_name,
-        )
+        tell_generation(group.group_id, group.generation, len(group.members), group.protocol_name)
         for member in group.members.values():
             if member.join_token is not None:
                 self._out.reply(member.join_token, self.joined(group, member))
@@ -122,7 +113,7 @@ class Rebalance:
     def _become_empty(self, group: Group, now_ms: int) -> None:
         group.protocol_name = None
         group.transition_to(GroupState.EMPTY, now_ms)
-        log.info("group %r is empty at generation %d", group.group_id, group.generation)
+        tell_generation(group.group_id, group.generation, 0, None)
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             # The members stay in the log and get a session each if it is loaded; they won't
@@ -200,7 +191,7 @@ class Rebalance:
         if member is None:
             if group.pending.get(member_id) is timer:
                 del group.pending[member_id]
-                log.info("member %s never joined group %r", member_id, group.group_id)
+                tell_gone(group.group_id, member_id, "it never joined")
                 self.maybe_complete_join(group, now_ms)
             return
         if member.session_timer is not timer:
@@ -209,7 +200,7 @@ class Rebalance:
         if is_parked and not member.is_new:
             # Its session starts again with the answer.
             return
-        log.info("member %s of group %r failed: no heartbeat", member_id, group.group_id)
+        tell_gone(group.group_id, member_id, "its session expired: no heartbeat")
         self.drop(group, member_id)
         if group.state is not GroupState.EMPTY:
             reason = f"the session of member {member_id} expired"

@@ -161,6 +161,7 @@ class _Fetch:
         results = self._gather()
         if self._is_enough() or self._wait_ms <= 0:
             return self._respond(results)
+        self._ctx.patience_s = self._wait_ms / 1000
         self._future = self._broker.loop.create_future()
         self._future.add_done_callback(self._unwatch)
         self._timer = self._broker.loop.call_later(self._wait_ms / 1000, self._finish)

@@ -10,6 +10,7 @@ at the top, per group, or on every partition, whatever the version has.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,7 @@ def join_group(
     broker: Broker, ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
     """Enters a group and waits for the next generation."""
+    ctx.patience_s = math.inf  # others may take their time
     try:
         return broker.groups.join_group(client_of(ctx), request)
     except KafkaError as error:
@@ -138,6 +140,7 @@ def sync_group(
     broker: Broker, ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
     """Brings (the leader) and fetches the assignment of a generation."""
+    ctx.patience_s = math.inf
     try:
         return broker.groups.sync_group(request)
     except KafkaError as error:

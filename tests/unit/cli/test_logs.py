@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 
-from kraftpy.cli.logs import LineFormatter
+from kraftpy.cli.logs import JsonFormatter, LineFormatter
+from kraftpy.events import Event
 
 
 def line(message: str, *args: object, failure: BaseException | None = None) -> str:
@@ -30,3 +33,37 @@ def test_a_traceback_keeps_its_lines() -> None:
         text = line("failed", failure=error)
     assert "failed\nTraceback" in text
     assert text.endswith("ValueError: no")
+
+
+def as_json(record: logging.LogRecord) -> dict[str, object]:
+    text = JsonFormatter(7).format(record)
+    assert text.isascii()
+    assert "\n" not in text
+    parsed: dict[str, object] = json.loads(text)
+    return parsed
+
+
+def test_json_has_an_event_with_its_fields() -> None:
+    record = logging.LogRecord("kraftpy.x", logging.WARNING, "x.py", 1, "%s", ("a b=1",), None)
+    record.event = Event(1, 0, logging.WARNING, "kraftpy.x", "a", {"b": 1, "who": "團\n"})
+    line = as_json(record)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(line.pop("time")))
+    assert line == {
+        "level": "WARNING",
+        "logger": "kraftpy.x",
+        "node": 7,
+        "pid": record.process,
+        "event": "a",
+        "fields": {"b": 1, "who": "團\n"},
+        "message": "a b=1",
+    }
+
+
+def test_json_has_a_traceback_as_one_string() -> None:
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    line = as_json(logging.LogRecord("x", logging.ERROR, "x.py", 1, "failed", (), info))
+    assert "event" not in line
+    assert str(line["traceback"]).endswith("ValueError: no")

@@ -8,6 +8,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.broker import Broker
+from kraftpy.server.dispatch import Dispatcher
 from kraftpy.server.throttle import Throttle
 
 
@@ -64,6 +65,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.config = BrokerConfig.from_properties({})
     broker.metadata = metadata("stays", "goes")
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
+    broker.dispatcher = Dispatcher(broker)
     broker._membership = broker.replicas  # type: ignore[assignment]
     broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)
     broker._live = True

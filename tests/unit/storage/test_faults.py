@@ -160,8 +160,8 @@ def test_a_failed_fsync_stops_the_process(tmp_path: Path) -> None:
     )
     assert done.returncode == FSYNC_FAILED_EXIT_CODE
     assert done.stdout == ""
-    assert "fsync of" in done.stderr
-    assert "Check the disk" in done.stderr
+    assert "fsync-failed path=" in done.stderr
+    assert "check the disk" in done.stderr
 
 
 def test_what_was_flushed_survives_a_power_cut(tmp_path: Path) -> None:

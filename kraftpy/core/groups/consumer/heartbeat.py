@@ -47,6 +47,7 @@ from kraftpy.core.groups.consumer.state import (
     subscribed_names,
 )
 from kraftpy.core.groups.consumer.topics import NO_TOPICS_HASH, Topics, metadata_hash
+from kraftpy.core.groups.events import tell_rebalance
 from kraftpy.core.groups.records import too_long
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -391,6 +392,13 @@ def _raise_epoch(
     # An epoch for which nobody has a target yet can take in changed topics as well.
     if resubscribed or epoch <= group.assignment_epoch:
         epoch += 1
+        if plan.known_id is None:
+            reason = f"member {plan.member_id} joins"
+        elif resubscribed:
+            reason = f"member {plan.member_id} has changed its subscription"
+        else:
+            reason = "the topics that it subscribes to have changed"
+        tell_rebalance(group.group_id, epoch, len(members), reason)
     records.append(GroupEpochRecord(group.group_id, GroupEpoch(epoch, topics_hash)))
     return epoch
 
@@ -499,6 +507,8 @@ def fence(group: ConsumerGroup, member_ids: Collection[str], now_ms: int) -> lis
         records += removal(group_id, member_id)
     records += unused_regexes(group, rest)
     epoch = group.epoch + 1
+    reason = f"{', '.join(member_ids)} left or was fenced"
+    tell_rebalance(group_id, epoch, len(rest), reason)
     if rest:
         known_hash = (
             NO_TOPICS_HASH if group.group_epoch is None else group.group_epoch.metadata_hash

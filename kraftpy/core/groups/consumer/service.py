@@ -45,6 +45,7 @@ from kraftpy.core.groups.consumer.records import (
 from kraftpy.core.groups.consumer.state import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
+from kraftpy.core.groups.events import tell_gone
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.rebalance import TOO_LARGE, membership_error
@@ -505,12 +506,7 @@ class ConsumerGroups:
             return
         if live.timers.get((timer.kind, timer.member_id)) is not timer:
             return
-        log.info(
-            "member %s of group %r is fenced: %s",
-            timer.member_id,
-            timer.group_id,
-            MEMBER_TIMERS[timer.kind],
-        )
+        tell_gone(timer.group_id, timer.member_id, MEMBER_TIMERS[timer.kind])
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             log.warning("group %r: could not record that: %s", timer.group_id, error.name)

@@ -1,0 +1,40 @@
+"""What groups of either protocol tell of themselves (`kraftpy.events`)."""
+
+from __future__ import annotations
+
+import logging
+
+from kraftpy.events import emit
+
+log = logging.getLogger(__name__)
+
+
+def tell_rebalance(group_id: str, generation: int, members: int, reason: str) -> None:
+    """A group needs another assignment; of a consumer group `generation` is the new epoch."""
+    emit(
+        log,
+        logging.INFO,
+        "group-rebalance",
+        group=group_id,
+        generation=generation,
+        members=members,
+        reason=reason,
+    )
+
+
+def tell_generation(group_id: str, generation: int, members: int, protocol: str | None) -> None:
+    """A classic group has its next generation."""
+    emit(
+        log,
+        logging.INFO,
+        "group-generation",
+        group=group_id,
+        generation=generation,
+        members=members,
+        protocol=protocol,
+    )
+
+
+def tell_gone(group_id: str, member_id: str, reason: str) -> None:
+    """A member is taken out of its group."""
+    emit(log, logging.INFO, "group-member-gone", group=group_id, member=member_id, reason=reason)

@@ -1,0 +1,322 @@
+"""Events: what matters in a node's life, one line of the log each, and the last of them in memory.
+
+`emit(logger, logging.INFO, "isr-shrunk", partition="orders-3", isr=(1, 2), out=[3])` writes
+
+    ... INFO kraftpy.server.leader_changes: isr-shrunk partition=orders-3 isr=1,2 out=3
+
+Rules:
+
+* `EVENTS` is the table of all events and their fields; the operations guide shows it, and a test
+  holds the calls of `emit` against it.
+* An event is a fact with its numbers and names; a sentence for a person is in `reason` or `advice`.
+* Nothing secret is a field. A text field is cut to `TEXT_MAX_LENGTH`; whoever shows one escapes it,
+  since anybody may have chosen a topic's or a client's name.
+* Of one event by one logger at most `BURST` are written in `WINDOW_S`; the rest are counted, and
+  `events-suppressed` says how many they were. What is suppressed costs about a microsecond.
+* The last `KEPT` events stay in memory for the node's page, whatever the level of the log. They are
+  this process's: the child of a fork begins without any.
+* Any thread may emit. It is the one module below all others that has a clock: of that core sees
+  nothing, and no decision hangs on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+KEPT = 200
+BURST = 20
+WINDOW_S = 10.0
+TEXT_MAX_LENGTH = 256
+ITEMS_MAX = 32
+
+Value = str | int | float | bool | None | Sequence[int] | Sequence[str]
+CallLater = Callable[[float, Callable[[], None]], object]
+
+
+class Kind(NamedTuple):
+    """What the table says of an event; `fields` is in the order in which they are written."""
+
+    doc: str
+    fields: tuple[str, ...]
+
+
+def _kind(doc: str, fields: str) -> Kind:
+    return Kind(doc, tuple(fields.split()))
+
+
+EVENTS: dict[str, Kind] = {
+    # the node
+    "node-starting": _kind("The node's processes are about to start.", "node version roles dirs"),
+    "controller-started": _kind(
+        "The controller is a voter of the quorum.", "voter term index host port version"
+    ),
+    "broker-started": _kind("Clients are answered.", "node cluster host port version seconds"),
+    "node-stopping": _kind("The broker is to stop: SIGTERM or Ctrl-C.", "node"),
+    "controlled-shutdown": _kind(
+        "The broker has handed over what it led. What is left nobody could take; -1: the quorum "
+        "could not be asked.",
+        "node seconds left reason",
+    ),
+    "node-stopped": _kind("The broker has stopped: all is on disk, in order.", "node seconds"),
+    "controller-stopped": _kind("The controller has stopped in order.", "voter seconds"),
+    "node-failed": _kind("The node can't go on, and ends.", "node reason"),
+    "exporter-ended": _kind("The process that serves metrics is gone.", "pid advice"),
+    # the quorum
+    "quorum-leader": _kind("This voter knows a leader, itself or another.", "voter leader term"),
+    "quorum-leaderless": _kind(
+        "This voter knows no leader: the last one is gone, or an election is on.", "voter term"
+    ),
+    "broker-session-lost": _kind(
+        "The active controller takes a broker for dead, and fences it.", "broker epoch reason"
+    ),
+    "leaders-rebalancing": _kind(
+        "The active controller gives partitions back to their preferred leaders.", "partitions"
+    ),
+    # brokers, as the metadata has them
+    "broker-registered": _kind("A broker has begun a life, fenced at first.", "broker epoch rack"),
+    "broker-unfenced": _kind("A broker serves.", "broker epoch"),
+    "broker-shutting-down": _kind("A broker hands over what it leads.", "broker epoch"),
+    "broker-fenced": _kind("A broker serves nothing.", "broker epoch"),
+    "broker-unregistered": _kind("A broker has been removed.", "broker epoch"),
+    "session-lapsed": _kind(
+        "This broker hasn't heard of the quorum for its session's time, and leads nothing.", "node"
+    ),
+    "session-resumed": _kind("It has caught up with the quorum, and leads again.", "node"),
+    # topics and partitions
+    "topic-created": _kind("A topic is there.", "topic partitions replication"),
+    "topic-deleted": _kind("A topic is gone.", "topic partitions"),
+    "partition-added": _kind("A topic has a partition more.", "partition replicas"),
+    "partition-leader": _kind(
+        "This broker leads a partition from now on.", "partition epoch previous isr"
+    ),
+    "partition-follower": _kind(
+        "This broker follows another leader from now on.", "partition epoch previous leader"
+    ),
+    "partition-offline": _kind(
+        "A partition of which this broker has a replica has no leader.", "partition epoch previous"
+    ),
+    "unclean-election": _kind(
+        "This broker leads without having been in sync: records may be lost.", "partition epoch"
+    ),
+    "isr-shrunk": _kind("Replicas of a partition led here fell out of sync.", "partition isr out"),
+    "isr-expanded": _kind("Replicas of a partition led here got in sync.", "partition isr joined"),
+    "reassignment-started": _kind(
+        "A partition led here moves to other brokers.", "partition adding removing"
+    ),
+    "reassignment-ended": _kind(
+        "A partition led here has moved, or stays after all.", "partition replicas"
+    ),
+    # groups and their coordinator
+    "group-rebalance": _kind(
+        "A group needs another assignment. Of a classic group the generation is the last one, of "
+        "one of the consumer protocol the new epoch.",
+        "group generation members reason",
+    ),
+    "group-generation": _kind(
+        "A classic group has its next generation; without members it is empty.",
+        "group generation members protocol",
+    ),
+    "group-member-gone": _kind("A member is taken out of its group.", "group member reason"),
+    "coordinator-loaded": _kind(
+        "A partition of __consumer_offsets that has records takes requests.",
+        "partition epoch seconds records skipped groups offsets",
+    ),
+    "coordinator-unloaded": _kind(
+        "A partition of __consumer_offsets that had groups is no longer coordinated here.",
+        "partition epoch groups",
+    ),
+    "coordinator-failed": _kind(
+        "A partition of __consumer_offsets can't be loaded; its groups aren't served.",
+        "partition offset reason",
+    ),
+    # requests and disks
+    "slow-request": _kind(
+        "A request took longer than kraftpy.log.slow.request.ms.",
+        "api version milliseconds client peer",
+    ),
+    "log-offline": _kind(
+        "A partition's files can't be written; it takes no more requests.", "log reason advice"
+    ),
+    "fsync-failed": _kind(
+        "What was written may not be on disk; the process ends at once.", "path reason advice"
+    ),
+    # about events
+    "events-suppressed": _kind("So many events of this kind weren't written.", "event count"),
+}
+
+
+class Event(NamedTuple):
+    """One that happened; `number` counts them in a process, `time_ms` is since 1970."""
+
+    number: int
+    time_ms: int
+    level: int
+    logger: str
+    name: str
+    fields: dict[str, Value]
+
+
+class _Window:
+    """How many events of one kind and logger there were lately."""
+
+    __slots__ = ("count", "level", "logger", "started_s", "suppressed")
+
+    def __init__(self, logger: logging.Logger, now_s: float) -> None:
+        self.logger = logger
+        self.start(now_s)
+
+    def start(self, now_s: float) -> None:
+        self.started_s = now_s
+        self.level = logging.NOTSET
+        self.count = self.suppressed = 0
+
+
+class EventLog:
+    """What one process keeps of its events; see the module."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._windows: dict[tuple[str, str], _Window] = {}
+        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._number = 0
+        self._call_later: CallLater | None = None
+
+    def flush_with(self, call_later: CallLater) -> None:
+        """`call_later(delay_s, function)` has suppressed events told of when their time is over.
+
+        Any thread may call it. Without it, the next event that may be written tells.
+        """
+        self._call_later = call_later
+
+    def emit(self, logger: logging.Logger, level: int, name: str, fields: dict[str, Value]) -> None:
+        """See `emit` below."""
+        now_s = time.monotonic()
+        told = told_level = 0
+        with self._lock:
+            window = self._windows.get((name, logger.name))
+            if window is None:
+                window = self._windows[name, logger.name] = _Window(logger, now_s)
+            elif now_s - window.started_s >= WINDOW_S:
+                told, told_level = window.suppressed, window.level
+                window.start(now_s)
+            window.count += 1
+            suppressed = window.count > BURST
+            if suppressed:
+                window.suppressed += 1
+                window.level = max(window.level, level)
+                if window.suppressed == 1 and self._call_later is not None:
+                    self._call_later(WINDOW_S, self.flush)
+        if told:
+            self._write(logger, told_level, "events-suppressed", {"event": name, "count": told})
+        if not suppressed:
+            self._write(logger, level, name, fields)
+
+    def flush(self) -> None:
+        """Tells of what was suppressed up to now."""
+        with self._lock:
+            due = [(name, each) for (name, _), each in self._windows.items() if each.suppressed]
+            told = [(each.logger, each.level, name, each.suppressed) for name, each in due]
+            for _, window in due:
+                window.suppressed, window.level = 0, logging.NOTSET
+        for logger, level, name, count in told:
+            self._write(logger, level, "events-suppressed", {"event": name, "count": count})
+
+    def _write(
+        self, logger: logging.Logger, level: int, name: str, fields: dict[str, Value]
+    ) -> None:
+        bounded = {key: _bounded(value) for key, value in fields.items()}
+        with self._lock:
+            self._number += 1
+            event = Event(self._number, int(time.time() * 1000), level, logger.name, name, bounded)
+            self._kept.append(event)
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", Text(name, bounded), extra={"event": event})
+
+    def kept(self) -> list[Event]:
+        """The last events, the oldest first."""
+        with self._lock:
+            return list(self._kept)
+
+
+class Text:
+    """An event as text, made only if somebody writes it."""
+
+    __slots__ = ("_fields", "_name")
+
+    def __init__(self, name: str, fields: dict[str, Value]) -> None:
+        self._name = name
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return " ".join([self._name, *(f"{k}={_shown(v)}" for k, v in self._fields.items())])
+
+
+def _bounded(value: Value) -> Value:
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_MAX_LENGTH else value[:TEXT_MAX_LENGTH] + "..."
+    if isinstance(value, Sequence):
+        return [_bounded(each) for each in value[:ITEMS_MAX]]  # type: ignore[return-value]
+    return value
+
+
+def _shown(value: Value) -> str:
+    """A value after its equals sign: in quotes if it'd be taken for more than one."""
+    if isinstance(value, str):
+        plain = value and value.isprintable() and not any(each in value for each in ' "=\\')
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if value is None:
+        return "-"
+    if isinstance(value, Sequence):
+        return _shown(",".join(map(str, value)))
+    return str(value)
+
+
+_log = EventLog()
+
+
+def emit(logger: logging.Logger, level: int, name: str, /, **fields: Value) -> None:
+    """Something that is in `EVENTS` has happened; see the module."""
+    _log.emit(logger, level, name, fields)
+
+
+def flush() -> None:
+    """Tells of what was suppressed: before the process ends."""
+    _log.flush()
+
+
+def flush_with(call_later: CallLater) -> None:
+    """See `EventLog.flush_with`."""
+    _log.flush_with(call_later)
+
+
+def calls_on(loop: AbstractEventLoop) -> CallLater:
+    """What `flush_with` takes, for an event loop."""
+    return lambda delay_s, function: loop.call_soon_threadsafe(loop.call_later, delay_s, function)
+
+
+def kept() -> list[Event]:
+    """The last events of this process, the oldest first."""
+    return _log.kept()
+
+
+def _forget() -> None:
+    """A child has no events, no timer and no lock of its parent's."""
+    global _log
+    _log = EventLog()
+
+
+os.register_at_fork(after_in_child=_forget)
