@@ -1,8 +1,8 @@
 """How the exporter gets its numbers: it asks a process over a socket, which answers in slices.
 
 A socket pair (SOCK_SEQPACKET, so that messages have edges) joins the exporter to the broker and to
-the controller. A question is msgpack `[number, what]`, `what` one of "metrics", "health", "node"
-and "metadata"; the answer is messages `[number, frame]` and at last `[number, None]`. A frame is
+the controller. A question is msgpack `[number, what]`, `what` one of "metrics", "health", "node",
+"metadata" and "events"; the answer is messages `[number, frame]`, at last `[number, None]`. A frame is
 `[kind, payload]`; what kinds there are, `frames` says.
 
 Rules:

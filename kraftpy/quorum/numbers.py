@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kraftpy.metrics.channel import Frame, Responder
+from kraftpy.metrics.events import EVENTS, event_frames
 from kraftpy.metrics.frames import HEALTH, NODE, Samples, pieces
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.metrics.metadata import metadata_frames
@@ -36,6 +37,7 @@ def answer_metrics(
         "health": numbers.health,
         "node": numbers.node,
         "metadata": numbers.metadata,
+        EVENTS: event_frames,
     }
     Responder(loop, sock, answers, on_gone=lag.close)
 

@@ -407,17 +407,17 @@ class Broker:
         recent_ms = 2 * self.config.broker_heartbeat_interval_ms
         return self._quorum.is_connected and self._quorum.session_age_ms <= recent_ms
 
+    @property
+    def quorum_heard_ms(self) -> int:
+        """How long ago the quorum was heard of, in milliseconds."""
+        return self._quorum.session_age_ms
+
     def missing_partition_error(self, topic: str, index: int) -> ErrorCode:
         """Why `replicas.get` has no such partition."""
         known = self.metadata.topics.get(topic)
         if known is None or index not in known.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    @property
-    def quorum_heard_ms(self) -> int:
-        """How long ago the quorum was heard of, in milliseconds."""
-        return self._quorum.session_age_ms
 
     @property
     def suspects(self) -> frozenset[int]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from kraftpy.core.config import Address
 from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, Source
+from kraftpy.metrics.events import EVENTS, event_frames
 from kraftpy.metrics.exporter import Exporter
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.quorum.forking import become_child, log_fds
@@ -31,6 +32,7 @@ from kraftpy.server.numbers import BrokerNumbers
 if TYPE_CHECKING:
     from kraftpy.page.site import Site
 
+log = logging.getLogger(__name__)
 
 
 _BIND_TIMEOUT_S = 2.0
@@ -92,10 +94,10 @@ class MetricsEndpoint:
 
         return Site(self._node_id, self._sources)
 
-            become_child(parent, "kraftpy-metrics", [*sockets, *log_fds()])
     def _run(self, parent: int) -> NoReturn:
         try:
             sockets = [self._listening.fileno(), *(source.fileno() for source in self._sources)]
+            become_child(parent, "kraftpy-metrics", [*sockets, *log_fds()])
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which ends this
             os.nice(_NICE)
             exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site)
@@ -133,5 +135,6 @@ def answer_metrics(sock: socket.socket, broker: Broker, on_gone: Callable[[], No
         "health": numbers.health,
         "node": numbers.node,
         "metadata": numbers.metadata,
+        EVENTS: event_frames,
     }
     Responder(broker.loop, sock, answers, gone)
