@@ -1,0 +1,214 @@
+"""Consumer groups: how far behind they are, whether they catch up, and what their brokers do."""
+
+from __future__ import annotations
+
+from dashboards.generator.grafana import (
+    CAUTION,
+    COUNT,
+    GROUP,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    Board,
+    Row,
+    graph,
+    p99,
+    quantiles,
+    stat,
+)
+
+_G = '@,consumergroup=~"$group"'
+_COORDINATION = 'api=~"OffsetCommit|OffsetFetch|JoinGroup|SyncGroup|ConsumerGroupHeartbeat"'
+
+_STATE = Row(
+    "Chosen groups",
+    [
+        stat(
+            "Groups",
+            "How many groups are chosen.",
+            COUNT,
+            f"count(kafka_consumergroup_members{{{_G}}})",
+        ),
+        stat(
+            "Members",
+            "Their members.",
+            COUNT,
+            f"sum(kafka_consumergroup_members{{{_G}}})",
+        ),
+        stat(
+            "Lag",
+            "Committed records that they have not committed as read.",
+            COUNT,
+            f"sum(kafka_consumergroup_lag_sum{{{_G}}})",
+        ),
+        stat(
+            "Groups without members",
+            "Groups that have offsets, and nobody who reads on.",
+            COUNT,
+            f"count(kafka_consumergroup_members{{{_G}}} == 0) or vector(0)",
+            CAUTION,
+        ),
+        stat(
+            "Coordinators loading",
+            "Partitions of __consumer_offsets that are being loaded: their groups have to wait.",
+            COUNT,
+            "sum(kraftpy_coordinator_loading_partitions{@})",
+            CAUTION,
+        ),
+        stat(
+            "Lag left out",
+            "Nodes with more committed offsets than they serve as metrics: sums lack the rest.",
+            COUNT,
+            "sum(kraftpy_metrics_truncated{@})",
+            CAUTION,
+        ),
+    ],
+)
+
+_LAG = Row(
+    "How far behind",
+    [
+        graph(
+            "Lag by group and topic",
+            "Records that the group has still to read.",
+            COUNT,
+            (
+                f"sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{_G}}})",
+                "{{consumergroup}} {{topic}}",
+            ),
+            width=12,
+        ),
+        graph(
+            "Partitions furthest behind",
+            "The ten partitions with the largest lag. One that grows by itself has a stuck member "
+            "or a hot key.",
+            COUNT,
+            (
+                "topk(10, max by (consumergroup, topic, partition) "
+                f"(kafka_consumergroup_lag{{{_G}}}))",
+                "{{consumergroup}} {{topic}}-{{partition}}",
+            ),
+            width=12,
+        ),
+        graph(
+            "Reading",
+            "How fast committed offsets grow.",
+            PER_SECOND,
+            (
+                "sum by (consumergroup, topic) "
+                f"(rate(kafka_consumergroup_current_offset_sum{{{_G}}}[$__rate_interval]))",
+                "{{consumergroup}} {{topic}}",
+            ),
+        ),
+        graph(
+            "Time to catch up",
+            "Lag divided by the rate of reading: how old the end of the queue is, as long as the "
+            "rate holds. No line where nothing is read.",
+            SECONDS,
+            (
+                f"sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{_G}}}) / "
+                "(sum by (consumergroup, topic) "
+                f"(rate(kafka_consumergroup_current_offset_sum{{{_G}}}[$__rate_interval])) > 0)",
+                "{{consumergroup}} {{topic}}",
+            ),
+        ),
+        graph(
+            "Committed offsets",
+            "Partitions of topics for which the groups have committed an offset.",
+            COUNT,
+            (
+                f"count by (consumergroup) (kafka_consumergroup_current_offset{{{_G}}})",
+                "{{consumergroup}}",
+            ),
+        ),
+    ],
+)
+
+_MEMBERS = Row(
+    "Members and rebalances",
+    [
+        graph(
+            "Members by group",
+            "Members of each group.",
+            COUNT,
+            (f"sum by (consumergroup) (kafka_consumergroup_members{{{_G}}})", "{{consumergroup}}"),
+        ),
+        graph(
+            "Groups by state",
+            "All groups. Many that rebalance at once, or one for long, keep records waiting.",
+            COUNT,
+            ("sum by (type, state) (kraftpy_groups{@})", "{{type}} {{state}}"),
+            stacked=True,
+        ),
+        graph(
+            "Coordination requests",
+            "Commits, joins and heartbeats, by API.",
+            PER_SECOND,
+            (
+                "sum by (api) (rate(kraftpy_request_duration_seconds_count"
+                f"{{@,{_COORDINATION}}}[$__rate_interval]))",
+                "{{api}}",
+            ),
+        ),
+    ],
+)
+
+_COORDINATORS = Row(
+    "Coordinators",
+    [
+        graph(
+            "Commit latency",
+            "OffsetCommit, which waits until the commit is replicated.",
+            SECONDS,
+            *quantiles("kraftpy_request_duration_seconds", 'api="OffsetCommit"'),
+        ),
+        graph(
+            "Offsets kept",
+            "Committed offsets of all groups in memory of their coordinators.",
+            COUNT,
+            ("kraftpy_committed_offsets{@}", "{{instance}}"),
+            stacked=True,
+        ),
+        graph(
+            "Partitions of __consumer_offsets",
+            "How evenly groups are spread over coordinators.",
+            COUNT,
+            ("kraftpy_coordinator_partitions{@}", "{{instance}}"),
+            stacked=True,
+        ),
+        graph(
+            "Load of a coordinator, 99th percentile",
+            "How long it took to load one partition of __consumer_offsets, since the node's start.",
+            SECONDS,
+            (
+                "histogram_quantile(0.99, sum by (le, instance) "
+                "(kraftpy_coordinator_load_seconds_bucket{@}))",
+                "{{instance}}",
+            ),
+            width=12,
+        ),
+        graph(
+            "Loaded share",
+            "Of the partitions of __consumer_offsets that are being loaded; 1 if there are none.",
+            RATIO,
+            ("kraftpy_coordinator_loading_ratio{@}", "{{instance}}"),
+            width=12,
+            maximum=1,
+        ),
+        graph(
+            "Slowest coordination",
+            "The 99th percentile by API; a JoinGroup waits for the other members.",
+            SECONDS,
+            p99("kraftpy_request_duration_seconds", "api", _COORDINATION),
+            width=24,
+        ),
+    ],
+)
+
+BOARD = Board(
+    "kraftpy-groups",
+    "kraftpy: groups and lag",
+    "How far behind consumer groups are, whether they catch up, what their coordinators do.",
+    [_STATE, _LAG, _MEMBERS, _COORDINATORS],
+    (GROUP,),
+)
