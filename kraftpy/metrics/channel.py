@@ -2,8 +2,8 @@
 
 A socket pair (SOCK_SEQPACKET, so that messages have edges) joins the exporter to the broker and to
 the controller. A question is msgpack `[number, what]`, `what` one of "metrics", "health", "node",
-"metadata" and "events"; the answer is messages `[number, frame]`, at last `[number, None]`. A frame is
-`[kind, payload]`; what kinds there are, `frames` says.
+"metadata" and "events"; the answer is messages `[number, frame]`, and `[number, None]` at last. A
+frame is `[kind, payload]`; what kinds there are, `frames` and `events` say.
 
 Rules:
 
