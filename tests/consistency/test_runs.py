@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftpy.testing import Broker, Cluster
+from kraftpy.testing import Broker
 from kraftpy.testing.consistency import HistoryReader, Outcome, check
 from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
@@ -39,7 +39,7 @@ def judged(plan: Plan, result: Result) -> Outcome:
 )
 def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: str) -> None:
     plan = Plan(workload, tmp_path, [fault], time_limit_s=6, seed=SHORT_SEED)
-    outcome = judged(plan, run(plan, say=print, make_cluster=Cluster))
+    outcome = judged(plan, run(plan, say=print))
     assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
     assert outcome.operations > 200
     assert outcome.header.options["clients"] == ["confluent-kafka", "kafka-python", "kraftpy"]

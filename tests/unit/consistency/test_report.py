@@ -143,7 +143,7 @@ def test_what_a_report_says(history: HistoryReader) -> None:
         ("read", ""),
         ("final read", ""),
     ]
-    assert set(lanes[1]["marks"]) == set("oi.")
+    assert set(lanes[1]["marks"]) == set("oiw.")
     assert max(series["unread"]["values"]) >= 1
     assert series["unread"]["values"][-1] == 0
     assert 0.05 < max(series["unread"]["oldest_s"]) < 12
