@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kraftpy.testing import Broker
 from tests.apache_kafka import missing_tools
 from tests.spark.jars import connector_jars
 
@@ -27,3 +32,37 @@ def prepare() -> None:
     if missing := missing_tools():
         sys.exit(f"the tests with Spark need {' and '.join(missing)}")
     connector_jars()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One local session with both doors: ours, found by itself, and Spark's Kafka connector."""
+    from tests.spark.session import start_session
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = start_session(tmp_path_factory.mktemp("spark"), connector_jars(), cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A kraftpy node that all tests share; each takes topics of its own."""
+    with Broker(dir=tmp_path_factory.mktemp("broker")) as started:
+        yield started
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_topic(broker: Broker) -> Callable[..., str]:
+    """Makes topics: `new_topic(partitions=2, **settings)`."""
+    from tests.spark.topics import create_topic
+
+    def make(partitions: int = 1, **settings: object) -> str:
+        name = f"topic-{next(_numbers)}"
+        create_topic(broker.bootstrap, name, partitions, **settings)
+        return name
+
+    return make
