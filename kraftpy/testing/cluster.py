@@ -28,6 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kraftpy.core.config import parse_properties
+from kraftpy.testing.clocks import Clocks, with_clocks
 from kraftpy.testing.networks import METRICS, Namespaces, Network, Proxied
 from kraftpy.testing.process import (
     BrokerError,
@@ -51,6 +53,7 @@ _VOTERS = 3
 _NETWORKS: dict[str, type[Network]] = {each.name: each for each in (Proxied, Namespaces)}
 
 _View = TypeVar("_View")
+_Answer = TypeVar("_Answer")
 
 
 class ClusterError(BrokerError):
@@ -120,6 +123,7 @@ class Cluster:
         network: what cuts them: "proxy", or "namespaces" for a process that has entered one
             (`kraftpy.testing.networks.choice`)
         ephemeral: the quick timeouts of `kraftpy dev --ephemeral`; without, the defaults
+        clocks: whether nodes' clocks can be set (`set_clock`); takes libfaketime
         crashes: whether nodes can `crash`; they note what they fsync then
         start_timeout_s: how long the start may take
         settings: Kafka's, of every broker, `_` standing for `.`: `Cluster(3, num_partitions=6)`
@@ -139,16 +143,18 @@ class Cluster:
         links: bool = True,
         network: str = Proxied.name,
         ephemeral: bool = True,
+        clocks: bool = False,
         crashes: bool = False,
         start_timeout_s: float = 30.0,
         **settings: object,
     ) -> None:
-        self._count = brokers
+        self._count = self._ids = brokers
         self._dir = None if dir is None else Path(dir).absolute()
         self._temporary = dir is None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object lives
         self._make_network = _NETWORKS[network] if links else None
         self._ephemeral = ephemeral
+        self._clocks = Clocks() if clocks else None
         self._notes = Path(_notes_file()) if crashes else None
         self._start_timeout_s = start_timeout_s
         self._settings = {key.replace("_", "."): setting_text(v) for key, v in settings.items()}
@@ -214,6 +220,8 @@ class Cluster:
             if node.paused:
                 self.resume(node.id)
         self._end()
+        if self._clocks is not None:
+            self._clocks.close()
         if self._notes is not None:
             self._notes.unlink(missing_ok=True)
         if self._temporary and self._dir is not None:
@@ -289,6 +297,56 @@ class Cluster:
             os.kill(pid, signal.SIGCONT)
         victim.paused = False
 
+    # -- clocks
+
+    def set_clock(self, node: int, offset_s: float) -> None:
+        """Set a node's wall clock that far from this machine's.
+
+        It shows within `kraftpy.testing.clocks.NOTICED_S`, and stays so over restarts.
+        """
+        if self._clocks is None:
+            raise ClusterError("clocks can't be set: the cluster was made without clocks=True")
+        self._clocks.set(self._node(node).id, offset_s)
+
+    # -- members
+
+    def add(self) -> int:
+        """Start one more broker, with an id that none had before; the id. It has no replicas yet.
+
+        It doesn't vote in the metadata quorum.
+        """
+        if self._network is None or self._dev is None:
+            raise ClusterError("a cluster without links, or that isn't started, can't grow")
+        self._ids += 1
+        added = self._ids
+        home = self.dir / f"node{added}"
+        settings = parse_properties(next(iter(self.nodes.values())).config.read_text())
+        settings |= {
+            "node.id": str(added),
+            "process.roles": "broker",
+            "log.dirs": str(home / "data"),
+        }
+        settings |= self._ask_network(lambda network: network.add(added))
+        home.mkdir(parents=True)
+        lines = [f"{key}={value}" for key, value in settings.items()]
+        (home / "server.properties").write_text("\n".join([*lines, ""]))
+        if self._clocks is not None:
+            self._clocks.set(added, 0.0)
+        self._dev.write_line(f"start {added}")
+        answer = self._answer(self._dev)
+        if "error" in answer:
+            raise ClusterError(f"broker {added} is not there: {answer['error']}")
+        self._started(answer)
+        return added
+
+    def remove(self, node: int) -> None:
+        """Stop a node for good and remove its folder; that it has no replicas is up to you."""
+        victim = self._node(node)
+        if victim.running:
+            self.stop(node)
+        del self.nodes[node]
+        shutil.rmtree(victim.dir)
+
     # -- links
 
     def partition(self, a: int, b: int, *, one_way: bool = False, close: bool = False) -> None:
@@ -301,7 +359,7 @@ class Cluster:
         if a == b or (one_way and close):
             raise ValueError("a link has two ends, and only a silent cut has a direction")
         pairs = [(a, b)] if one_way or close else [(a, b), (b, a)]
-        self._tell_network({"close" if close else "stall": pairs})
+        self._break({"close" if close else "stall": pairs})
 
     def isolate(self, node: int, *, close: bool = False) -> None:
         """Cut a node's links to all others, as `partition` does."""
@@ -313,11 +371,11 @@ class Cluster:
         """Slow the link between two nodes down: each piece takes that long before the next goes."""
         if a == b or delay_ms < 1:
             raise ValueError("a link has two ends, and a delay is a millisecond at least")
-        self._tell_network({"slow": [(a, b, delay_ms)]})
+        self._break({"slow": [(a, b, delay_ms)]})
 
     def heal(self) -> None:
         """Mend all links. What was held back arrives."""
-        self._tell_network({"heal": True})
+        self._break({"heal": True})
 
     # -- looking at it
 
@@ -382,44 +440,53 @@ class Cluster:
         settings = dict(self._settings)
         if self._make_network is not None:
             self._network = self._make_network(self._errors)
-            settings |= self._linked(self._network)
+            settings |= self._linked()
             command += self._network.options()
         elif fresh:
             command += ["--port", "0"]
         for key, value in settings.items():
             command += ["-c", f"{key}={value}"]
+        environment = {}
+        if self._clocks is not None:
+            for each in range(1, self._count + 1):
+                self._clocks.set(each, 0.0)
+            environment = self._clocks.environment
+            command += self._clocks.options
         started_at = time.monotonic()
-        self._dev = LineProcess(command, self._errors)
+        self._dev = LineProcess(command, self._errors, environment)
         if self._network is not None:
             self._network.started(self._dev.pid)
         ready = self._answer(self._dev)
         self.start_s = time.monotonic() - started_at
         for broker in ready["brokers"]:
-            host, _, port = broker["address"].rpartition(":")
-            self.nodes[broker["id"]] = Node(
-                broker["id"],
-                host,
-                int(port),
-                broker["pid"],
-                Path(broker["dir"]),
-                Path(broker["config"]),
-            )
+            self._started(broker)
             self._dir = Path(broker["config"]).parent.parent
 
+    def _started(self, broker: dict[str, Any]) -> None:
+        """A node that wasn't there before answers: what `kraftpy dev` says of it."""
+        host, _, port = broker["address"].rpartition(":")
+        self.nodes[broker["id"]] = Node(
+            broker["id"],
+            host,
+            int(port),
+            broker["pid"],
+            Path(broker["dir"]),
+            Path(broker["config"]),
+        )
+
     def _program(self) -> Sequence[str]:
-        if self._notes is None:
-            return self.program
-        from kraftpy.testing.synced import tracked
+        program = self.program
+        if self._notes is not None:
+            from kraftpy.testing.synced import tracked
 
-        return tracked(self.program, self._notes)
+            program = tracked(program, self._notes)
+        return program if self._clocks is None else with_clocks(program)
 
-    def _linked(self, network: Network) -> dict[str, str]:
-        """The settings that make the nodes use a network."""
+    def _linked(self) -> dict[str, str]:
+        """The settings that make the nodes use the network."""
         ids = range(1, self._count + 1)
-        try:
-            layout = network.lay(ids, ids[: _VOTERS if self._count >= _VOTERS else 1])
-        except BrokerError as error:
-            raise ClusterError(f"there is no network: {error}\n{self.log_tail()}") from None
+        voters = ids[: _VOTERS if self._count >= _VOTERS else 1]
+        layout = self._ask_network(lambda network: network.lay(ids, voters))
         settings = self._settings | layout.shared
         for each, own in layout.nodes.items():
             if METRICS in self._settings:
@@ -435,13 +502,17 @@ class Cluster:
             raise ClusterError(f"the cluster is not there: {error}\n{self.log_tail()}") from None
         return answer
 
-    def _tell_network(self, order: dict[str, Any]) -> None:
+    def _ask_network(self, ask: Callable[[Network], _Answer]) -> _Answer:
         if self._network is None:
             raise ClusterError("links can't be cut: the cluster was made with links=False")
         try:
-            self._network.tell(order)
+            return ask(self._network)
         except BrokerError as error:
             raise ClusterError(f"the network is not there: {error}\n{self.log_tail()}") from None
+
+    def _break(self, order: dict[str, Any]) -> None:
+        """Have the network do something to links."""
+        self._ask_network(lambda network: network.tell(order))
 
     def _end(self) -> None:
         if self._dev is not None:
@@ -471,32 +542,9 @@ class Cluster:
 
     def _ills(self) -> list[str]:
         """In words, what is not as it has to be."""
-        everyone = frozenset(self.nodes)
-        views = self._metadata()
-        quorums = self._quorums()
-        if silent := everyone - views.keys():
-            return [f"broker {each} doesn't answer" for each in sorted(silent)]
-        ills = [
-            f"broker {i} takes broker {other} for fenced"
-            for i, view in views.items()
-            for other in sorted(everyone - view.brokers)
-        ]
-        known = views[min(views)].partitions
-        for i, view in views.items():
-            if view.partitions.keys() != known.keys():
-                ills.append(f"broker {i} knows other partitions than broker {min(views)}")
-        for (topic, index), partition in known.items():
-            if {view.partitions.get((topic, index)) for view in views.values()} != {partition}:
-                ills.append(f"the brokers see {topic}-{index} in different states")
-            elif partition.error or partition.leader < 0:
-                ills.append(f"{topic}-{index} has no leader")
-            elif partition.isr != partition.replicas:
-                missing = sorted(partition.replicas - partition.isr)
-                ills.append(f"{topic}-{index} lacks {missing} in its ISR")
-        if not any(quorum.leader >= 0 for quorum in quorums.values()):
-            ills.append("no controller leads")
-        behind = frozenset[int]().union(*(quorum.behind for quorum in quorums.values()))
-        return ills + [f"voter {each} lacks committed metadata" for each in sorted(behind)]
+        from kraftpy.testing.view import ills
+
+        return ills(frozenset(self.nodes), self._metadata(), self._quorums())
 
     def _metadata(self) -> dict[int, ClusterView]:
         from kraftpy.testing.view import ask_metadata

@@ -11,7 +11,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -24,15 +24,24 @@ class BrokerError(Exception):
 
 
 class LineProcess:
-    """A started command; `errors` is the open file that its stderr goes to."""
+    """A started command; `errors` is the open file that its stderr goes to.
 
-    def __init__(self, command: Sequence[str], errors: IO[bytes]) -> None:
+    It finds `environment` besides what this process has in its own.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        errors: IO[bytes],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._unread = b""
         self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            env={**os.environ, **environment} if environment else None,
             start_new_session=True,
         )
         self.pid = self._popen.pid

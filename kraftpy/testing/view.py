@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,35 @@ def ask_quorum(host: str, port: int, timeout_s: float) -> QuorumView:
         if voter.log_end_offset < found.high_watermark
     ]
     return QuorumView(found.leader_id, found.leader_epoch, frozenset(behind))
+
+
+def ills(
+    everyone: frozenset[int], views: Mapping[int, ClusterView], quorums: Mapping[int, QuorumView]
+) -> list[str]:
+    """In words, what is not as it has to be in a cluster of which this is known, by node."""
+    if silent := everyone - views.keys():
+        return [f"broker {each} doesn't answer" for each in sorted(silent)]
+    found = [
+        f"broker {i} takes broker {other} for fenced"
+        for i, view in views.items()
+        for other in sorted(everyone - view.brokers)
+    ]
+    known = views[min(views)].partitions
+    for i, view in views.items():
+        if view.partitions.keys() != known.keys():
+            found.append(f"broker {i} knows other partitions than broker {min(views)}")
+    for (topic, index), partition in known.items():
+        if {view.partitions.get((topic, index)) for view in views.values()} != {partition}:
+            found.append(f"the brokers see {topic}-{index} in different states")
+        elif partition.error or partition.leader < 0:
+            found.append(f"{topic}-{index} has no leader")
+        elif partition.isr != partition.replicas:
+            missing = sorted(partition.replicas - partition.isr)
+            found.append(f"{topic}-{index} lacks {missing} in its ISR")
+    if not any(quorum.leader >= 0 for quorum in quorums.values()):
+        found.append("no controller leads")
+    behind = frozenset[int]().union(*(quorum.behind for quorum in quorums.values()))
+    return found + [f"voter {each} lacks committed metadata" for each in sorted(behind)]
 
 
 def _ask(host: str, port: int, key: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
