@@ -25,6 +25,7 @@ _COMMANDS = {
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",
+    "probe": "kraftpy.cli.probe",
     "consistency": "kraftpy.cli.consistency",
 }
 
@@ -35,7 +36,7 @@ Exit codes:
   2    wrong usage, configuration or input; output that cannot be written
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...
-  5    the cluster is not healthy (cluster health)
+  5    the cluster is not healthy (cluster health, probe)
   6    a promise was broken (consistency)
   7    not everything could be decided (consistency)
   130  interrupted with Ctrl-C (dev and server: 0, that is how they end)

@@ -579,6 +579,11 @@ class Consumer:
         assert self._coordinator is not None
         return await self._coordinator.committed(partitions)
 
+    @property
+    def coordinator_id(self) -> int | None:
+        """The broker that coordinates the group; None while it isn't known, or without a group."""
+        return None if self._coordinator is None else self._coordinator.node_id
+
     def _group_commits(self) -> Commits:
         if self._commits is None:
             raise ValueError("committing needs a group_id")
