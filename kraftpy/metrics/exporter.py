@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import os
 import select
 import socket
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kraftpy.metrics.channel import Frame, Source, SourceUnavailable
+from kraftpy.metrics.channel import ANSWER_TIMEOUT_S, Frame, Source, SourceUnavailable
 from kraftpy.metrics.frames import HEALTH
 from kraftpy.metrics.system import System
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 HEALTH_TIMEOUT_S = 2.0
 _GZIP_LEVEL = 1
+_OF_TIMEOUT = 0.8  # so much of a scrape's time is for asking
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +78,15 @@ class Exporter:
 
         HttpServer(listening, self).serve_forever()
 
-    def metrics(self, accept: str, *, compress: bool) -> tuple[bytes, str]:
-        """The answer to a scrape, and its content type."""
+    def metrics(
+        self, accept: str, *, compress: bool, timeout_s: float = math.inf
+    ) -> tuple[bytes, str]:
+        """The answer to a scrape, and its content type; who asks gives up after `timeout_s`."""
         from prometheus_client.exposition import choose_encoder
 
         encoder, content_type = choose_encoder(accept)
         with self._lock:
-            text = encoder(self._scrape())
+            text = encoder(self._scrape(timeout_s))
         return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type
 
     def site(self) -> Site:
@@ -115,22 +119,25 @@ class Exporter:
 
     # -- a scrape
 
-    def _scrape(self) -> Scrape:
+    def _scrape(self, timeout_s: float) -> Scrape:
         from kraftpy.metrics.collector import Scrape
 
+        # Whoever hangs must not keep what the others say from one that gives up early: each
+        # process has its share of the time, and so have the brokers that are asked for lag.
+        share_s = _OF_TIMEOUT * timeout_s / (len(self._sources) + 1)
         frames: list[Frame] = []
         asked: list[tuple[str, bool, float]] = []
         for source in self._sources:
             started_s = time.monotonic()
             answers = True
             try:
-                frames += source.ask("metrics")
+                frames += source.ask("metrics", min(ANSWER_TIMEOUT_S, share_s))
             except SourceUnavailable as error:
                 logger.warning("a scrape lacks the %s: %s", source.name, error)
                 answers = False
             asked.append((source.name, answers, time.monotonic() - started_s))
         scrape = Scrape(frames, self._node_id)
-        self._complete_lag(scrape)
+        self._complete_lag(scrape, share_s)
         for name, answers, took_s in asked:
             scrape.add("kraftpy_process_up", int(answers), name)
             scrape.add("kraftpy_metrics_collect_seconds", took_s, name)
@@ -141,7 +148,7 @@ class Exporter:
             self._system.add_folder(scrape, folder)
         return scrape
 
-    def _complete_lag(self, scrape: Scrape) -> None:
+    def _complete_lag(self, scrape: Scrape, timeout_s: float) -> None:
         """Asks other brokers where partitions end, if there are groups that read from them."""
         from kraftpy.metrics.group_lag import complete, unknown_ends
 
@@ -153,4 +160,4 @@ class Exporter:
             from kraftpy.metrics.log_ends import LogEnds
 
             self._log_ends = LogEnds()
-        complete(scrape, self._log_ends, address[0][0][1], time.monotonic())
+        complete(scrape, self._log_ends, address[0][0][1], time.monotonic(), timeout_s)

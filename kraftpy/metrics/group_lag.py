@@ -37,12 +37,17 @@ def unknown_ends(scrape: Scrape) -> dict[Partition, int]:
     return wanted
 
 
-def complete(scrape: Scrape, asks: Asks, bootstrap: str, now: float) -> None:
-    """Fills in what can be known; `now` (`time.monotonic()`) is after the scrape's frames came."""
+def complete(
+    scrape: Scrape, asks: Asks, bootstrap: str, now: float, timeout_s: float = ASK_TIMEOUT_S
+) -> None:
+    """Fills in what can be known within `timeout_s`.
+
+    `now` (`time.monotonic()`) is after the scrape's frames came.
+    """
     wanted = unknown_ends(scrape)
     if not wanted:
         return
-    ends = asks.ask(bootstrap, wanted, ASK_TIMEOUT_S)
+    ends = asks.ask(bootstrap, wanted, min(timeout_s, ASK_TIMEOUT_S))
     found: dict[tuple[str, str], int | None] = {}
     for group_id, topic, rows, _ in scrape.group_offsets:
         for row in rows:

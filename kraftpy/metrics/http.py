@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import math
 import socket
 import threading
 import time
@@ -172,7 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _metrics(self) -> None:
         text, content_type = self.server.exporter.metrics(
-            self.headers.get("Accept", ""), compress=self._takes_gzip
+            self.headers.get("Accept", ""),
+            compress=self._takes_gzip,
+            timeout_s=_seconds(self.headers.get("X-Prometheus-Scrape-Timeout-Seconds")),
         )
         self._answer(HTTPStatus.OK, text, content_type, compressed=self._takes_gzip)
 
@@ -226,3 +229,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         """One line for each scrape would say nothing."""
+
+
+def _seconds(header: str | None) -> float:
+    """The value of a header; infinite if there is none that makes sense."""
+    try:
+        seconds = float(header or "")
+    except ValueError:
+        return math.inf
+    return seconds if seconds > 0 else math.inf

@@ -186,6 +186,20 @@ def test_a_stopped_broker_is_not_healthy_and_its_controller_is_still_seen() -> N
             os.kill(broker.pid, signal.SIGCONT)
 
 
+def test_a_scrape_that_gives_up_early_still_hears_of_the_rest() -> None:
+    with Broker() as broker:
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            patience = {"X-Prometheus-Scrape-Timeout-Seconds": "1"}
+            started_at = time.monotonic()
+            text = get(metrics_url(broker.config), **patience)[2]
+            assert time.monotonic() - started_at < 2
+            assert 'kraftpy_process_up{process="broker"} 0.0' in text
+            assert 'kraftpy_process_up{process="controller"} 1.0' in text
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+
+
 def test_the_exporter_may_die_and_the_node_goes_on() -> None:
     with Broker() as broker:
         children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
