@@ -1,0 +1,93 @@
+"""Files that are written once: whole and durable under their name, or not there at all.
+
+Rules:
+
+* A name is taken by `link`, which fails if somebody has it: of two writers one wins, and learns it.
+* A file's bytes are on disk before its name is; a name is on disk before anybody is told of it
+  (fsync of the file, then of each folder that got a new entry).
+* A folder is one that all who work on it see alike: a local disk, or a shared file system with
+  POSIX rules.  Object stores have other rules and are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://?")
+
+
+class FolderError(Exception):
+    """The folder can't be used; the text says why and what to do."""
+
+
+def local_folder(place: str) -> Path:
+    """The folder that `place` names, absolute.
+
+    `place`: a path, or `file:` with one.  Raises FolderError for any other scheme.
+    """
+    scheme = _SCHEME.match(place)
+    if scheme is None:
+        return Path(place).absolute()
+    if scheme[1] != "file":
+        raise FolderError(
+            f"{place}: a lake can't be kept at {scheme[1]}: yet (its versions need a file system"
+            " that can create a file only if it isn't there); name a folder that all workers see"
+        )
+    return Path("/" + place[len("file:") :].lstrip("/"))
+
+
+def make_folder(path: Path) -> None:
+    """Makes the folder and those above it, durably.  Raises OSError."""
+    absent = []
+    while not path.is_dir():
+        absent.append(path)
+        path = path.parent
+    for folder in reversed(absent):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """On return the folder's entries are on disk.  Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def put_if_absent(path: Path, data: bytes) -> bool:
+    """Gives the file `path` these contents, unless there is one; tells whether it did.
+
+    Raises OSError; then the file may be there or not, but never in part.
+    """
+    make_folder(path.parent)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        sync_folder(path.parent)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def numbered(folder: Path, suffix: str = ".json") -> Iterator[int]:
+    """The numbers of the files that are named by a number, in no order."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(folder):
+            stem = entry.name.removesuffix(suffix)
+            if stem != entry.name and stem.isascii() and stem.isdigit():
+                yield int(stem)

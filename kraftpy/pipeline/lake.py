@@ -1,0 +1,350 @@
+"""A lake: Parquet files with the records of topics, and versions that say which files count.
+
+    <lake>/_kraftpy/plans/<run>.json                      what a run is going to do
+    <lake>/_kraftpy/versions/<20 digits>.json             what each version changed
+    <lake>/topic=<t>/partition=<p>/<offset>.<run>.<attempt>.parquet
+
+Rules:
+
+* A version appears at once, whole, by the one file that describes it.  A reader takes one version
+  and opens the files that it names; files that no version names don't exist for it.
+* No file that a version names is ever changed, and none is deleted before a later version has
+  removed it and the time for slow readers is over.
+* A run ends by one version that names it: its result, or its rollback.  Of two processes that work
+  on one run the first to commit wins; what the other has written is never named.
+* A range of offsets is in the lake once.  A version that doesn't fit the one before it is refused
+  when it is committed, by the same rules that it is read by (`LakeVersion.after`).
+* Offsets are stored with the data: where a load goes on is where the lake ends (`LakeVersion.end`),
+  whatever a consumer group has committed.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from kraftpy.pipeline.folder import local_folder, numbered, put_if_absent
+from kraftpy.pipeline.manifests import (
+    DataFile,
+    Manifest,
+    Plan,
+    TopicIdentity,
+    decode_manifest,
+    decode_plan,
+    encode,
+)
+from kraftpy.pipeline.ranges import OffsetRange, Spans, common, union
+
+META: Final = "_kraftpy"
+
+_DATA_FILE: Final = re.compile(r"^\d{20}\.(?P<run>[A-Za-z0-9_-]+)\.[0-9a-f]+\.parquet$")
+
+
+class LakeError(Exception):
+    """The lake can't do what was asked; the text says why and what to do."""
+
+
+class DoesNotFitError(LakeError):
+    """A change isn't one of the version that it would follow."""
+
+
+class RunEndedError(LakeError):
+    """The run has been committed or rolled back already; `version` is where."""
+
+    def __init__(self, run: str, version: int) -> None:
+        super().__init__(f"run {run} has ended already, with version {version} of the lake")
+        self.version = version
+
+
+def new_run() -> str:
+    """A name for a run that sorts by time and that nobody else has."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeVersion:
+    """What is in the lake as of one version.  Nobody changes it.
+
+    `files` by path; `covered`: the offsets of a partition that were loaded, with or without a
+    record; `ended`: the version with which a run ended; `removed_at_ms`: when a file stopped
+    counting.
+    """
+
+    number: int = 0
+    files: Mapping[str, DataFile] = field(default_factory=dict)
+    covered: Mapping[tuple[str, int], Spans] = field(default_factory=dict)
+    topics: Mapping[str, TopicIdentity] = field(default_factory=dict)
+    ended: Mapping[str, int] = field(default_factory=dict)
+    removed_at_ms: Mapping[str, int] = field(default_factory=dict)
+
+    def end(self, topic: str, partition: int) -> int | None:
+        """The offset behind the last one that is in the lake; None if none is."""
+        spans = self.covered.get((topic, partition))
+        return spans[-1][1] if spans else None
+
+    def overlapping(self, ranges: Iterable[OffsetRange]) -> list[DataFile]:
+        """The files that hold a record of one of the ranges."""
+        wanted: dict[tuple[str, int], Spans] = {}
+        for topic, partition, start, end in ranges:
+            wanted[topic, partition] = union(wanted.get((topic, partition), ()), [(start, end)])
+        return [file for file in self.files.values() if _touches(wanted, file)]
+
+    def after(self, change: Manifest) -> LakeVersion:
+        """The version that `change` makes of this one.  Raises DoesNotFitError."""
+        self._check(change)
+        covered = dict(self.covered)
+        for topic, partition, start, end in change.ranges:
+            spans = covered.get((topic, partition), ())
+            covered[topic, partition] = union(spans, [(start, end)])
+        gone = set(change.remove)
+        files = {path: file for path, file in self.files.items() if path not in gone}
+        files.update((file.path, file) for file in change.add)
+        return replace(
+            self,
+            number=change.version,
+            files=files,
+            covered=covered,
+            topics={**self.topics, **change.topics},
+            ended={**self.ended, change.run: change.version},
+            removed_at_ms={**self.removed_at_ms, **dict.fromkeys(gone, change.committed_at_ms)},
+        )
+
+    def _check(self, change: Manifest) -> None:
+        if change.run in self.ended:
+            raise RunEndedError(change.run, self.ended[change.run])
+        if change.version != self.number + 1:
+            raise DoesNotFitError(f"version {change.version} doesn't follow {self.number}")
+        for name, identity in change.topics.items():
+            if self.topics.get(name, identity) != identity:
+                raise DoesNotFitError(
+                    f"topic {name} isn't the one that is in the lake: it was deleted and created"
+                    " again, or is of another cluster, so its offsets mean other records; load it"
+                    " into another lake"
+                )
+        for file in change.add:
+            if file.path in self.files:
+                raise DoesNotFitError(f"{file.path} is in the lake already")
+        for path in change.remove:
+            if path not in self.files:
+                raise DoesNotFitError(
+                    f"{path} isn't in the lake any more: another run has replaced it; run again"
+                )
+        if change.kind in ("load", "stream"):
+            self._check_load(change)
+        elif change.kind == "rerun":
+            self._check_rerun(change)
+        elif change.kind == "compact":
+            self._check_compact(change)
+        elif change.add or change.remove or change.ranges:
+            raise DoesNotFitError("a rollback changes nothing")
+
+    def _check_load(self, change: Manifest) -> None:
+        for wanted in change.ranges:
+            spans = self.covered.get((wanted.topic, wanted.partition), ())
+            if twice := common(spans, wanted.start, wanted.end):
+                start, end = twice[0]
+                raise DoesNotFitError(
+                    f"offsets {start} to {end - 1} of {wanted.topic}-{wanted.partition} are in the"
+                    " lake already: load from its end, or replace them with `rerun`"
+                )
+        if change.remove:
+            raise DoesNotFitError("a load removes nothing")
+        _check_inside(change.add, change.ranges)
+
+    def _check_rerun(self, change: Manifest) -> None:
+        removed = [self.files[path] for path in change.remove]
+        gone = set(change.remove)
+        for file in self.overlapping(change.ranges):
+            if file.path not in gone:
+                raise DoesNotFitError(
+                    f"{file.path} has records of what is replaced and would stay; run again"
+                )
+        kept = [
+            OffsetRange(file.topic, file.partition, file.first_offset, file.last_offset + 1)
+            for file in removed
+        ]
+        _check_inside(change.add, (*change.ranges, *kept))
+
+    def _check_compact(self, change: Manifest) -> None:
+        before, after = (_rows(self.files[path] for path in change.remove), _rows(change.add))
+        if before != after or change.ranges:
+            raise DoesNotFitError(f"a compaction keeps all rows, this one had {before} → {after}")
+
+
+class Lake:
+    """A lake's folder.  Several processes may work on one at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._latest = LakeVersion()
+
+    @classmethod
+    def at(cls, place: str, *, create: bool = False) -> Lake:
+        """The lake at `place`, a path or `file:` URL.
+
+        Raises LakeError if there is none and `create` isn't set, FolderError for other schemes.
+        """
+        folder = local_folder(place)
+        if not create and not (folder / META).is_dir():
+            raise LakeError(
+                f"{folder} isn't a lake: load something into it first, with"
+                f" `kraftpy pipeline load TOPIC {place}`"
+            )
+        return cls(folder)
+
+    def latest(self) -> LakeVersion:
+        """The newest version.  Raises LakeError or ManifestError if it can't be read."""
+        numbers = sorted(n for n in numbered(self._versions) if n > self._latest.number)
+        for number in numbers:
+            path = self._version_path(number)
+            change = decode_manifest(str(path), path.read_bytes())
+            if change.version != number or number != self._latest.number + 1:
+                raise LakeError(
+                    f"{path} isn't version {self._latest.number + 1}, which follows"
+                    f" {self._latest.number}; restore {self._versions} from a copy of the lake"
+                )
+            self._latest = self._latest.after(change)
+        return self._latest
+
+    def read(self, number: int) -> Manifest:
+        """What one version changed.  Raises LakeError if there is none with that number."""
+        path = self._version_path(number)
+        try:
+            return decode_manifest(str(path), path.read_bytes())
+        except FileNotFoundError as error:
+            raise LakeError(f"the lake has no version {number}") from error
+
+    def freeze(self, plan: Plan) -> Plan:
+        """Stores the plan before its run begins; of two plans for one run the first one stands."""
+        path = self._plan_path(plan.run)
+        if put_if_absent(path, encode(plan)):
+            return plan
+        return decode_plan(str(path), path.read_bytes())
+
+    def unfinished(self) -> list[Plan]:
+        """The plans whose runs haven't ended, oldest first: they run now, or have crashed."""
+        ended = self.latest().ended
+        names = sorted(path.stem for path in self._plans.glob("*.json"))
+        found = []
+        for run in names:
+            if run not in ended:
+                path = self._plan_path(run)
+                found.append(decode_plan(str(path), path.read_bytes()))
+        return sorted(found, key=lambda plan: (plan.created_at_ms, plan.run))
+
+    def commit(
+        self,
+        plan: Plan,
+        *,
+        now_ms: int,
+        add: Iterable[DataFile] = (),
+        remove: Iterable[str] = (),
+    ) -> LakeVersion:
+        """Ends the plan's run: from here on its files count.  Returns when that is durable.
+
+        Raises RunEndedError if it has ended already, DoesNotFitError if others have changed the
+        lake so that this change isn't one of it, LakeError if a file isn't there as described.
+        """
+        files = tuple(add)
+        for file in files:
+            self._check_file(file)
+        return self._end(
+            Manifest(
+                version=0,
+                run=plan.run,
+                kind=plan.kind,
+                committed_at_ms=now_ms,
+                topics=plan.topics,
+                ranges=plan.ranges,
+                add=files,
+                remove=tuple(remove),
+            )
+        )
+
+    def roll_back(self, run: str, *, now_ms: int) -> LakeVersion:
+        """Ends a run without a result.  Raises RunEndedError."""
+        return self._end(Manifest(version=0, run=run, kind="rollback", committed_at_ms=now_ms))
+
+    def sweep(self, *, now_ms: int, keep_ms: int) -> list[Path]:
+        """Deletes what no reader needs; returns the paths, relative to the lake.
+
+        That is: files that were removed more than `keep_ms` ago, files of ended runs that no
+        version ever named, and the plans of ended runs.
+        """
+        version = self.latest()
+        swept = []
+        for path in sorted(self.folder.glob("topic=*/partition=*/*.parquet")):
+            name = path.relative_to(self.folder)
+            match = _DATA_FILE.match(path.name)
+            if match is None or match["run"] not in version.ended or str(name) in version.files:
+                continue
+            removed_at_ms = version.removed_at_ms.get(str(name))
+            if removed_at_ms is None or removed_at_ms + keep_ms <= now_ms:
+                path.unlink(missing_ok=True)
+                swept.append(name)
+        for path in self._plans.glob("*.json"):
+            if path.stem in version.ended:
+                path.unlink(missing_ok=True)
+        return swept
+
+    def _end(self, change: Manifest) -> LakeVersion:
+        while True:
+            before = self.latest()
+            change = replace(change, version=before.number + 1)
+            after = before.after(change)
+            if put_if_absent(self._version_path(change.version), encode(change)):
+                self._latest = after
+                return after
+
+    def _check_file(self, file: DataFile) -> None:
+        try:
+            size_bytes = (self.folder / file.path).stat().st_size
+        except OSError as error:
+            raise LakeError(
+                f"{file.path}, which a task has written, isn't in the lake's folder ({error}): all"
+                " workers have to see the same folder under the same path"
+            ) from error
+        if size_bytes != file.size_bytes:
+            raise LakeError(f"{file.path} has {size_bytes} bytes, not {file.size_bytes}; run again")
+
+    @property
+    def _versions(self) -> Path:
+        return self.folder / META / "versions"
+
+    @property
+    def _plans(self) -> Path:
+        return self.folder / META / "plans"
+
+    def _version_path(self, number: int) -> Path:
+        return self._versions / f"{number:020d}.json"
+
+    def _plan_path(self, run: str) -> Path:
+        return self._plans / f"{run}.json"
+
+
+def _touches(wanted: Mapping[tuple[str, int], Spans], file: DataFile) -> bool:
+    spans = wanted.get((file.topic, file.partition), ())
+    return bool(common(spans, file.first_offset, file.last_offset + 1))
+
+
+def _rows(files: Iterable[DataFile]) -> dict[tuple[str, int], int]:
+    counts: Counter[tuple[str, int]] = Counter()
+    for file in files:
+        counts[file.topic, file.partition] += file.rows
+    return dict(counts)
+
+
+def _check_inside(files: Iterable[DataFile], ranges: Iterable[OffsetRange]) -> None:
+    allowed: dict[tuple[str, int], Spans] = {}
+    for topic, partition, start, end in ranges:
+        allowed[topic, partition] = union(allowed.get((topic, partition), ()), [(start, end)])
+    for file in files:
+        first, end = file.first_offset, file.last_offset + 1
+        if common(allowed.get((file.topic, file.partition), ()), first, end) != ((first, end),):
+            raise DoesNotFitError(f"{file.path} has records that the run wasn't to load")
