@@ -60,3 +60,13 @@ def numbered(count: int, partitions: int = 1, first: int = 0) -> list[dict[str, 
         }
         for n in range(first, first + count)
     ]
+
+
+def delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> None:
+    """Remove the records before an offset, as retention does."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
+    assert done.result(timeout=20).low_watermark == offset
