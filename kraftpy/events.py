@@ -70,7 +70,11 @@ EVENTS: dict[str, Kind] = {
     "node-stopped": _kind("The broker has stopped: all is on disk, in order.", "node seconds"),
     "controller-stopped": _kind("The controller has stopped in order.", "voter seconds"),
     "node-failed": _kind("The node can't go on, and ends.", "node reason"),
-    "exporter-ended": _kind("The process that serves metrics is gone.", "pid advice"),
+    "exporter-ended": _kind(
+        "The process that serves metrics is gone; another one takes its place.",
+        "pid reason restart_s",
+    ),
+    "exporter-restarted": _kind("Metrics are served again.", "pid"),
     # the quorum
     "quorum-leader": _kind("This voter knows a leader, itself or another.", "voter leader term"),
     "quorum-leaderless": _kind(

@@ -161,7 +161,8 @@ class Source:
         if not self._lock.acquire(timeout=timeout_s):
             raise SourceUnavailable(f"the {self.name} is still answering another question")
         try:
-            self._number += 1
+            # Not counted: a former exporter may have left an answer, which another number begins.
+            self._number = time.monotonic_ns()
             self._sock.settimeout(timeout_s)
             self._sock.send(msgpack.packb([self._number, what]))
             return self._receive(deadline)

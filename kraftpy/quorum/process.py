@@ -100,7 +100,8 @@ class ControllerOptions:
     `ssl_context` is for who connects here, `ssl_client_context` for dialing the other voters.
     `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
-    `metrics` is the end of a `metrics.channel` at which it is asked for its numbers.
+    `metrics` is the end of a `metrics.channel` at which it is asked for its numbers.  `on_loop` is
+    called with the event loop once it runs.
     """
 
     metadata_dir: Path
@@ -116,6 +117,7 @@ class ControllerOptions:
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
     files: FileLayer = field(default_factory=FileLayer)
     metrics: socket.socket | None = None
+    on_loop: Callable[[asyncio.AbstractEventLoop], None] | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -318,6 +320,8 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
     await listener.start(listening)
     if options.metrics is not None:
         answer_metrics(options.metrics, quorum, loop)
+    if options.on_loop is not None:
+        options.on_loop(loop)
     emit(
         logger,
         logging.INFO,

@@ -112,7 +112,8 @@ def _run_controller(config: BrokerConfig) -> int:
     metrics.add("controller", os.getpid(), other_end)
     exporter = metrics.spawn()
     try:
-        return run_controller(replace(_controller_options(config), metrics=own_end))
+        options = replace(_controller_options(config), metrics=own_end, on_loop=exporter.watch)
+        return run_controller(options)
     finally:
         exporter.stop()
 
@@ -310,7 +311,8 @@ async def _serve(
         on_fatal=fatal,
     )
     if node.metrics is not None and node.exporter is not None:
-        answer_metrics(node.metrics, broker, node.exporter.gone)
+        answer_metrics(node.metrics, broker)
+        node.exporter.watch(loop)
     starting = loop.create_task(broker.start(sockets))
     waiting: list[asyncio.Future[Any]] = [starting, stopping]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
