@@ -25,13 +25,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable
 from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, Header, RecordInput, build_batch
+from kraftpy.protocol.records import (
+    RECORD_BATCH_OVERHEAD,
+    Header,
+    RecordInput,
+    build_batch,
+    build_batch_of_data,
+)
 
 Serializer = Callable[[Any], bytes]
 """A key or value to bytes; None is a null and isn't given to it."""
@@ -84,8 +90,19 @@ class Delivery:
         return self._batch.metadata(self._index, base_offset)
 
 
+class EncodedRecords(NamedTuple):
+    """Records for one batch as the format has them: offset deltas from 0 on, timestamp deltas 0."""
+
+    data: bytes | memoryview
+    records_count: int
+    timestamp_ms: int
+
+
 class _Batch:
-    """Records of one partition; `done` becomes the base offset or the error."""
+    """Records of one partition; `done` becomes the base offset or the error.
+
+    They are `records`, or all of them are `ready` encoded.
+    """
 
     __slots__ = (
         "callbacks",
@@ -94,6 +111,7 @@ class _Batch:
         "encoded",
         "error",
         "partition",
+        "ready",
         "records",
         "size",
         "topic",
@@ -104,6 +122,7 @@ class _Batch:
         self.partition = partition
         self.created = now
         self.records: list[RecordInput] = []
+        self.ready: EncodedRecords | None = None
         self.callbacks: list[tuple[int, DeliveryCallback]] = []
         self.size = RECORD_BATCH_OVERHEAD
         self.encoded: bytes | None = None
@@ -111,6 +130,28 @@ class _Batch:
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Marks the error as seen: flush() reports it whether or not somebody awaits a delivery.
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    @property
+    def count(self) -> int:
+        return len(self.records) if self.ready is None else self.ready.records_count
+
+    def encode(self, compression: str, producer: tuple[int, int], sequence: int) -> bytes:
+        """The batch as it is sent."""
+        if self.ready is None:
+            return build_batch(
+                self.records,
+                compression=compression,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                base_sequence=sequence,
+            )
+        return build_batch_of_data(
+            *self.ready,
+            compression=compression,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=sequence,
+        )
 
     def metadata(self, index: int, base_offset: int) -> RecordMetadata:
         """Where a record of this batch was written."""
@@ -228,9 +269,7 @@ class Producer:
         if partition is None:
             partition = self._choose(topic, key, size)
         elif partition not in info.partitions:
-            raise UnknownPartitionError(
-                f"topic {topic!r} has partitions 0 to {len(info.partitions) - 1}, not {partition}"
-            )
+            raise _unknown_partition(topic, partition, len(info.partitions))
         await self._wait_for_room(size)
         batch = self._open_batch(topic, partition, size, time.monotonic())
         if timestamp_ms is None:
@@ -246,6 +285,23 @@ class Producer:
     async def send_and_wait(self, topic: str, value: Any, **options: Any) -> RecordMetadata:
         """`send` a record and wait until it is written; a whole batch is quicker than one each."""
         return await (await self.send(topic, value, **options))
+
+    async def send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> Delivery:
+        """Queue a whole batch; its `Delivery` tells where its first record was written.
+
+        Waits and raises as `send` does.
+        """
+        if self._closed:
+            raise RuntimeError("the producer is closed")
+        info = await self._cluster.topic(topic, auto_create=True)
+        if partition not in info.partitions:
+            raise _unknown_partition(topic, partition, len(info.partitions))
+        await self._wait_for_room(len(records.data))
+        batch = self._new_batch(topic, partition, time.monotonic())
+        batch.ready = records
+        batch.size += len(records.data)
+        self._buffered_bytes += len(records.data)
+        return Delivery(batch, 0)
 
     def _choose(self, topic: str, key: bytes | None, size: int) -> int:
         partitions = self._cluster.topics[topic].partitions
@@ -276,14 +332,19 @@ class Producer:
 
     def _open_batch(self, topic: str, partition: int, size: int, now: float) -> _Batch:
         """The batch that takes a record of this size: the partition's open one, or a new one."""
+        queue = self._queues.get((topic, partition))
+        if queue is not None and queue.batches:
+            batch = queue.batches[-1]
+            is_open = batch.encoded is None and batch.ready is None
+            if is_open and batch.size + size <= self._batch_size_bytes:
+                return batch
+        return self._new_batch(topic, partition, now)
+
+    def _new_batch(self, topic: str, partition: int, now: float) -> _Batch:
         name = (topic, partition)
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = _Queue()
-        if queue.batches:
-            batch = queue.batches[-1]
-            if batch.encoded is None and batch.size + size <= self._batch_size_bytes:
-                return batch
         batch = _Batch(topic, partition, now)
         queue.batches.append(batch)
         self._active.add(name)
@@ -350,7 +411,7 @@ class Producer:
             batch = queue.batches[0]
             due = queue.not_before
             full = len(queue.batches) > 1 or batch.size >= self._batch_size_bytes
-            if not (full or self._flushing or batch.encoded):
+            if not (full or self._flushing or batch.encoded or batch.ready):
                 due = max(due, batch.created + self._linger_s)
             if due > now:
                 due_in = due - now if due_in is None else min(due_in, due - now)
@@ -440,15 +501,10 @@ class Producer:
             if queue.producer != self._producer:
                 queue.producer = self._producer
                 queue.next_sequence = 0
-            batch.encoded = build_batch(
-                batch.records,
-                compression=self._compression,
-                producer_id=self._producer[0],
-                producer_epoch=self._producer[1],
-                base_sequence=queue.next_sequence if self._idempotent else -1,
-            )
+            sequence = queue.next_sequence if self._idempotent else -1
+            batch.encoded = batch.encode(self._compression, self._producer, sequence)
             # Sequence numbers wrap to 0 after the largest 32-bit one.
-            queue.next_sequence = (queue.next_sequence + len(batch.records)) & 0x7FFFFFFF
+            queue.next_sequence = (queue.next_sequence + batch.count) & 0x7FFFFFFF
         return batch.encoded
 
     async def _init_producer_id(self) -> None:
@@ -522,3 +578,9 @@ class Producer:
                 None if isinstance(outcome, Exception) else batch.metadata(index, outcome),
                 outcome if isinstance(outcome, Exception) else None,
             )
+
+
+def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartitionError:
+    return UnknownPartitionError(
+        f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+    )

@@ -369,17 +369,26 @@ def build_batch(
     return assemble_batch(header, encoded)
 
 
-def build_batch_of_data(data: Buffer, count: int, timestamp: int) -> bytes:
+def build_batch_of_data(
+    data: Buffer,
+    count: int,
+    timestamp: int,
+    *,
+    compression: str = "none",
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
     """Build one batch from records that are encoded already.
 
     All `count` of them have this timestamp (delta 0) and offset deltas from 0 on without gaps.
     """
-    return assemble_batch(
-        BatchHeader(
-            (0, 0, -1, 2, 0, 0, count - 1, timestamp, timestamp, NO_PRODUCER_ID, -1, -1, count)
-        ),
-        data,
+    attributes = COMPRESSION_NAMES.index(compression)
+    producer = (producer_id, producer_epoch, base_sequence)
+    header = BatchHeader(
+        (0, 0, -1, 2, 0, attributes, count - 1, timestamp, timestamp, *producer, count)
     )
+    return assemble_batch(header, compress(compression, data) if attributes else data)
 
 
 def _encode_record(

@@ -12,11 +12,11 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.partitioner import partition_of_key
-from kraftpy.client.producer import Producer, RecordMetadata, UnknownPartitionError
+from kraftpy.client.producer import EncodedRecords, Producer, RecordMetadata, UnknownPartitionError
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import read_batch_header
+from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, build_batch, read_batch_header
 
 from .peer import HANG_UP, SILENCE, Peer, running
 
@@ -45,6 +45,23 @@ def test_records_of_a_partition_share_batches_and_know_their_offsets() -> None:
     produce(peer, work)
     assert [value for _, value in peer.written["t", 0]] == [b"v%d" % n for n in range(100)]
     assert len(peer.raw_batches) == 1
+
+
+def test_a_batch_that_is_encoded_already_keeps_its_place() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        await producer.send("t", b"a")
+        data = build_batch([(5, None, b"b", []), (5, b"k", b"c", [])])[RECORD_BATCH_OVERHEAD:]
+        delivery = await producer.send_encoded("t", 0, EncodedRecords(data, 2, 5))
+        after = await producer.send("t", b"d")
+        assert ((await delivery).offset, (await after).offset) == (1, 3)
+        with pytest.raises(UnknownPartitionError):
+            await producer.send_encoded("t", 1, EncodedRecords(data, 2, 5))
+
+    produce(peer, work, compression="gzip")
+    assert peer.written["t", 0] == [(None, b"a"), (None, b"b"), (b"k", b"c"), (None, b"d")]
+    assert [read_batch_header(raw).base_sequence for raw in peer.raw_batches] == [0, 1, 3]
 
 
 def test_keys_choose_partitions_as_in_java_and_keep_their_order() -> None:
