@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from kraftpy.cli.common import (
     output_option,
 )
 
+if TYPE_CHECKING:
+    from kraftpy.testing.networks.choice import Choice
+
 _WORDS = {True: "kept", False: "BROKEN", None: "unknown"}
 
 
@@ -36,22 +39,35 @@ def command() -> None:
 @command.command("list")
 @output_option
 def list_command(output: str) -> None:
-    """Show the workloads, the faults, and the clients that are installed."""
+    """Show the workloads, the faults that can be had here, and the clients that are installed."""
     from kraftpy.testing.consistency.clients import LIBRARIES, available
-    from kraftpy.testing.consistency.faults import FAULTS
+    from kraftpy.testing.consistency.faults import FAULTS, lacking
     from kraftpy.testing.consistency.workloads import PLAYS
+    from kraftpy.testing.networks.choice import in_the_way
 
     there = available()
     workloads = {name: play.about for name, play in PLAYS.items()}
     faults = {name: kind.about for name, kind in FAULTS.items()}
+    missing = lacking(FAULTS)
+    way = in_the_way()
+    networks = {
+        "namespaces": f"not here: {way}" if way else "links are cut in the kernel",
+        "proxy": "links are cut by TCP proxies between the nodes",
+    }
     found = {
         name: "installed" if name in there else f"pip install '{library.install}'"
         for name, library in LIBRARIES.items()
     }
     if output == "json":
-        echo_json({"workloads": workloads, "faults": faults, "clients": found})
+        answer = {"workloads": workloads, "faults": faults, "clients": found}
+        echo_json({**answer, "networks": networks, "missing": missing})
         return
-    for title, rows in (("WORKLOAD", workloads), ("FAULT", faults), ("CLIENT", found)):
+    shown = {
+        name: f"{about}; not here: {missing[name]}" if name in missing else about
+        for name, about in faults.items()
+    }
+    tables = {"WORKLOAD": workloads, "FAULT": shown, "NETWORK": networks, "CLIENT": found}
+    for title, rows in tables.items():
         echo_table((title, ""), list(rows.items()))
         click.echo()
 
@@ -85,7 +101,8 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     "--faults",
     callback=_names,
     metavar="NAME[,...]",
-    help="What is done to the cluster meanwhile, in turn; A+B for two at once, `all` for all.",
+    help="What is done to the cluster meanwhile, in turn, and now and then two at once; A+B for "
+    "two that always come together, `all` for all that can be had here.",
 )
 @click.option(
     "--time-limit",
@@ -130,6 +147,14 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     help="Test what is there instead, Apache Kafka too; without faults.",
 )
 @click.option(
+    "--network",
+    type=click.Choice(["auto", "namespaces", "proxy"]),
+    default="auto",
+    show_default=True,
+    help="How links between the nodes are cut: in network namespaces where they are allowed, or by "
+    "TCP proxies.",
+)
+@click.option(
     "--clients",
     callback=_names,
     metavar="NAME[,...]",
@@ -150,18 +175,28 @@ def run_command(
     faults: tuple[str, ...],
     time_limit_s: float,
     seed: int | None,
+    network: str,
     out: Path,
     output: str,
     **options: Any,
 ) -> None:
     """Load a cluster, break it, heal it, read everything, and judge what the clients saw."""
-    from kraftpy.testing.consistency.faults import FAULTS
+    from kraftpy.testing.consistency.faults import FAULTS, kinds, lacking
     from kraftpy.testing.consistency.matrix import total, write_index
     from kraftpy.testing.consistency.workloads import PLAYS
 
-    if faults == ("all",):
+    everything = faults == ("all",)
+    if everything:
         faults = tuple(name for name, kind in FAULTS.items() if kind.nodes <= options["nodes"])
-    options["faults"] = faults
+    missing = lacking(name for name in kinds(faults) if name in FAULTS)
+    if missing and not everything:
+        name, why = next(iter(missing.items()))
+        raise Failure(f"{name} can't be had here: {why}", EXIT_USAGE)
+    for name, why in missing.items():
+        click.echo(f"kraftpy: left out {name}: {why}", err=True)
+    options["faults"] = tuple(name for name in faults if name not in missing)
+    options["left_out"] = missing
+    options["network"] = _enter_network(network, bool(options["bootstrap"]))
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - no secret
     reports: list[dict[str, Any]] = []
     unhealthy = False
@@ -179,6 +214,19 @@ def run_command(
     if output == "json":
         echo_json(reports)
     _end([report["valid"] for report in reports], unhealthy)
+
+
+def _enter_network(wanted: str, there: bool) -> Choice:
+    """Choose a network and be where its clients are; a cluster that is there has its own."""
+    from kraftpy.testing.networks.choice import choose, enter
+    from kraftpy.testing.networks.hub import NetworkError
+
+    try:
+        network = choose("proxy" if there else wanted)
+        enter(network)
+    except NetworkError as error:
+        raise Failure(f"{error}; --network proxy needs nothing", EXIT_USAGE) from None
+    return network
 
 
 def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, Any], bool]:
@@ -221,7 +269,8 @@ def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, A
 def _again(options: dict[str, Any], out: Path) -> tuple[str, ...]:
     """The command line of this run alone."""
     words = ["kraftpy", "consistency", "run"]
-    for name, value in {**options, "out": out}.items():
+    told = {name: value for name, value in options.items() if name != "left_out"}
+    for name, value in {**told, "network": options["network"].name, "out": out}.items():
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         if text and not (name == "nodes" and options["bootstrap"]):
             words += ["--" + name.removesuffix("_s").replace("_", "-"), text]

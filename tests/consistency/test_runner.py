@@ -27,6 +27,25 @@ def test_a_schedule_follows_from_its_seed_and_leaves_nothing_out() -> None:
     assert list(schedule(7, [])) == []
 
 
+def test_now_and_then_two_faults_overlap_that_work_on_different_parts() -> None:
+    planned = list(islice(schedule(7, list(FAULTS)), 40 * len(FAULTS)))
+    pairs = [each.names for each in planned if len(each.names) == 2]
+    assert 0.1 < len(pairs) / len(planned) < 0.3
+    assert all(len(each.names) <= 2 for each in planned)
+    for names in pairs:
+        first, then = (FAULTS[name].part for name in names)
+        # What begins last ends first: nodes come back when links are whole.
+        assert first is not None
+        assert then is not None
+        assert first < then
+    alone = [each.names[0] for each in planned if len(each.names) == 1]
+    assert set(alone[: len(FAULTS)]) == set(FAULTS)
+    assert {name for names in pairs for name in names} == {
+        name for name, kind in FAULTS.items() if kind.part is not None
+    }
+    assert all(len(each.names) == 1 for each in islice(schedule(7, ["kill"]), 50))
+
+
 @pytest.fixture
 def worker(tmp_path: Path) -> Worker:
     path = tmp_path / "history.jsonl"

@@ -24,7 +24,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -37,10 +37,19 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.consistency import clients
 from kraftpy.testing.consistency.evidence import WORKERS_LOG, keep_nodes
-from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Planned, schedule
+from kraftpy.testing.consistency.faults import (
+    FAULTS,
+    Act,
+    Ground,
+    Planned,
+    cluster_options,
+    kinds,
+    schedule,
+)
 from kraftpy.testing.consistency.history import Header, HistoryWriter
 from kraftpy.testing.consistency.worker import CRASHED, SESSIONS_MAX, WHERE_SIGNAL, Task
 from kraftpy.testing.consistency.workloads import PLAYS, Part
+from kraftpy.testing.networks.choice import PROXIES, Choice
 
 NODES = "nodes"
 """The folder in a run's folder for what the nodes left."""
@@ -72,7 +81,8 @@ class Plan:
     """What to run; `again` is the command line that does it once more.
 
     Without `bootstrap` a cluster of `nodes` is started.  `rate` is operations per second of all
-    workers together.  `faults` are names of `FAULTS`, some joined by +.
+    workers together.  `faults` are names of `FAULTS`, some joined by +; `left_out` says of those
+    that were wanted and can't be had here why.
     """
 
     workload: str
@@ -85,6 +95,8 @@ class Plan:
     nodes: int = 3
     bootstrap: str = ""
     clients: Sequence[str] = ()
+    network: Choice = PROXIES
+    left_out: Mapping[str, str] = field(default_factory=dict)
     again: Sequence[str] = ()
 
     @property
@@ -109,16 +121,16 @@ class Result:
     kept: Path | None = None
 
 
-def quick_cluster(nodes: int) -> Cluster:
+def quick_cluster(nodes: int, **options: Any) -> Cluster:
     """A cluster that notices soon when a member of a group is gone."""
-    return Cluster(nodes, **_CONSUMER_HEARTBEAT)
+    return Cluster(nodes, **options, **_CONSUMER_HEARTBEAT)
 
 
 def run(
     plan: Plan,
     *,
     say: Say,
-    make_cluster: Callable[[int], Cluster] = quick_cluster,
+    make_cluster: Callable[..., Cluster] = quick_cluster,
     keep: Callable[[Result], bool] = lambda _: False,
 ) -> Result:
     """Make one run.
@@ -134,7 +146,11 @@ def run(
     if plan.history.exists():
         raise FileExistsError(17, "there is a history already", str(plan.history))
     with contextlib.ExitStack() as stack:
-        cluster = None if plan.bootstrap else stack.enter_context(make_cluster(plan.nodes))
+        cluster = None
+        if not plan.bootstrap:
+            options = cluster_options(kinds(plan.faults))
+            made = make_cluster(plan.nodes, network=plan.network.name, **options)
+            cluster = stack.enter_context(made)
         try:
             result = _Run(plan, cluster, say).play()
             wanted = keep(result)
@@ -157,7 +173,7 @@ def _keep_nodes(cluster: Cluster | None, folder: Path, say: Say) -> Path | None:
 def _check(plan: Plan) -> None:
     if plan.workload not in PLAYS:
         raise RunError(f"no workload is called {plan.workload!r}; there are {', '.join(PLAYS)}")
-    for name in {name for each in plan.faults for name in each.split("+")}:
+    for name in kinds(plan.faults):
         if name not in FAULTS:
             raise RunError(f"no fault is called {name!r}; there are {', '.join(FAULTS)}")
         if plan.nodes < FAULTS[name].nodes:
@@ -295,9 +311,8 @@ class _Run:
             "clients": self._clients,
             "sessions_per_client": SESSIONS_MAX,
             "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
-            "links": "TCP proxies between the nodes"
-            if self._cluster is not None
-            else "as they are",
+            "links": plan.network.text() if self._cluster is not None else "as they are",
+            "left_out": dict(plan.left_out),
         }
         return Header(
             plan.workload,

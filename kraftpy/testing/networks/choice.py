@@ -29,11 +29,19 @@ class Choice:
     name: str
     why: str
 
+    def text(self) -> str:
+        """Both, for people."""
+        what = "network namespaces" if self.name == "namespaces" else "TCP proxies"
+        return f"{what} between the nodes ({self.why})"
+
+
+PROXIES = Choice("proxy", "it was asked for")
+
 
 def choose(wanted: str) -> Choice:
     """The network to take for one of `CHOICES`. Raises NetworkError if it can't be had."""
     if wanted == "proxy":
-        return Choice("proxy", "it was asked for")
+        return PROXIES
     missing = in_the_way()
     if not missing:
         return Choice("namespaces", "they work here" if wanted == "auto" else "it was asked for")

@@ -4,9 +4,11 @@ Rules:
 
 * A fault is begun, lasts for a while, and is ended.  Kinds, victims and times follow from the seed;
   which node "the leader" is shows only when the fault begins.
-* Faults are what machines and networks do.  Links are cut and slowed by the proxies of
-  `kraftpy.testing.proxies`, so between nodes only: clients reach every node.
-* Never more than one fault at a time, unless the user joins some with `+`: kill+partition.
+* Faults are what machines and networks do.  Links are cut and slowed by `kraftpy.testing.networks`,
+  so between nodes only: clients reach every node.
+* Mostly one fault at a time.  Now and then two overlap that work on different parts of the cluster,
+  and those that the user joins with `+` do: kill+partition.
+* What a machine lacks for a fault is found by trying.
 * What `storage` faults damage is what one node has lost by a crash, never more: the promise is that
   the others make up for it.
 """
@@ -15,6 +17,17 @@ from __future__ import annotations
 
 from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind
 from kraftpy.testing.consistency.faults.kinds import FAULTS
+from kraftpy.testing.consistency.faults.needs import cluster_options, kinds, lacking
 from kraftpy.testing.consistency.faults.schedule import Planned, schedule
 
-__all__ = ["FAULTS", "Act", "Ground", "Kind", "Planned", "schedule"]
+__all__ = [
+    "FAULTS",
+    "Act",
+    "Ground",
+    "Kind",
+    "Planned",
+    "cluster_options",
+    "kinds",
+    "lacking",
+    "schedule",
+]

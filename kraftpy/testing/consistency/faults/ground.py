@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from kraftpy.testing.cluster import Cluster, ClusterError
 
@@ -50,6 +51,19 @@ class Ground:
         return None
 
 
+class Part(IntEnum):
+    """What of a cluster a kind of fault works on.
+
+    Of faults that overlap the last begins last and ends first: a process that has ended doesn't
+    come back while its links are cut.
+    """
+
+    REPLICAS = 1
+    CLOCKS = 2
+    PROCESSES = 3
+    LINKS = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """A fault whose victims are chosen: what begins it, and what ends it.
@@ -64,9 +78,27 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What a kind of fault takes that not every machine has.
+
+    `option` is the one of `Cluster` that makes use of it; `missing` says why it isn't there and
+    what to do, empty if it is.  That may take a moment.
+    """
+
+    option: str
+    missing: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
-    """`nodes` is how many there have to be."""
+    """`nodes` is how many there have to be; `need` what else, None for nothing.
+
+    Kinds that work on different `part`s of a cluster can happen at the same time; those with none
+    only alone.
+    """
 
     about: str
     plan: Callable[[Ground], Act]
     nodes: int = 1
+    part: Part | None = None
+    need: Need | None = None

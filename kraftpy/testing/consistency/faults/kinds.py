@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from kraftpy.testing.cluster import Cluster
-from kraftpy.testing.consistency.faults import membership, storage
-from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind
+from kraftpy.testing.consistency.faults import clocks, membership, storage
+from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, Part
 
 _SLOW_MS = (20, 400)
 
@@ -142,32 +142,73 @@ def _reassign(ground: Ground) -> Act:
 
 
 FAULTS: dict[str, Kind] = {
-    "kill": Kind("kill -9 of one node", lambda ground: _kill(ground, 1)),
-    "kill-majority": Kind("kill -9 of a majority", lambda ground: _kill(ground, _majority(ground))),
-    "kill-all": Kind(
-        "kill -9 of all nodes", lambda ground: _kill(ground, len(ground.cluster.nodes))
+    "kill": Kind("kill -9 of one node", partial(_kill, count=1), part=Part.PROCESSES),
+    "kill-majority": Kind(
+        "kill -9 of a majority",
+        lambda ground: _kill(ground, _majority(ground)),
+        part=Part.PROCESSES,
     ),
-    "stop": Kind("one node stopped in order", _stop),
+    "kill-all": Kind(
+        "kill -9 of all nodes",
+        lambda ground: _kill(ground, len(ground.cluster.nodes)),
+        part=Part.PROCESSES,
+    ),
+    "stop": Kind("one node stopped in order", _stop, part=Part.PROCESSES),
     "rolling-restart": Kind("all nodes stopped and started, one by one", _rolling_restart, 2),
-    "pause": Kind("SIGSTOP of one node", lambda ground: _pause(ground, 1)),
+    "pause": Kind("SIGSTOP of one node", partial(_pause, count=1), part=Part.PROCESSES),
     "pause-majority": Kind(
-        "SIGSTOP of a majority", lambda ground: _pause(ground, _majority(ground))
+        "SIGSTOP of a majority",
+        lambda ground: _pause(ground, _majority(ground)),
+        part=Part.PROCESSES,
     ),
     "partition": Kind(
-        "one node cut off from the others, silently",
-        lambda ground: _isolate(ground, close=False),
-        2,
+        "one node cut off from the others, silently", partial(_isolate, close=False), 2, Part.LINKS
     ),
     "partition-reset": Kind(
-        "one node cut off, its connections reset", lambda ground: _isolate(ground, close=True), 2
+        "one node cut off, its connections reset", partial(_isolate, close=True), 2, Part.LINKS
     ),
     "partition-one-way": Kind(
-        "one node whose links are half open: in one direction nothing arrives", _one_way, 2
+        "one node whose links are half open: in one direction nothing arrives",
+        _one_way,
+        2,
+        Part.LINKS,
     ),
-    "partition-majority": Kind("a minority cut off from a majority", _halves, 3),
-    "partition-bridge": Kind("two sides that only one node reaches both", _bridge, 3),
-    "partition-ring": Kind("every node is heard by one neighbour only", _ring, 3),
-    "slow": Kind("one node's links take 20 to 400 ms each way", _slow, 2),
-    "lose-tail": Kind("kill -9 of one node whose logs lose their newest bytes", _lose_tail, 3),
-    "reassign": Kind("replicas moved and preferred leaders elected", _reassign, 2),
+    "partition-majority": Kind("a minority cut off from a majority", _halves, 3, Part.LINKS),
+    "partition-bridge": Kind("two sides that only one node reaches both", _bridge, 3, Part.LINKS),
+    "partition-ring": Kind("every node is heard by one neighbour only", _ring, 3, Part.LINKS),
+    "slow": Kind("one node's links take 20 to 400 ms each way", _slow, 2, Part.LINKS),
+    "lose-tail": Kind(
+        "kill -9 of one node whose logs lose their newest bytes", _lose_tail, 3, Part.PROCESSES
+    ),
+    "reassign": Kind(
+        "replicas moved and preferred leaders elected", _reassign, 2, part=Part.REPLICAS
+    ),
+    "decommission": Kind(
+        "one broker freed of its replicas, stopped and unregistered; it comes back",
+        membership.decommission,
+        3,
+    ),
+    "add-broker": Kind(
+        "one broker more, which gets replicas and is decommissioned again",
+        membership.add_broker,
+        2,
+    ),
+    "clock-forward": Kind(
+        "one node's wall clock set forward, by half a second or by days",
+        partial(clocks.jump, forward=True),
+        part=Part.CLOCKS,
+        need=clocks.NEED,
+    ),
+    "clock-back": Kind(
+        "one node's wall clock set back, by half a second or by days",
+        partial(clocks.jump, forward=False),
+        part=Part.CLOCKS,
+        need=clocks.NEED,
+    ),
+    "clock-drift": Kind(
+        "one node's wall clock goes 2 to 20 % too fast or too slow",
+        clocks.drift,
+        part=Part.CLOCKS,
+        need=clocks.NEED,
+    ),
 }

@@ -1,18 +1,26 @@
-"""Replicas that move from broker to broker under load."""
+"""Replicas that move from broker to broker under load, brokers that leave and brokers that come."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 
 from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster
+from kraftpy.testing.consistency.faults.ground import Act, Ground
 
 _TIMEOUT_MS = 8_000
+_DRAIN_S = 15.0
+_POLL_S = 0.1
 _FEWER = 0.5
+_MOVED = 0.6
+
+_Moves = Mapping[PartitionName, Sequence[int]]
+_Troubles = (ConnectionError, KafkaError, TimeoutError)
 
 
 def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) -> str:
@@ -20,10 +28,6 @@ def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) ->
 
     The moves go on for a while.
     """
-    return asyncio.run(_reassign(cluster, topics, rng))
-
-
-async def _reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) -> str:
     nodes = sorted(cluster.nodes)
     moves = {}
     for topic, partitions in topics.items():
@@ -34,10 +38,137 @@ async def _reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Ran
     if not moves:
         return "there is no topic that stays, so nothing is moved"
     try:
-        async with Connections(cluster.bootstrap) as connections:
-            admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
-            await admin.alter_reassignments(moves)
-            await admin.elect_leaders(PREFERRED_ELECTION)
-    except (ConnectionError, KafkaError) as error:
+        asyncio.run(_move(cluster, moves))
+    except _Troubles as error:
         return f"replicas of {len(moves)} partitions to be moved: {error}"
     return f"replicas of {len(moves)} partitions moved, preferred leaders elected"
+
+
+def decommission(ground: Ground) -> Act:
+    """A broker without replicas is stopped and unregistered; it comes back and gets them again."""
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+    before: dict[PartitionName, Sequence[int]] = {}
+
+    def begin() -> str:
+        try:
+            before.update(asyncio.run(_drain(cluster, victim)))
+        except _Troubles as error:
+            return f"it could not be freed of its replicas: {error}"
+        cluster.stop(victim)
+        try:
+            asyncio.run(_unregister(cluster, victim))
+        except _Troubles as error:
+            return f"freed of {len(before)} replicas and stopped; not unregistered: {error}"
+        return f"freed of {len(before)} replicas, stopped, unregistered"
+
+    def end() -> None:
+        if not cluster.nodes[victim].running:
+            cluster.restart(victim)
+        _try_to_move(cluster, before)
+
+    return Act([victim], "decommissioned", begin, end)
+
+
+def add_broker(ground: Ground) -> Act:
+    """A broker with a new id comes, gets replicas, and is decommissioned again."""
+    cluster, topics, rng = ground.cluster, ground.topics, ground.rng
+    added: list[int] = []
+    before: dict[PartitionName, Sequence[int]] = {}
+
+    def begin() -> str:
+        added.append(cluster.add())
+        try:
+            there = asyncio.run(_assignments(cluster, list(topics)))
+            chosen = {name: nodes for name, nodes in there.items() if rng.random() < _MOVED}
+            moves = {name: _with(added[0], nodes, rng) for name, nodes in chosen.items()}
+            before.update(chosen)
+            asyncio.run(_move(cluster, moves))
+        except _Troubles as error:
+            return f"broker {added[0]} is there and gets no replicas: {error}"
+        return f"broker {added[0]} gets replicas of {len(before)} partitions"
+
+    def end() -> None:
+        if not added:
+            return
+        _try_to_move(cluster, before)
+        try:
+            asyncio.run(_drain(cluster, added[0]))
+        except _Troubles:
+            return  # it stays, with its replicas
+        cluster.remove(added[0])
+        try:
+            asyncio.run(_unregister(cluster, added[0]))
+        except _Troubles:
+            return  # it stays known, and fenced
+
+    return Act([], "a broker with a new id", begin, end)
+
+
+def _with(broker: int, nodes: Sequence[int], rng: random.Random) -> Sequence[int]:
+    """Replicas among which the broker takes somebody's place."""
+    place = rng.randrange(len(nodes))
+    return [*nodes[:place], broker, *nodes[place + 1 :]]
+
+
+def _try_to_move(cluster: Cluster, moves: _Moves) -> None:
+    """Move what can be moved: a cluster that can't yet does without, and is healthy as it is."""
+    if moves:
+        try:
+            asyncio.run(_move(cluster, moves))
+        except _Troubles:
+            return
+
+
+async def _move(cluster: Cluster, moves: _Moves) -> None:
+    """Begin to move, and elect preferred leaders.  Topics that are gone don't count."""
+    async with Connections(cluster.bootstrap) as connections:
+        admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
+        await admin.alter_reassignments(moves)
+        await admin.elect_leaders(PREFERRED_ELECTION)
+
+
+async def _assignments(
+    cluster: Cluster, topics: Sequence[str]
+) -> dict[PartitionName, Sequence[int]]:
+    async with Connections(cluster.bootstrap) as connections:
+        admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
+        there = await admin.describe_partitions(topics)
+        return {name: partition.replicas for name, partition in there.items()}
+
+
+async def _drain(cluster: Cluster, broker: int) -> dict[PartitionName, Sequence[int]]:
+    """Move all replicas away from a broker, and wait until they are; who had them before.
+
+    Another broker takes each over, or with none left, nobody does.
+    """
+    before: dict[PartitionName, Sequence[int]] = {}
+    deadline = time.monotonic() + _DRAIN_S
+    async with Connections(cluster.bootstrap) as connections:
+        admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
+        while True:
+            there = await admin.describe_partitions()
+            on_it = {name: each.replicas for name, each in there.items() if broker in each.replicas}
+            if not on_it:
+                return before
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(on_it)} partitions are still on it after {_DRAIN_S:g} s")
+            moving = await admin.list_reassignments()
+            moves = {
+                name: _without(broker, nodes, sorted(cluster.nodes))
+                for name, nodes in on_it.items()
+                if name not in moving or broker in moving[name].target
+            }
+            before = {name: on_it[name] for name in moves} | before
+            if moves:
+                await admin.alter_reassignments(moves)
+            await asyncio.sleep(_POLL_S)
+
+
+def _without(broker: int, nodes: Sequence[int], everyone: Sequence[int]) -> Sequence[int]:
+    others = [each for each in everyone if each not in nodes]
+    return [each for each in nodes if each != broker] + others[:1]
+
+
+async def _unregister(cluster: Cluster, broker: int) -> None:
+    async with Connections(cluster.bootstrap) as connections:
+        await ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS).unregister_broker(broker)
