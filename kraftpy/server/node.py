@@ -269,6 +269,12 @@ def _listen(listener: ListenerConfig) -> socket.socket:
         ) from error
 
 
+def _serve_metrics(node: Processes, broker: Broker) -> None:
+    if node.metrics is not None and node.exporter is not None:
+        answer_metrics(node.metrics, broker)
+        node.exporter.watch(broker.loop)
+
+
 async def _serve(
     config: BrokerConfig,
     sockets: list[socket.socket],
@@ -310,9 +316,7 @@ async def _serve(
         loop=loop,
         on_fatal=fatal,
     )
-    if node.metrics is not None and node.exporter is not None:
-        answer_metrics(node.metrics, broker)
-        node.exporter.watch(loop)
+    _serve_metrics(node, broker)
     starting = loop.create_task(broker.start(sockets))
     waiting: list[asyncio.Future[Any]] = [starting, stopping]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

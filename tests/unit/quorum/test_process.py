@@ -201,7 +201,7 @@ def test_a_controller_on_its_own_stops_on_a_signal(
     port = free_port()
     parent.say(run={"metadata_dir": str(tmp_path / "m"), "port": port})
     deadline = time.monotonic() + 10
-    while "listening on" not in parent.log.read_text():
+    while "controller-started" not in parent.log.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     secret = (tmp_path / "m" / "quorum.secret").read_text().strip()
