@@ -22,13 +22,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from kraftpy import __version__
-
-if TYPE_CHECKING:
-    from kraftpy.metrics.exporter import Exporter
 
 CONNECTIONS_MAX = 32
 SILENCE_MAX_S = 15.0
@@ -57,12 +54,28 @@ class Site(Protocol):
         """None if there is nothing at this path."""
 
 
+class Served(Protocol):
+    """What answers: a node's exporter, or the probe. Any thread asks it."""
+
+    def metrics(self, accept: str, *, compress: bool, timeout_s: float) -> tuple[bytes, str]:
+        """The answer to a scrape, and its content type; who asks gives up after `timeout_s`."""
+
+    def healthz(self) -> dict[str, bool]:
+        """What has to be true of what works at all."""
+
+    def readyz(self) -> dict[str, bool]:
+        """What has to be true of what does its work."""
+
+    def site(self) -> Site:
+        """What there is besides."""
+
+
 class HttpServer(ThreadingMixIn, HTTPServer):
     """Serves an exporter on a socket that listens."""
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, exporter: Exporter) -> None:
+    def __init__(self, listening: socket.socket, exporter: Served) -> None:
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -163,11 +164,11 @@ class Prober:
     async def _send_rounds(self, rounds: int | None) -> None:
         interval_s = self.options.interval_ms / 1000
         due = time.monotonic()
-        number = 0
-        while rounds is None or number < rounds:
+        for number in itertools.count(1):
             for partition, leader in sorted(self.heartbeat.leaders.items()):
                 await self._send(partition, leader)
-            number += 1
+            if number == rounds:
+                return
             now = time.monotonic()
             due = max(due + interval_s, now)  # what was missed isn't made up for
             await asyncio.sleep(due - now)
@@ -205,7 +206,8 @@ class Prober:
         if not self.tracker.commits and not self.tracker.commits_failed:
             if self._committing is None:
                 self._commit()
-            await self._until(lambda: self._committing is None, self.tracker.sla_s)
+            if not await self._until(lambda: self._committing is None, self.tracker.sla_s):
+                self.tracker.commit_failed()  # given up with the consumer
 
     async def _expire(self) -> None:
         while True:

@@ -7,19 +7,16 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, cast
+from http import HTTPStatus
 
 from prometheus_client.exposition import choose_encoder
 
 from kraftpy.metrics.collector import Scrape
-from kraftpy.metrics.http import HttpServer
+from kraftpy.metrics.http import Answer, HttpServer
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.metrics.system import System
 from kraftpy.probe.prober import Prober
 from kraftpy.probe.tracker import Tally
-
-if TYPE_CHECKING:
-    from kraftpy.metrics.exporter import Exporter
 
 _KMINION = "kminion_end_to_end_"
 _GZIP_LEVEL = 1
@@ -35,8 +32,8 @@ class ProbeExporter:
         self._system = System()
         self._lock = threading.Lock()
 
-    def metrics(self, accept: str, *, compress: bool) -> tuple[bytes, str]:
-        """The answer to a scrape, and its content type."""
+    def metrics(self, accept: str, *, compress: bool, timeout_s: float) -> tuple[bytes, str]:
+        """The answer to a scrape, and its content type; it takes milliseconds."""
         encoder, content_type = choose_encoder(accept)
         with self._lock:
             text: bytes = encoder(self.scrape())
@@ -52,6 +49,15 @@ class ProbeExporter:
         since_s = time.monotonic() - tracker.last_arrival_at
         interval_s = self._prober.options.interval_ms / 1000
         return {"messages arrive": since_s <= tracker.sla_s + interval_s}
+
+    def site(self) -> ProbeExporter:
+        """There is nothing else."""
+        return self
+
+    def answer(self, path: str, query: str) -> Answer:
+        """Says so."""
+        text = b"there are /metrics, /healthz and /readyz\n"
+        return Answer(HTTPStatus.NOT_FOUND, text, "text/plain; charset=utf-8", {})
 
     def scrape(self) -> Scrape:
         """All numbers of now."""
@@ -82,7 +88,7 @@ class ProbeExporter:
 
     def serve(self, listening: socket.socket) -> None:
         """Serves in threads of its own until the process ends."""
-        server = HttpServer(listening, cast("Exporter", self))
+        server = HttpServer(listening, self)
         threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
 
 
