@@ -17,6 +17,8 @@ Rules:
   `LOST_MIN_S` to `LOST_MAX_S` counts as a leader not heard of.  A false alarm costs nothing: the
   others refuse the pre-vote.  A leader whose connections to a majority are broken for `LOST_MIN_S`
   gives up as well: whoever relies on its word would not notice that another one leads.
+* Answers that take longer than they are waited for would never elect anybody: each round in vain,
+  with a majority connected, doubles the time, up to `PATIENCE_MAX` times the first.
 * Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
 * A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until
@@ -60,6 +62,7 @@ HANGING_DISK_S = 2.0
 BLANK_WAIT_S = 2.0
 PRE_VOTE_S = 0.1
 """How long the answers to one round of pre-votes are waited for."""
+PATIENCE_MAX = 16
 APPLY_BYTES = 4 << 20
 """Commands applied in one tick, at most."""
 MAX_SNAPSHOT_SIZE_BYTES = 1 << 30
@@ -104,6 +107,8 @@ class RaftNode(Bridge):
         self._round_at = float("-inf")
         self._pre_votes: set[int] = set()
         self._votes: set[int] = set()
+        self._patience = 1
+        self._in_vain = False
         super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
         self._is_blank = replica.is_incomplete()
         self._leaderless_since = library.now()
@@ -151,7 +156,7 @@ class RaftNode(Bridge):
         if not self._is_cut_off:
             self._cut_off_at = float("inf")
         self._see_connected(voter_id)
-        if self._round_at > library.now() - PRE_VOTE_S:
+        if self._round_at > library.now() - self._pre_vote_s:
             self._ask_pre_vote(voter_id)
 
     def disconnected(self, voter_id: int) -> None:
@@ -183,6 +188,7 @@ class RaftNode(Bridge):
         if self.leads and library.now() - self._cut_off_at > LOST_MIN_S:
             self._step_down()
         if self.leads:
+            self._be_impatient()
             durable = self._log.durable_index
             for peer, progress in self._progress.items():
                 self._show_match(peer, min(progress.match_index, durable))
@@ -193,7 +199,7 @@ class RaftNode(Bridge):
         self._onTick(0.0)
         if self.stands and self.term != term:
             wait_s = self._random.uniform(RETRY_MIN_S, RETRY_MAX_S)
-            self._election_at = library.now() + wait_s
+            self._election_at = library.now() + wait_s * self._patience
         return self._applied
 
     def append(self, commands: Collection[bytes]) -> int:
@@ -271,14 +277,26 @@ class RaftNode(Bridge):
 
     # Elections
 
+    @property
+    def _pre_vote_s(self) -> float:
+        return PRE_VOTE_S * self._patience
+
+    def _be_impatient(self) -> None:
+        """Somebody leads: the next election begins with the shortest times."""
+        self._patience, self._in_vain = 1, False
+
     def _may_stand(self) -> bool:
         now = library.now()
         if self._is_called:
             return self._stand()
-        if now - self._round_at < PRE_VOTE_S:
+        if now - self._round_at < self._pre_vote_s:
             if len(self._pre_votes) + 1 >= self._majority:
                 return self._stand()
             return False
+        if not self._is_cut_off:
+            if self._in_vain:
+                self._patience = min(2 * self._patience, PATIENCE_MAX)
+            self._in_vain = True
         self._round += 1
         self._round_at = now
         self._pre_votes.clear()
@@ -311,7 +329,10 @@ class RaftNode(Bridge):
         now = library.now()
         theirs = (last_term, last_index)
         mine = (self._log.last_term, self._log.last_index)
-        rival = now - self._round_at < PRE_VOTE_S / 2 and (mine, self._voter_id) > (theirs, sender)
+        rival = now - self._round_at < self._pre_vote_s / 2 and (mine, self._voter_id) > (
+            theirs,
+            sender,
+        )
         silent = now - self._heard_at > ELECTION_MIN_S * 0.9
         if (
             theirs >= mine
@@ -358,6 +379,7 @@ class RaftNode(Bridge):
         if self.leads and term == self.term:
             raise RuntimeError(f"voter {sender} leads term {term} too")
         self._heard_at = self._leaderless_since = library.now()
+        self._be_impatient()
         return True
 
     # Following

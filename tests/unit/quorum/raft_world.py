@@ -299,6 +299,23 @@ class World:
             self.now += 0.01
             self.settle(but=but)
 
+    def run_slowly(self, seconds: float, delay_s: float, *, but: Sequence[int] = ()) -> None:
+        """As `run`, over links on which each message takes its time."""
+        ids = [i for i in self.ids if self.members[i].alive and i not in but]
+        links = [(a, b) for a in ids for b in ids if a != b]
+        arrivals: dict[tuple[int, int], deque[float]] = {link: deque() for link in links}
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.01
+            for voter_id in ids:
+                self.members[voter_id].turn()
+            for link, times in arrivals.items():
+                while len(times) < len(self.queues[link]):
+                    times.append(self.now + delay_s)
+                while times and times[0] <= self.now:
+                    times.popleft()
+                    self.deliver(*link)
+
     def leader(self, *, but: Sequence[int] = ()) -> Member:
         """Let time go by until all voters but some follow one leader whose term is open."""
         for _ in range(1000):

@@ -602,6 +602,20 @@ def test_a_silent_leader_is_replaced_within_the_timeouts(world: World) -> None:
     assert ELECTION_MIN_S - 2 * HEARTBEAT_S < world.now - started < 2 * ELECTION_MAX_S
 
 
+@pytest.mark.parametrize("delay_s", [0.03, 0.1, 0.25])
+def test_a_leader_is_elected_over_slow_links_too(world: World, delay_s: float) -> None:
+    leader = world.leader()
+    world.run(0.2)
+    world.crash(leader.voter_id)
+    first, second = others(world, leader)
+    world.run_slowly(8.0, delay_s)
+    assert first.node.leader == second.node.leader != leader.voter_id
+    assert first.node.leader is not None
+    term = first.node.term
+    world.run_slowly(5.0, delay_s)
+    assert (first.node.term, second.node.term) == (term, term)  # and it stays
+
+
 def test_a_leader_that_nobody_answers_steps_down(world: World) -> None:
     leader = world.leader()
     b, c = others(world, leader)
