@@ -10,7 +10,7 @@ SIZES ?=
 CLIENTS ?=
 SEED ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark torture groups simulate clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark broken torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -59,6 +59,9 @@ spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside
 
 simulate: $(BIN)/.group-test  ## the rules of replication against faults, under seeds (SEEDS=2000); a failure says how to replay it
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+broken: $(BIN)/.group-test  ## five builds, each without one rule of replication: has the consistency test that is made for it caught each one?
+	$(BIN)/python -m tests.consistency.catch $(ARGS)
 
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20), then look for what was lost
 	$(BIN)/python -m tests.torture $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

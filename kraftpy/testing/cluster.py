@@ -43,7 +43,7 @@ from kraftpy.testing.process import (
 )
 
 if TYPE_CHECKING:
-    from kraftpy.testing.view import ClusterView, QuorumView
+    from kraftpy.testing.view import ClusterView, PartitionView, QuorumView
 
 _START_ATTEMPTS = 5
 _ASK_TIMEOUT_S = 2.0
@@ -381,15 +381,21 @@ class Cluster:
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:
         """The id of a partition's leader, as the node knows that heard last; None for none."""
-        found = [
-            view.partitions[topic, partition]
-            for view in self._metadata().values()
-            if (topic, partition) in view.partitions
-        ]
-        if not found:
-            raise ClusterError(f"no broker that answers knows partition {partition} of {topic!r}")
-        newest = max(found, key=lambda each: each.leader_epoch)
-        return newest.leader if newest.leader >= 0 else None
+        leader = self._newest(topic, partition).leader
+        return leader if leader >= 0 else None
+
+    def partitions_of(self, *topics: str) -> list[tuple[str, int]]:
+        """The partitions of the topics that any node knows of, sorted."""
+        known = {key for view in self._metadata().values() for key in view.partitions}
+        return sorted(key for key in known if key[0] in topics)
+
+    def replicas_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The ids of the nodes that have replicas of a partition, in order of preference."""
+        return self._newest(topic, partition).replicas
+
+    def in_sync(self, topic: str, partition: int = 0) -> frozenset[int]:
+        """The ids of the nodes in a partition's ISR, as the node knows that heard last."""
+        return self._newest(topic, partition).isr
 
     def agreed_leader(self, topic: str, partition: int = 0) -> int | None:
         """The id of a partition's leader if all nodes that answer name the same one, else None."""
@@ -545,6 +551,16 @@ class Cluster:
         from kraftpy.testing.view import ills
 
         return ills(frozenset(self.nodes), self._metadata(), self._quorums())
+
+    def _newest(self, topic: str, partition: int) -> PartitionView:
+        found = [
+            view.partitions[topic, partition]
+            for view in self._metadata().values()
+            if (topic, partition) in view.partitions
+        ]
+        if not found:
+            raise ClusterError(f"no broker that answers knows partition {partition} of {topic!r}")
+        return max(found, key=lambda each: each.leader_epoch)
 
     def _metadata(self) -> dict[int, ClusterView]:
         from kraftpy.testing.view import ask_metadata

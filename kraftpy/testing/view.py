@@ -25,11 +25,14 @@ _METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition as one node sees it; `leader` is -1 while there is none."""
+    """A partition as one node sees it; `leader` is -1 while there is none.
+
+    `replicas` are in their order: the first one is preferred, and elected, if it is in the ISR.
+    """
 
     leader: int
     leader_epoch: int
-    replicas: frozenset[int]
+    replicas: tuple[int, ...]
     isr: frozenset[int]
     error: int
 
@@ -62,7 +65,7 @@ def ask_metadata(host: str, port: int, timeout_s: float) -> ClusterView:
         (topic.name, each.partition_index): PartitionView(
             each.leader_id,
             each.leader_epoch,
-            frozenset(each.replica_nodes),
+            tuple(each.replica_nodes),
             frozenset(each.isr_nodes),
             each.error_code,
         )
@@ -110,8 +113,7 @@ def ills(
             found.append(f"the brokers see {topic}-{index} in different states")
         elif partition.error or partition.leader < 0:
             found.append(f"{topic}-{index} has no leader")
-        elif partition.isr != partition.replicas:
-            missing = sorted(partition.replicas - partition.isr)
+        elif missing := sorted(set(partition.replicas) - partition.isr):
             found.append(f"{topic}-{index} lacks {missing} in its ISR")
     if not any(quorum.leader >= 0 for quorum in quorums.values()):
         found.append("no controller leads")

@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from kraftpy.core.metadata import PartitionState, leader_commands
+from kraftpy.core.metadata.elections import Electorate
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.partition import Partition
 from kraftpy.server.replicas import ReplicaManager
 from kraftpy.testing import Cluster
+from kraftpy.testing.consistency.runner import quick_cluster
 
 
 def acks_before_replication() -> None:
@@ -44,6 +49,34 @@ def offsets_before_replication() -> None:
     ReplicaManager.append_records = append_records  # type: ignore[method-assign]
 
 
+def truncation_to_the_high_watermark() -> None:
+    """A follower of a new leader cuts its log to its high watermark, as before KIP-101."""
+    follow = Partition.follow
+
+    def follow_from_the_high_watermark(self: Partition, state: PartitionState) -> bool:
+        is_new = follow(self, state)
+        if is_new and self.following is not None and self.log.log_end_offset > self.high_watermark:
+            self.log.truncate_to(self.high_watermark)
+            self.following.truncated(self.log)
+        return is_new
+
+    Partition.follow = follow_from_the_high_watermark  # type: ignore[method-assign]
+
+
+def isr_expansion_without_the_epoch_check() -> None:
+    """Whoever was proposed joins the ISR, be it in another life by now (before KIP-903)."""
+    check_isr = leader_commands._check_isr
+
+    def check_ids(
+        partition: PartitionState, electorate: Electorate, isr: list[tuple[int, int]]
+    ) -> None:
+        brokers = electorate.brokers
+        living = [(id_, brokers[id_].epoch if id_ in brokers else epoch) for id_, epoch in isr]
+        check_isr(partition, electorate, living)
+
+    leader_commands._check_isr = check_ids
+
+
 def no_deduplication_after_failover() -> None:
     """A new leader doesn't know what idempotent producers have sent to the one before."""
     lead = Partition.lead
@@ -61,19 +94,41 @@ BUILDS = {
     build.__name__: build
     for build in (
         acks_before_replication,
+        truncation_to_the_high_watermark,
+        isr_expansion_without_the_epoch_check,
         offsets_before_replication,
         no_deduplication_after_failover,
     )
 }
 
 
-def broken_cluster(name: str) -> Callable[[int], Cluster]:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload and a fault that catch a build, and the checkers of which one has to see it."""
+
+    workload: str
+    fault: str
+    checkers: frozenset[str]
+
+
+_LOSS = frozenset({"lost-write", "unseen", "inconsistent-offsets"})
+_REGRESSION = frozenset({"offset-regression", "linearizable", "stale-read"})
+CASES = {
+    "acks_before_replication": Case("queue", "partition", _LOSS),
+    "truncation_to_the_high_watermark": Case("queue", "successors", _LOSS),
+    "isr_expansion_without_the_epoch_check": Case("offsets", "late-expansion", _REGRESSION),
+    "offsets_before_replication": Case("offsets", "partition", _REGRESSION),
+    "no_deduplication_after_failover": Case("queue", "successors", frozenset({"duplicate"})),
+}
+
+
+def broken_cluster(name: str) -> Callable[..., Cluster]:
     """What starts clusters of a broken build."""
 
     class Broken(Cluster):
-        program = (sys.executable, "-m", __name__, name)
+        program = (sys.executable, "-m", "tests.consistency.broken", name)
 
-    return Broken
+    return partial(quick_cluster, kind=Broken)
 
 
 if __name__ == "__main__":

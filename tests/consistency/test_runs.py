@@ -15,12 +15,11 @@ from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.runner import Plan, Result, run
 
-from .broken import broken_cluster
+from .broken import CASES, broken_cluster
+from .catch import found_by, load
 
 # Seeds whose first fault comes early: for a few seconds, or for longer than a session of a broker.
 SHORT_SEED, LONG_SEED = 58, 26
-ATTEMPTS = 3  # whether a batch is under way when the links break is a matter of milliseconds
-CONFLUENT = ("confluent-kafka", "kraftpy")
 
 
 def judged(plan: Plan, result: Result) -> Outcome:
@@ -45,31 +44,11 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
     assert outcome.header.options["clients"] == ["confluent-kafka", "kafka-python", "kraftpy"]
 
 
-@pytest.mark.parametrize(
-    ("build", "workload", "fault", "broken"),
-    [
-        ("acks_before_replication", "queue", "partition", "lost-write"),
-        ("offsets_before_replication", "offsets", "partition", "offset-regression"),
-        ("no_deduplication_after_failover", "queue", "partition-one-way", "duplicate"),
-    ],
-)
-def test_a_broken_build_is_caught(
-    tmp_path: Path, build: str, workload: str, fault: str, broken: str
-) -> None:
-    for attempt in range(ATTEMPTS):
-        plan = Plan(
-            workload,
-            tmp_path / str(attempt),
-            [fault],
-            time_limit_s=7.5,
-            rate=200,
-            seed=LONG_SEED,
-            clients=CONFLUENT,
-        )
-        outcome = judged(plan, run(plan, say=print, make_cluster=broken_cluster(build)))
-        if broken in [each.checker for each in outcome.verdicts if each.valid is False]:
-            return
-    pytest.fail(f"{ATTEMPTS} runs found nothing")
+def test_a_broken_build_is_caught(tmp_path: Path) -> None:
+    """The quickest of `make broken`, which runs them all."""
+    case, make_cluster = CASES["acks_before_replication"], broken_cluster("acks_before_replication")
+    outcome = load(case, tmp_path, LONG_SEED, make_cluster, 7.5)
+    assert case.checkers.intersection(found_by(outcome))
 
 
 def test_a_client_that_dies_is_replaced_and_owns_nothing_any_more(tmp_path: Path) -> None:

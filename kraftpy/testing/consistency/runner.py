@@ -121,9 +121,9 @@ class Result:
     kept: Path | None = None
 
 
-def quick_cluster(nodes: int, **options: Any) -> Cluster:
+def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> Cluster:
     """A cluster that notices soon when a member of a group is gone."""
-    return Cluster(nodes, **options, **_CONSUMER_HEARTBEAT)
+    return kind(nodes, **options, **_CONSUMER_HEARTBEAT)
 
 
 def run(

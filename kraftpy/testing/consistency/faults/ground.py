@@ -9,8 +9,9 @@ from enum import IntEnum
 
 from kraftpy.testing.cluster import Cluster, ClusterError
 
-_OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSETS_PARTITIONS = 50
+_IN_SYNC_TIMEOUT_S = 15.0
 
 
 @dataclass(slots=True)
@@ -35,6 +36,17 @@ class Ground:
         self.busy.update(order[:count])
         return order[:count]
 
+    def all_in_sync(self) -> bool:
+        """Whether every replica of everything is, or is soon, in sync.
+
+        Only then may one of them lose what it acknowledged.
+        """
+        try:
+            self.cluster.wait_healthy(_IN_SYNC_TIMEOUT_S)
+        except ClusterError:
+            return False
+        return True
+
     def _find(self) -> int | None:
         try:
             match self.target:
@@ -43,7 +55,7 @@ class Ground:
                     return self.cluster.leader_of(topic, self.rng.randrange(partitions))
                 case "coordinator":
                     index = self.rng.randrange(_OFFSETS_PARTITIONS)
-                    return self.cluster.leader_of(_OFFSETS_TOPIC, index)
+                    return self.cluster.leader_of(OFFSETS_TOPIC, index)
                 case "controller":
                     return self.cluster.controller()
         except ClusterError:

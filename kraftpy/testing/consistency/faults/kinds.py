@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from kraftpy.testing.cluster import Cluster
-from kraftpy.testing.consistency.faults import clocks, membership, storage
-from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, Part
+from kraftpy.testing.consistency.faults import clocks, failovers, membership, storage
+from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, Need, Part
 
 _SLOW_MS = (20, 400)
+_CRASHES = Need("crashes", lambda: "")
 
 
 def _nothing() -> None:
@@ -136,6 +137,18 @@ def _lose_tail(ground: Ground) -> Act:
     return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
 
 
+def _lose_unsynced(ground: Ground) -> Act:
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+
+    def begin() -> str | None:
+        if ground.all_in_sync():
+            return cluster.crash(victim)
+        cluster.kill(victim)
+        return "nothing is taken: not all replicas are in sync"
+
+    return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
+
+
 def _reassign(ground: Ground) -> Act:
     begin = partial(membership.reassign, ground.cluster, ground.topics, ground.rng)
     return Act(sorted(ground.cluster.nodes), "replicas are moved", begin, _nothing)
@@ -210,5 +223,20 @@ FAULTS: dict[str, Kind] = {
         clocks.drift,
         part=Part.CLOCKS,
         need=clocks.NEED,
+    ),
+    "lose-unsynced": Kind(
+        "kill -9 of one node whose files lose all that was not fsynced",
+        _lose_unsynced,
+        3,
+        need=_CRASHES,
+    ),
+    "successors": Kind(
+        "kill -9 of a leader and of its successor, over slow links", failovers.successors, 3
+    ),
+    "late-expansion": Kind(
+        "an ISR change that is decided when its replica has crashed, and the leader is dead",
+        failovers.late_expansion,
+        3,
+        need=_CRASHES,
     ),
 }

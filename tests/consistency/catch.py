@@ -1,0 +1,102 @@
+"""`make broken`: are builds that break a promise caught, and is the sound one clean?
+
+Each build of `broken.py` runs under its workload and fault until a checker finds what it breaks,
+three times with different seeds, for five minutes each at most.  Then the same is done to the sound
+build for as long as the longest of these took, and nothing may be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kraftpy.testing import Cluster
+from kraftpy.testing.consistency import HistoryReader, Outcome, check
+from kraftpy.testing.consistency.runner import Plan, quick_cluster, run
+
+from .broken import CASES, Case, broken_cluster
+
+LIMIT_S = 300.0
+RUN_S = 30.0
+RATE = 400.0
+CONCURRENCY = 16
+CLIENTS = ("confluent-kafka", "kraftpy")
+
+
+def load(
+    case: Case, folder: Path, seed: int, make_cluster: Callable[..., Cluster], time_limit_s: float
+) -> Outcome:
+    """One run, judged."""
+    plan = Plan(
+        case.workload,
+        folder,
+        [case.fault],
+        time_limit_s=time_limit_s,
+        rate=RATE,
+        concurrency=CONCURRENCY,
+        seed=seed,
+        clients=CLIENTS,
+    )
+    result = run(plan, say=lambda _: None, make_cluster=make_cluster)
+    if not sum(result.faults.values()):
+        raise RuntimeError(f"no {case.fault} in {time_limit_s:g} s")
+    if result.unhealthy:
+        raise RuntimeError(result.unhealthy)
+    return check(HistoryReader(plan.history))
+
+
+def found_by(outcome: Outcome) -> list[str]:
+    return [each.checker for each in outcome.verdicts if each.valid is False]
+
+
+def catch(build: str, seed: int) -> tuple[float, list[str]]:
+    """Seconds until the build was caught, and the checkers that did; none if it wasn't in time."""
+    case = CASES[build]
+    started = time.monotonic()
+    while (took := time.monotonic() - started) < LIMIT_S - RUN_S:
+        with TemporaryDirectory(prefix="kraftpy-broken-") as folder:
+            outcome = load(case, Path(folder), seed, broken_cluster(build), RUN_S)
+        found = found_by(outcome)
+        if case.checkers.intersection(found):
+            return time.monotonic() - started, found
+        seed += 1
+    return took, []
+
+
+def control(case: Case, seed: int, time_limit_s: float) -> list[str]:
+    """What is found in the sound build."""
+    with TemporaryDirectory(prefix="kraftpy-sound-") as folder:
+        outcome = load(case, Path(folder), seed, quick_cluster, time_limit_s)
+    return found_by(outcome) or ([] if outcome.valid else ["a checker that can't tell"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make broken", description=__doc__)
+    parser.add_argument("builds", nargs="*", metavar="BUILD", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options = parser.parse_args()
+    wrong = 0
+    for build in options.builds or CASES:
+        case, longest = CASES[build], RUN_S
+        print(f"{build}: {case.workload} with {case.fault}", flush=True)
+        for number in range(options.tries):
+            took, found = catch(build, options.seed + 100 * number)
+            wrong += not found
+            longest = max(longest, took)
+            how = f"caught by {', '.join(found)}" if found else "NOT CAUGHT"
+            print(f"  seed {options.seed + 100 * number}: {how} after {took:.0f} s", flush=True)
+        found = control(case, options.seed, longest)
+        wrong += bool(found)
+        verdict = f"FOUND {', '.join(found)}" if found else "nothing found"
+        print(f"  the sound build: {verdict} in {longest:.0f} s", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
