@@ -106,7 +106,7 @@ Exit codes:
     default="text",
     show_default=True,
     help="json prints one line once the brokers are ready: bootstrap and brokers, each with id, "
-    "pid, address, dir, config and metrics; and one line for each that `start ID` brings back.",
+    "pid, address, dir, config, page and metrics; and one line for each that `start ID` starts.",
 )
 def command(
     brokers: int | None,
@@ -226,6 +226,7 @@ def _describe(node: Node) -> dict[str, object]:
         "address": node.address,
         "dir": str(node.log_dir),
         "config": str(node.config_path),
+        "page": node.page_url,
         "metrics": node.metrics_url,
     }
 
@@ -235,6 +236,7 @@ def _greet(nodes: Sequence[Node], root: Path, temporary: bool) -> None:
     option = "" if f"{HOST}:{DEFAULT_PORT}" in bootstrap.split(",") else f" -b {bootstrap}"
     kept = "removed at the end; --dir DIR keeps one" if temporary else "kept"
     urls = " ".join(node.metrics_url for node in nodes if node.metrics_url) or "off"
+    page = next((node.page_url for node in nodes if node.page_url), None) or "off"
     what = f"kraftpy: {len(nodes)} brokers are" if len(nodes) > 1 else "kraftpy is"
     click.echo(
         f"""\
@@ -242,6 +244,7 @@ def _greet(nodes: Sequence[Node], root: Path, temporary: bool) -> None:
 
   bootstrap  {bootstrap}
   folder     {root} ({kept})
+  page       {page}
   metrics    {urls}
 
 Try, in another terminal:

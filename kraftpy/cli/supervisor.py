@@ -66,6 +66,11 @@ class Node:
         return f"{self.host}:{self.port}"
 
     @property
+    def page_url(self) -> str | None:
+        """What shows the cluster to a person, None if the node serves no metrics."""
+        return f"http://{self.metrics}/" if self.metrics else None
+
+    @property
     def metrics_url(self) -> str | None:
         """What Prometheus scrapes, None if the node serves no metrics."""
         return f"http://{self.metrics}/metrics" if self.metrics else None

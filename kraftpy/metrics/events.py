@@ -22,3 +22,9 @@ def event_frames() -> Iterator[Frame]:
     kept = events.kept()
     for start in range(0, len(kept), _ROWS_MAX):
         yield [EVENTS, [list(event) for event in kept[start : start + _ROWS_MAX]]]
+
+
+def last_number() -> int:
+    """The number of the last event, 0 if there is none: whether it is worth asking for them."""
+    kept = events.kept()
+    return kept[-1].number if kept else 0

@@ -31,6 +31,7 @@ CONNECTIONS_MAX = 32
 SILENCE_MAX_S = 15.0
 HEAD_MAX_BYTES = 16 * 1024
 HEAD_MAX_S = 10.0
+LINGER_MAX_S = 1.0
 COMPRESSED_FROM_BYTES = 1024
 _GZIP_LEVEL = 1
 _NOTHING: Mapping[str, str] = {}
@@ -101,7 +102,7 @@ class HttpServer(ThreadingMixIn, HTTPServer):
 
 
 class _HeadTooLarge(Exception):
-    """A request's head is longer, or takes longer, than any that is meant."""
+    """A request's head is longer than any that is meant."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -114,13 +115,18 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._unread = b""
+        self._refused = False
+        self.requestline = ""
 
     def handle_one_request(self) -> None:
         """Reads a whole head before any of it is looked at."""
         self.close_connection = True
         try:
             head = self._read_head()
-        except (TimeoutError, _HeadTooLarge):
+        except TimeoutError:
+            return
+        except _HeadTooLarge:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
         if not head:
             return
@@ -129,17 +135,28 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.parse_request():
             return
         if self.command not in ("GET", "HEAD"):
-            self.close_connection = True
+            self.close_connection = self._refused = True
             self._answer(
                 HTTPStatus.METHOD_NOT_ALLOWED,
                 b"this only shows: GET and HEAD\n",
                 headers={"Allow": "GET, HEAD"},
             )
         elif self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True
+            self.close_connection = self._refused = True
             self._answer(HTTPStatus.BAD_REQUEST, b"a request for something has no body\n")
         else:
             self._get()
+
+    def finish(self) -> None:
+        """Lets the client read why: closed with bytes unread, a socket forgets what it sent."""
+        super().finish()
+        if not self._refused:
+            return
+        deadline = time.monotonic() + LINGER_MAX_S
+        self.connection.shutdown(socket.SHUT_WR)
+        self.connection.settimeout(LINGER_MAX_S)
+        while self.connection.recv(HEAD_MAX_BYTES) and time.monotonic() < deadline:
+            pass
 
     def _read_head(self) -> bytes:
         """Up to the empty line; b"" if the client has gone."""
@@ -147,11 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(SILENCE_MAX_S)
         while True:
             head, end, rest = self._unread.partition(b"\r\n\r\n")
+            if len(head) > HEAD_MAX_BYTES:
+                raise _HeadTooLarge
             if end:
                 self._unread = rest
                 return head + end
-            if len(self._unread) > HEAD_MAX_BYTES:
-                raise _HeadTooLarge
             received = self.connection.recv(HEAD_MAX_BYTES)
             if not received:
                 return b""
@@ -159,12 +176,16 @@ class _Handler(BaseHTTPRequestHandler):
             deadline = deadline or time.monotonic() + HEAD_MAX_S
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise _HeadTooLarge
+                raise TimeoutError
             self.connection.settimeout(min(left_s, SILENCE_MAX_S))
 
     def _get(self) -> None:
         self.connection.settimeout(SILENCE_MAX_S)
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
         try:
             if url.path == "/metrics":
                 self._metrics()
@@ -237,7 +258,8 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """For a request that is none; http.server's own answer would be HTML."""
         self.command = getattr(self, "command", None) or "GET"
-        self.close_connection = True
+        self.request_version = self.protocol_version  # who asks nonsense gets a whole answer
+        self.close_connection = self._refused = True
         self._answer(HTTPStatus(code), f"{HTTPStatus(code).phrase}\n".encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name

@@ -1,33 +1,40 @@
 """The same as JSON: `/status.json`, with `?topic=NAME` or `?group=NAME` one of them in full.
 
-Names are those of `kraftpy ... -o json` where it tells the same; null is what isn't known. Lists of
-topics and groups have `LISTED` entries at most: `topics_page` and `groups_page` (from 1 on) choose
-which, `topics_total` and `groups_total` say how many there are, `q` looks for a part of the name.
-A list that the cluster hasn't been asked for yet is null; `problems` of the parts say why.
+Names are those of `kraftpy ... -o json` where it tells the same; null is what isn't known. `q`
+looks for a part of the names of topics and groups. A list ends where the answer would become too
+large: then `next` has the queries for what follows (`topics_from=500`), and `..._total` says how
+many there are. `parts` says how old what was asked of other brokers is, and what went wrong.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from kraftpy.page.model import (
     Disks,
     Group,
     GroupDetail,
     Level,
+    Member,
     Node,
     Partition,
+    Position,
     Topic,
     TopicDetail,
     Trouble,
     problems,
+    ranked,
     total_lag,
 )
 from kraftpy.page.view import Status, View
 from kraftpy.page.watch import Seen
 
-LISTED = 1000
-TROUBLED = 1000
+T = TypeVar("T")
+
+LIST_MAX_BYTES = 250_000
+TOPICS_OF_GROUP = 20
 
 
 def status_json(status: Status, view: View) -> dict[str, Any]:
@@ -35,9 +42,9 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
     node, disks, groups = status.node, status.known_disks, status.known_groups
     found = problems(node, status.known_quorum, disks)
     topics = [topic for topic in node.topics.values() if view.matches(topic.name)]
-    listed_groups = [g for g in groups.groups.values() if view.matches(g.id)] if groups else []
-    some_topics, _ = view.cut("topics", topics, LISTED)
-    some_groups, _ = view.cut("groups", listed_groups, LISTED)
+    listed = [group for group in groups.groups.values() if view.matches(group.id)] if groups else []
+    lists = _Lists(view)
+    troubled = node.troubled(Trouble.UNDER_REPLICATED)
     return {
         "cluster": node.cluster,
         "healthy": not found,
@@ -51,7 +58,7 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
             "disks": _part(status.disks),
             "groups": _part(status.groups),
         },
-        "brokers": [_broker(id_, node, disks) for id_ in node.brokers],
+        "brokers": _brokers(node, disks),
         "quorum": _quorum(status),
         "partitions": {
             "total": node.partition_count,
@@ -59,57 +66,86 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
             "under_min_isr": node.count(Trouble.UNDER_MIN_ISR),
             "under_replicated": node.count(Trouble.UNDER_REPLICATED),
             "moving": node.count(Trouble.MOVING),
-            "in_trouble": _in_trouble(node),
+            "in_trouble": lists.some(
+                "troubled", troubled, lambda each: {"topic": each[0].name, **_partition(*each)}
+            ),
         },
         "topics_total": len(topics),
-        "topics": [_topic(each, disks) for each in some_topics],
-        "groups_total": None if groups is None else len(listed_groups),
-        "groups": None if groups is None else [_group(each) for each in some_groups],
+        "topics": lists.some("topics", topics, lambda each: _topic(each, disks)),
+        "groups_total": None if groups is None else len(listed),
+        "groups": None if groups is None else lists.some("groups", listed, _group),
         "groups_lag": (
             None if groups is None else total_lag({g.id: g.lag for g in groups.groups.values()})
         ),
         "events": [
             {
                 "time_ms": each.time_ms,
-                "node": each.node,
+                "process": each.process,
                 "level": each.level,
                 "event": each.name,
-                "text": each.text,
+                "fields": each.fields,
             }
             for each in node.events
         ],
+        "next": lists.next,
     }
 
 
-def topic_json(topic: Topic, seen: Seen, disks: Disks | None) -> dict[str, Any]:
+class _Lists:
+    """Cuts lists to what one answer may have; `next` has what to ask for the rest."""
+
+    def __init__(self, view: View) -> None:
+        self.next: list[str] = []
+        self._view = view
+
+    def some(
+        self, name: str, rows: Sequence[T], as_json: Callable[[T], dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        left = LIST_MAX_BYTES
+        start = self._view.start(name)
+        for row in rows[start:]:
+            value = as_json(row)
+            left -= len(json.dumps(value))
+            if left < 0 and found:
+                self.next.append(f"{name}_from={start + len(found)}")
+                break
+            found.append(value)
+        return found
+
+
+def topic_json(topic: Topic, seen: Seen, disks: Disks | None, view: View) -> dict[str, Any]:
     """One topic."""
     detail: TopicDetail | None = seen.value
+    lists = _Lists(view)
+
+    def partition(each: Partition) -> dict[str, Any]:
+        size_bytes = None
+        if disks is not None:
+            size_bytes = disks.size_of((topic.name, each.number), [each.leader, *each.isr])
+        return {
+            **_partition(topic, each),
+            "start": None if detail is None else detail.starts.get(each.number),
+            "end": None if detail is None else detail.ends.get(each.number),
+            "bytes": size_bytes,
+        }
+
     return {
         **_topic(topic, disks),
         "min_insync_replicas": topic.min_isr,
         "settings": None if detail is None else detail.settings,
         "part": _part(seen),
-        "partitions": [
-            {
-                **_partition(topic, each),
-                "start": None if detail is None else detail.starts.get(each.number),
-                "end": None if detail is None else detail.ends.get(each.number),
-                "bytes": (
-                    None
-                    if disks is None
-                    else disks.size_of((topic.name, each.number), [each.leader, *each.isr])
-                ),
-            }
-            for each in topic.partitions
-        ],
+        "partitions": lists.some("partitions", topic.partitions, partition),
+        "next": lists.next,
     }
 
 
-def group_json(name: str, seen: Seen) -> dict[str, Any]:
+def group_json(name: str, seen: Seen, view: View) -> dict[str, Any]:
     """One group."""
     detail: GroupDetail | None = seen.value
     if detail is None:
         return {"group": name, "part": _part(seen)}
+    lists = _Lists(view)
     return {
         "group": detail.id,
         "type": detail.type,
@@ -118,29 +154,33 @@ def group_json(name: str, seen: Seen) -> dict[str, Any]:
         "epoch": detail.epoch,
         "coordinator": detail.coordinator,
         "lag": total_lag(detail.topics),
-        "topics": detail.topics,
         "part": _part(seen),
-        "members": [
-            {
-                "member": each.id,
-                "instance": each.instance_id,
-                "client": each.client_id,
-                "host": each.host,
-                "partitions": each.partitions,
-            }
-            for each in detail.members
-        ],
-        "partitions": [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": each.offset,
-                "end": each.end,
-                "lag": each.lag,
-                "member": each.member,
-            }
-            for each in detail.positions
-        ],
+        "members_total": len(detail.members),
+        "members": lists.some("members", detail.members, _member),
+        "partitions_total": len(detail.positions),
+        "partitions": lists.some("partitions", detail.positions, _position),
+        "next": lists.next,
+    }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return {
+        "member": member.id,
+        "instance": member.instance_id,
+        "client": member.client_id,
+        "host": member.host,
+        "partitions": sum(map(len, member.partitions.values())),
+    }
+
+
+def _position(position: Position) -> dict[str, Any]:
+    return {
+        "topic": position.topic,
+        "partition": position.partition,
+        "offset": position.offset,
+        "end": position.end,
+        "lag": position.lag,
+        "member": position.member,
     }
 
 
@@ -163,33 +203,37 @@ def _node(node: Node) -> dict[str, Any]:
     }
 
 
-def _broker(broker_id: int, node: Node, disks: Disks | None) -> dict[str, Any]:
-    broker = node.brokers[broker_id]
+def _brokers(node: Node, disks: Disks | None) -> list[dict[str, Any]]:
+    leads, replicas = node.seats()
+    return [
+        {
+            "broker": each.id,
+            "address": f"{each.host}:{each.port}",
+            "rack": each.rack,
+            "epoch": each.epoch,
+            "state": each.state,
+            "answers": None if disks is None or each.fenced else each.id not in disks.silent,
+            "leads": leads[each.id],
+            "replicas": replicas[each.id],
+            "folders": _folders(disks, each.id),
+        }
+        for each in node.brokers.values()
+    ]
+
+
+def _folders(disks: Disks | None, broker_id: int) -> list[dict[str, Any]] | None:
     folders = None if disks is None else disks.folders.get(broker_id)
-    partitions = [each for topic in node.topics.values() for each in topic.partitions]
-    return {
-        "broker": broker.id,
-        "address": f"{broker.host}:{broker.port}",
-        "rack": broker.rack,
-        "epoch": broker.epoch,
-        "state": ("fenced" if broker.fenced else "shutting down" if broker.shutting_down else "up"),
-        "answers": None if disks is None or broker.fenced else broker_id not in disks.silent,
-        "leads": sum(each.leader == broker_id for each in partitions),
-        "replicas": sum(broker_id in each.replicas for each in partitions),
-        "folders": (
-            None
-            if folders is None
-            else [
-                {
-                    "path": each.path,
-                    "bytes": each.used_bytes,
-                    "free_bytes": each.free_bytes,
-                    "total_bytes": each.total_bytes,
-                }
-                for each in folders
-            ]
-        ),
-    }
+    if folders is None:
+        return None
+    return [
+        {
+            "path": each.path,
+            "bytes": each.used_bytes,
+            "free_bytes": each.free_bytes,
+            "total_bytes": each.total_bytes,
+        }
+        for each in folders
+    ]
 
 
 def _quorum(status: Status) -> dict[str, Any] | None:
@@ -214,23 +258,10 @@ def _quorum(status: Status) -> dict[str, Any] | None:
     }
 
 
-def _in_trouble(node: Node) -> list[dict[str, Any]]:
-    found = sorted(
-        (each.trouble(topic.min_isr), topic.name, each)
-        for topic in node.topics.values()
-        if topic.worst < Trouble.MOVING
-        for each in topic.partitions
-        if each.trouble(topic.min_isr) < Trouble.MOVING
-    )
-    return [
-        {"topic": name, **_partition(node.topics[name], each)} for _, name, each in found[:TROUBLED]
-    ]
-
-
 def _partition(topic: Topic, partition: Partition) -> dict[str, Any]:
     return {
         "partition": partition.number,
-        "state": partition.trouble(topic.min_isr).text,
+        "state": partition.trouble(topic.min_isr).key,
         "leader": partition.leader if partition.leader >= 0 else None,
         "leader_epoch": partition.leader_epoch,
         "replicas": partition.replicas,
@@ -244,7 +275,7 @@ def _topic(topic: Topic, disks: Disks | None) -> dict[str, Any]:
         "internal": topic.internal,
         "partitions_total": len(topic.partitions),
         "in_trouble": {
-            trouble.text: count
+            trouble.key: count
             for trouble, count in sorted(topic.counts.items())
             if trouble is not Trouble.NONE
         },
@@ -263,5 +294,6 @@ def _group(group: Group) -> dict[str, Any]:
         "members": group.members,
         "coordinator": group.coordinator,
         "lag": group.lag,
-        "topics": group.topics,
+        "topics_total": None if group.topics is None else len(group.topics),
+        "topics": None if group.topics is None else dict(ranked(group.topics)[:TOPICS_OF_GROUP]),
     }

@@ -13,7 +13,16 @@ from typing import Any
 
 from kraftpy.metrics import frames as kinds
 from kraftpy.metrics.channel import Frame, Source, SourceUnavailable
-from kraftpy.page.model import Broker, BrokerProcess, ControllerProcess, Node, Partition, Topic
+from kraftpy.metrics.events import EVENTS
+from kraftpy.page.model import (
+    Broker,
+    BrokerProcess,
+    ControllerProcess,
+    Event,
+    Node,
+    Partition,
+    Topic,
+)
 
 TIMEOUT_S = 1.0
 METADATA_TIMEOUT_S = 5.0
@@ -35,6 +44,7 @@ def ask_node(node_id: int, sources: Sequence[Source], before: Node | None) -> No
         _broker(said.get("broker")),
         _controller(said.get("controller")),
         tuple(source.name for source in sources if source.name not in said),
+        events=_events(sources, said, before.events if before is not None else ()),
     )
     return _with_metadata(node, sources, said, before)
 
@@ -78,6 +88,44 @@ def _metadata(answer: Sequence[Frame]) -> tuple[dict[int, Broker], dict[str, Top
     return dict(sorted(brokers.items())), {
         name: Topic(name, *topics[name]) for name in sorted(topics)
     }
+
+
+def _events(
+    sources: Sequence[Source], said: dict[str, dict[str, Any]], before: tuple[Event, ...]
+) -> tuple[Event, ...]:
+    """The last events of all processes, the latest first; asked for if there are new ones."""
+    found: list[Event] = []
+    for source in sources:
+        old = [each for each in before if each.process == source.name]
+        last = max((each.number for each in old), default=0)
+        try:
+            is_new = source.name in said and said[source.name]["last_event"] != last
+            answer = source.ask(EVENTS, TIMEOUT_S) if is_new else None
+        except SourceUnavailable:
+            answer = None
+        found += old if answer is None else _events_of(source.name, answer)
+    return tuple(sorted(found, key=lambda each: (each.time_ms, each.number), reverse=True))
+
+
+def _events_of(process: str, answer: Sequence[Frame]) -> list[Event]:
+    return [
+        Event(time_ms, process, number, level, name, _shown(fields))
+        for _, rows in answer
+        for number, time_ms, level, _, name, fields in rows
+    ]
+
+
+def _shown(fields: dict[str, Any]) -> dict[str, str]:
+    """The fields of an event as text."""
+    shown = {}
+    for key, value in fields.items():
+        if isinstance(value, list):
+            shown[key] = ", ".join(map(str, value))
+        elif isinstance(value, float):
+            shown[key] = f"{value:.3f}"
+        else:
+            shown[key] = "none" if value is None else str(value)
+    return shown
 
 
 def _broker(said: dict[str, Any] | None) -> BrokerProcess | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from kraftpy.page.html import (
+    NOTHING,
     Child,
     Column,
     Html,
     counted,
+    cut,
     ids,
     join,
     link,
@@ -17,7 +19,7 @@ from kraftpy.page.html import (
     tag,
 )
 from kraftpy.page.layout import Page, figures, note
-from kraftpy.page.model import GroupDetail, Member, Position, total_lag
+from kraftpy.page.model import GroupDetail, Member, Position, ranked, total_lag
 from kraftpy.page.overview import part
 from kraftpy.page.view import View, as_of
 from kraftpy.page.watch import Seen
@@ -50,7 +52,7 @@ def group_page(name: str, seen: Seen, view: View) -> Page:
 
 def _figures(detail: GroupDetail) -> Html:
     kind = "" if detail.state in ("Stable", "Empty") else "warn"
-    protocol = detail.type + (f", {detail.assignor}" if detail.assignor else "")
+    protocol = detail.type + (f", {cut(detail.assignor)}" if detail.assignor else "")
     pairs: list[tuple[str, Child, str]] = [
         ("State", detail.state, kind),
         ("Lag", number(total_lag(detail.topics)), ""),
@@ -66,7 +68,7 @@ def _figures(detail: GroupDetail) -> Html:
 def _members(detail: GroupDetail, view: View) -> Html:
     if not detail.members:
         return part("Members", note("Nobody is in this group now."))
-    some, pages = view.cut("groups", detail.members, ROWS)
+    some, pages = view.cut("members", detail.members, ROWS)
     columns = [
         Column("Member"),
         Column("Host"),
@@ -97,13 +99,10 @@ def _reads(member: Member) -> Html:
 
 
 def _topics(detail: GroupDetail) -> Html:
-    ranked = sorted(
-        detail.topics.items(), key=lambda each: -1 if each[1] is None else each[1], reverse=True
-    )
-    if len(ranked) < 2:
-        return Html()
+    if len(detail.topics) < 2:
+        return NOTHING
     rows: list[list[Child]] = [
-        [link("topics", topic, ROOT), number(lag)] for topic, lag in ranked[:ROWS]
+        [link("topics", topic, ROOT), number(lag)] for topic, lag in ranked(detail.topics)[:ROWS]
     ]
     return part("Topics", table("Topics", [Column("Topic"), Column("Lag", numeric=True)], rows))
 

@@ -8,11 +8,12 @@ the logs are asked for last, so that no lag is too small. Only sums are kept.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.client.cluster import Cluster, check
 from kraftpy.client.group_admin import CONSUMER
-from kraftpy.page.model import Group, Groups, Node, TopicPartition
+from kraftpy.page.model import NO_ANSWER, Group, Groups, Node, TopicPartition
 from kraftpy.page.survey import FAILURES, LATEST, pieces
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError
@@ -28,8 +29,8 @@ OFFSETS_MAX = 200_000
 Offsets = dict[TopicPartition, int]
 
 
-async def ask_groups(survey: Survey, client: Cluster, node: Node) -> Groups:
-    """The groups of all brokers that are up."""
+async def ask_groups(survey: Survey, client: Cluster, node: Node, before: Groups | None) -> Groups:
+    """The groups of all brokers that are up, and the old ones of a broker that doesn't answer."""
     ids = [broker.id for broker in node.brokers.values() if not broker.fenced]
     answers = await asyncio.gather(*(_Coordinator(client, id_).ask() for id_ in ids))
     offsets: dict[str, Offsets] = {}
@@ -49,7 +50,10 @@ async def ask_groups(survey: Survey, client: Cluster, node: Node) -> Groups:
                 answer.members.get(group_id),  # type: ignore[union-attr]
                 _lags(offsets.get(group_id), ends, node),
             )
-    silent = [id_ for id_, answer in zip(ids, answers, strict=True) if answer is None]
+    silent = {id_ for id_, answer in zip(ids, answers, strict=True) if answer is None}
+    for group in before.groups.values() if before is not None else ():
+        if group.coordinator in silent and group.id not in groups:
+            groups[group.id] = replace(group, state=NO_ANSWER, members=None, topics=None)
     return Groups(dict(sorted(groups.items())), frozenset(silent))
 
 

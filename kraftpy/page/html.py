@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 NAME_MAX_LENGTH = 160
+LINK_MAX_LENGTH = 4000
 _VOID = frozenset({"input", "link", "meta"})
 _DOTS = frozenset({"", ".", ".."})
 
@@ -60,8 +61,12 @@ def shown(name: str) -> Html:
     """A name that somebody chose: kept apart from what stands around it, and not too long."""
     if name == "":
         return tag("bdi", "(empty name)", class_="quiet")
-    cut = name if len(name) <= NAME_MAX_LENGTH else name[:NAME_MAX_LENGTH] + "…"
-    return tag("bdi", cut)
+    return tag("bdi", cut(name))
+
+
+def cut(name: str) -> str:
+    """Not more of it than anybody reads."""
+    return name if len(name) <= NAME_MAX_LENGTH else name[:NAME_MAX_LENGTH] + "…"
 
 
 def link_to(kind: str, name: str, root: str = "") -> str:
@@ -73,8 +78,9 @@ def link_to(kind: str, name: str, root: str = "") -> str:
 
 
 def link(kind: str, name: str, root: str = "") -> Html:
-    """The name as a link to its page."""
-    return tag("a", shown(name), href=link_to(kind, name, root))
+    """The name as a link to its page; without one if no request could have that name in it."""
+    href = link_to(kind, name, root)
+    return shown(name) if len(href) > LINK_MAX_LENGTH else tag("a", shown(name), href=href)
 
 
 # -- parts of a page

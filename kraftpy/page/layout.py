@@ -14,7 +14,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from kraftpy import __version__
-from kraftpy.page.html import Child, Html, join, tag
+from kraftpy.page.html import Child, Html, cut, join, tag
 from kraftpy.page.model import Level, Node, Problem
 
 _ICON = (
@@ -100,7 +100,7 @@ def framed(page: Page, node: Node) -> Html:
 
 
 def _title(page: Page, node: Node) -> str:
-    return f"{page.title} · kraftpy"
+    return f"{cut(page.title)} · kraftpy"
 
 
 def _header(page: Page, node: Node) -> Html:

@@ -5,6 +5,7 @@ A number that isn't known is None, never 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -12,6 +13,8 @@ from typing import NamedTuple
 
 VOTER_SILENT_MS = 5_000
 """A voter that its leader hasn't heard of for so long is reported; it answers every 0.1 s or so."""
+NO_ANSWER = "no answer"
+"""The state of a group whose coordinator says nothing."""
 FREE_MIN = 0.1
 """The part of a disk that should be free."""
 
@@ -28,9 +31,18 @@ class Trouble(IntEnum):
     NONE = 4
 
     @property
+    def key(self) -> str:
+        """In JSON."""
+        return "ok" if self is Trouble.NONE else self.name.lower()
+
+    @property
     def text(self) -> str:
-        """For a person, and in JSON."""
-        return "ok" if self is Trouble.NONE else self.name.lower().replace("_", " ")
+        """For a person."""
+        words = {
+            Trouble.UNDER_MIN_ISR: "under min ISR",
+            Trouble.UNDER_REPLICATED: "under-replicated",
+        }
+        return words.get(self, self.key)
 
 
 class Partition(NamedTuple):
@@ -101,6 +113,10 @@ class Broker:
     fenced: bool
     shutting_down: bool
 
+    @property
+    def state(self) -> str:
+        return "fenced" if self.fenced else "shutting down" if self.shutting_down else "up"
+
 
 @dataclass(frozen=True)
 class BrokerProcess:
@@ -127,13 +143,17 @@ class ControllerProcess:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened; `time_ms` is since 1970, `level` that of `logging`."""
+    """Something that happened in one of this node's processes.
+
+    `time_ms` is since 1970, `level` that of `logging`; `number` counts the process's events.
+    """
 
     time_ms: int
-    node: int
+    process: str
+    number: int
     level: int
     name: str
-    text: str
+    fields: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -171,6 +191,28 @@ class Node:
     @property
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def troubled(self, at_least: Trouble) -> list[tuple[Topic, Partition]]:
+        """The partitions that are in such trouble or worse, the worst first."""
+        found = [
+            (each.trouble(topic.min_isr), topic, each)
+            for topic in self.topics.values()
+            if topic.worst <= at_least
+            for each in topic.partitions
+        ]
+        listed = [each for each in found if each[0] <= at_least]
+        listed.sort(key=lambda each: (each[0], each[1].name, each[2].number))
+        return [(topic, partition) for _, topic, partition in listed]
+
+    def seats(self) -> tuple[Counter[int], Counter[int]]:
+        """How many partitions each broker leads, and of how many it has a replica."""
+        leads: Counter[int] = Counter()
+        replicas: Counter[int] = Counter()
+        for topic in self.topics.values():
+            for each in topic.partitions:
+                leads[each.leader] += 1
+                replicas.update(each.replicas)
+        return leads, replicas
 
     def count(self, trouble: Trouble) -> int:
         """How many partitions of the cluster are in this trouble."""
@@ -262,6 +304,11 @@ def total_lag(topics: Mapping[str, int | None] | None) -> int | None:
             return None
         total += lag
     return total
+
+
+def ranked(topics: Mapping[str, int | None]) -> list[tuple[str, int | None]]:
+    """The largest lag first, what isn't known last."""
+    return sorted(topics.items(), key=lambda each: -1 if each[1] is None else each[1], reverse=True)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 
 from kraftpy.page.html import (
     NOTHING,
@@ -26,6 +25,7 @@ from kraftpy.page.html import (
 )
 from kraftpy.page.layout import Page, figures, note, verdict
 from kraftpy.page.model import (
+    NO_ANSWER,
     Broker,
     Disks,
     Group,
@@ -34,12 +34,13 @@ from kraftpy.page.model import (
     Topic,
     Trouble,
     problems,
-    total_lag,
+    ranked,
 )
 from kraftpy.page.view import Status, View, as_of
 
 ROWS = 50
-EVENTS = 50
+TROUBLED = 10
+EVENTS = 30
 TOPICS_IN_ROW = 3
 TOPIC_ORDERS = ("trouble", "name", "partitions", "size")
 GROUP_ORDERS = ("lag", "name", "members")
@@ -50,7 +51,7 @@ _KINDS = {
     Trouble.MOVING: "quiet",
     Trouble.NONE: "ok",
 }
-_GROUP_KINDS = {"Stable": "ok", "Empty": "quiet", "Dead": "bad"}
+_GROUP_KINDS = {"Stable": "ok", "Empty": "quiet", "Dead": "bad", NO_ANSWER: "bad"}
 
 
 def overview(status: Status, view: View) -> Page:
@@ -106,12 +107,17 @@ def group_chip(state: str) -> Html:
 
 def _figures(status: Status) -> Html:
     node, disks, groups = status.node, status.known_disks, status.known_groups
-    up = sum(not broker.fenced for broker in node.brokers.values())
+    silent = disks.silent if disks is not None else ()
+    up = sum(not each.fenced and each.id not in silent for each in node.brokers.values())
     offline = node.count(Trouble.OFFLINE)
     behind = node.count(Trouble.UNDER_REPLICATED) + node.count(Trouble.UNDER_MIN_ISR)
-    lag = None
+    lag: Child = number(None)
     if groups is not None:
-        lag = total_lag({group.id: group.lag for group in groups.groups.values()})
+        lags = [group.lag for group in groups.groups.values()]
+        unknown = lags.count(None)
+        lag = number(sum(each for each in lags if each is not None))
+        if unknown:
+            lag = join([lag, small(f"without {counted(unknown, 'group')} not known")])
     return figures(
         [
             ("Brokers up", f"{up} of {len(node.brokers)}", "bad" if up < len(node.brokers) else ""),
@@ -119,9 +125,9 @@ def _figures(status: Status) -> Html:
             ("Partitions", number(node.partition_count), ""),
             ("Offline", number(offline), "bad" if offline else ""),
             ("Under-replicated", number(behind), "warn" if behind else ""),
-            ("Size", size(None if disks is None else sum(disks.topics.values())), ""),
+            ("On disk", size(None if disks is None else sum(disks.topics.values())), ""),
             ("Groups", number(None if groups is None else len(groups.groups)), ""),
-            ("Lag of all groups", number(lag), ""),
+            ("Lag of all groups", lag, ""),
         ]
     )
 
@@ -131,12 +137,7 @@ def _figures(status: Status) -> Html:
 
 def _brokers(status: Status) -> Html:
     node, disks = status.node, status.known_disks
-    leads: Counter[int] = Counter()
-    replicas: Counter[int] = Counter()
-    for topic in node.topics.values():
-        for each in topic.partitions:
-            leads[each.leader] += 1
-            replicas.update(each.replicas)
+    leads, replicas = node.seats()
     columns = [
         Column("Broker"),
         Column("State"),
@@ -241,14 +242,8 @@ def _quorum(status: Status) -> Html:
 
 
 def _troubled(node: Node) -> Html:
-    """The worst partitions by themselves: what an operator looks for first."""
-    found = sorted(
-        (each.trouble(topic.min_isr), topic.name, each)
-        for topic in node.topics.values()
-        if topic.worst < Trouble.MOVING
-        for each in topic.partitions
-        if each.trouble(topic.min_isr) < Trouble.MOVING
-    )
+    """The partitions that are of no use to some or all: what an operator looks for first."""
+    found = node.troubled(Trouble.UNDER_MIN_ISR)
     if not found:
         return NOTHING
     columns = [
@@ -260,20 +255,20 @@ def _troubled(node: Node) -> Html:
     ]
     rows: list[list[Child]] = [
         [
-            join([link("topics", name), f" {partition.number}"]),
-            trouble_chip(trouble),
+            join([link("topics", topic.name), f" {partition.number}"]),
+            trouble_chip(partition.trouble(topic.min_isr)),
             number(partition.leader) if partition.leader >= 0 else "none",
             ids(each for each in partition.replicas if each not in partition.isr) or "none",
             ids(partition.isr) or "none",
         ]
-        for trouble, name, partition in found[:ROWS]
+        for topic, partition in found[:TROUBLED]
     ]
     more = len(found) - len(rows)
     return part(
         "Partitions in trouble",
         table("Partitions in trouble", columns, rows),
         note(f"and {more:,} more; their topics have them") if more else None,
-        aside=f"{len(found):,} of {node.partition_count:,}",
+        aside=f"{len(found):,} of {node.partition_count:,} can't be written to as they should",
     )
 
 
@@ -301,7 +296,7 @@ def _topics(status: Status, view: View) -> Html:
         column("Partitions", "partitions", numeric=True),
         Column("In sync", numeric=True),
         Column("Leaders"),
-        column("Size", "size", numeric=True),
+        column("On disk", "size", numeric=True),
     ]
     rows = [_topic_row(topic, sizes.get(topic.name)) for topic in some]
     if rows:
@@ -342,10 +337,8 @@ def _groups(status: Status, view: View) -> Html:
     if groups is None:
         return part("Groups", remark)
     if groups.silent:
-        missing = (
-            f"Groups of {counted(len(groups.silent), 'broker')} that doesn't answer are missing: "
-        )
-        remark = join([remark, note(missing + ids(sorted(groups.silent)))])
+        who = f"Broker {ids(sorted(groups.silent))} doesn't answer"
+        remark = join([remark, note(f"{who}; of its groups no more is known than their names.")])
     found = [group for group in groups.groups.values() if view.matches(group.id)]
     order = view.order("groups", GROUP_ORDERS)
     if order == "lag":
@@ -395,10 +388,9 @@ def lag_by_topic(topics: dict[str, int | None] | None) -> Html:
         return number(None)
     if not topics:
         return tag("span", "nothing committed", class_="quiet")
-    ranked = sorted(topics.items(), key=lambda each: -1 if each[1] is None else -each[1])
-    parts = [join([shown(name), " ", number(lag)]) for name, lag in ranked[:TOPICS_IN_ROW]]
-    if len(ranked) > TOPICS_IN_ROW:
-        parts.append(Html(f"{len(ranked) - TOPICS_IN_ROW} more"))
+    parts = [join([shown(name), " ", number(lag)]) for name, lag in ranked(topics)[:TOPICS_IN_ROW]]
+    if len(topics) > TOPICS_IN_ROW:
+        parts.append(Html(f"{len(topics) - TOPICS_IN_ROW} more"))
     return join(parts, ", ")
 
 
@@ -409,20 +401,23 @@ def _events(node: Node) -> Html:
     if not node.events:
         return NOTHING
     rows: list[list[Child]] = [
-        [
-            tag(
-                "time",
-                time.strftime("%H:%M:%S", time.gmtime(event.time_ms / 1000)),
-                datetime=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(event.time_ms / 1000)),
-            ),
-            number(event.node),
-            chip(event.name, _event_kind(event.level)),
-            event.text,
-        ]
-        for event in sorted(node.events, key=lambda event: event.time_ms, reverse=True)[:EVENTS]
+        [_time(event.time_ms), chip(event.name, _event_kind(event.level)), _facts(event.fields)]
+        for event in node.events[:EVENTS]
     ]
-    columns = [Column("Time (UTC)"), Column("Node", numeric=True), Column("Event"), Column("What")]
+    columns = [Column("Time (UTC)"), Column("Event"), Column("Facts")]
     return part("Events of this node", table("Events", columns, rows), aside="the latest first")
+
+
+def _facts(fields: dict[str, str]) -> Html:
+    return join(
+        [join([tag("span", key, class_="quiet"), " ", value]) for key, value in fields.items()], " "
+    )
+
+
+def _time(time_ms: int) -> Html:
+    then = time.gmtime(time_ms / 1000)
+    text = time.strftime("%b %d %H:%M:%S", then)
+    return tag("time", text, datetime=time.strftime("%Y-%m-%dT%H:%M:%SZ", then))
 
 
 def _event_kind(level: int) -> str:

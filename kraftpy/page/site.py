@@ -123,13 +123,13 @@ class Site:
             if topic is None:
                 status, value = HTTPStatus.NOT_FOUND, {"error": "there is no such topic"}
             else:
-                value = topic_json(topic, seen, known.known_disks)
+                value = topic_json(topic, seen, known.known_disks, View(fields))
         elif "group" in fields:
             _, seen = self._look(Key("group", fields["group"]))
             if seen.gone:
                 status, value = HTTPStatus.NOT_FOUND, {"error": "there is no such group"}
             else:
-                value = group_json(fields["group"], seen)
+                value = group_json(fields["group"], seen, View(fields))
         else:
             value = status_json(self._status(), View(fields))
         headers = {"X-Content-Type-Options": "nosniff"}

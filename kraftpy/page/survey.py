@@ -59,6 +59,7 @@ class Survey:
         self._cluster: Cluster | None = None
         self._node: Node | None = None
         self._node_at_s = 0.0
+        self._groups: Groups | None = None
         self._asking = asyncio.Lock()
 
     async def close(self) -> None:
@@ -161,7 +162,9 @@ class Survey:
         """Every group with its lag."""
         from kraftpy.page.groups import ask_groups
 
-        return await ask_groups(self, await self.client(), await self.node())
+        client, node = await self.client(), await self.node()
+        self._groups = await ask_groups(self, client, node, self._groups)
+        return self._groups
 
     async def offsets(
         self, client: Cluster, node: Node, names: Iterable[TopicPartition], when: int

@@ -58,7 +58,7 @@ def _figures(topic: Topic, detail: TopicDetail | None, disks: Disks | None) -> H
             ("Replicas in sync", f"{topic.in_sync:,} of {topic.replicas:,}", ""),
             ("min.insync.replicas", number(topic.min_isr), ""),
             ("Offsets from start to end", number(records), ""),
-            ("Size", size(disks.topics.get(topic.name) if disks is not None else None), ""),
+            ("On disk", size(disks.topics.get(topic.name) if disks is not None else None), ""),
         ]
     )
 

@@ -59,6 +59,11 @@ class View:
         text = self._query.get(f"{what}_page", "")
         return max(0, int(text) - 1) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
+    def start(self, what: str) -> int:
+        """The row that a list in JSON begins with."""
+        text = self._query.get(f"{what}_from", "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
     def address(self, **changes: str) -> str:
         """The same page with these changes to its query."""
         query = self._query | changes
@@ -87,7 +92,10 @@ class View:
 
 
 _KNOWN = frozenset(
-    {"q", "name", "topics", "groups", "partitions", "topics_page", "groups_page", "partitions_page"}
+    {"q", "name"}
+    | {"topics", "groups", "partitions"}
+    | {"topics_page", "groups_page", "partitions_page", "members_page"}
+    | {"topics_from", "groups_from", "partitions_from", "members_from", "troubled_from"}
 )
 
 

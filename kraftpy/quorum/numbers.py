@@ -7,14 +7,13 @@ over the voters are right.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kraftpy.metrics.channel import Frame, Responder
-from kraftpy.metrics.events import EVENTS, event_frames
+from kraftpy.metrics.events import EVENTS, event_frames, last_number
 from kraftpy.metrics.frames import HEALTH, NODE, Samples, pieces
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.metrics.metadata import metadata_frames
@@ -62,7 +61,7 @@ class ControllerNumbers:
             NODE,
             {
                 "process": "controller",
-                "pid": os.getpid(),
+                "last_event": last_number(),
                 "cluster": state.cluster_id,
                 "index": state.applied_index,
                 "role": quorum.role.value,

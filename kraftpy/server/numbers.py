@@ -6,13 +6,13 @@ listed before, and may be gone by now.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kraftpy import __version__
 from kraftpy.metrics.channel import Frame
+from kraftpy.metrics.events import last_number
 from kraftpy.metrics.frames import (
     GROUP,
     GROUP_OFFSETS,
@@ -56,7 +56,7 @@ class BrokerNumbers:
             NODE,
             {
                 "process": "broker",
-                "pid": os.getpid(),
+                "last_event": last_number(),
                 "cluster": broker.metadata.cluster_id,
                 "index": broker.metadata.applied_index,
                 "state": broker.state,

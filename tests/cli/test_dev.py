@@ -22,7 +22,7 @@ def test_json_line_describes_the_broker(tmp_path: Path) -> None:
     with running("dev", "-o", "json", "--port", "0", "--dir", str(tmp_path)) as dev:
         ready = dev.ready()
         (broker,) = ready["brokers"]
-        assert set(broker) == {"id", "pid", "address", "dir", "config", "metrics"}
+        assert set(broker) == {"id", "pid", "address", "dir", "config", "page", "metrics"}
         assert ready["bootstrap"] == broker["address"]
         with urlopen(broker["metrics"]) as answer:
             assert b"kraftpy_build_info" in answer.read()
@@ -44,7 +44,7 @@ def test_people_get_the_address_and_something_to_try() -> None:
         bootstrap = dev.stdout_line().split()[1]
         folder = Path(dev.stdout_line().split()[1])
         assert folder.is_dir()
-        text = "".join(dev.stdout_line() + "\n" for _ in range(7))
+        text = "".join(dev.stdout_line() + "\n" for _ in range(8))
         assert f"kraftpy consume greetings -b {bootstrap}" in text
         assert dev.end(signal.SIGINT) == 0
         assert not folder.exists()
