@@ -109,13 +109,25 @@ def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     queue, metadata = json.loads(done.stdout)
-    for report, workload in ((queue, "queue"), (metadata, "metadata")):
-        assert (report["valid"], report["workload"], report["seed"]) == (True, workload, 7)
+    for report, workload, seed in ((queue, "queue", 7), (metadata, "metadata", 8)):
+        assert (report["valid"], report["workload"], report["seed"]) == (True, workload, seed)
         folder = Path(report["path"]).parent
-        assert folder == tmp_path / f"{workload}-7-1"
+        assert folder == tmp_path / f"{workload}-{seed}-1"
         assert (folder / "report.html").exists()
         assert f"--workload {workload}" in report["again"]
         assert f"--bootstrap {bootstrap}" in report["again"]
+    assert b"2 runs in " in done.stderr
+    assert b"15 of 15 promises kept" in done.stderr
+    assert "queue-7-1/report.html" in (tmp_path / "index.html").read_text()
+
+
+def test_a_broken_promise_is_kept_beside_its_report(bad: str, tmp_path: Path) -> None:
+    failure("consistency", "check", bad, "--report", str(tmp_path / "out"), code=6)
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    names = [each["path"] for each in report["files"]]
+    assert "anomaly-offset-regression.jsonl" in names
+    done = run_command("consistency", "check", str(tmp_path / "out" / names[-1]))
+    assert done.returncode == 6
 
 
 def test_a_run_that_cannot_be_made_says_why(tmp_path: Path) -> None:
