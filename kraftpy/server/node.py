@@ -51,6 +51,7 @@ from kraftpy.server.broker import Broker
 from kraftpy.server.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.server.listener import bind
 from kraftpy.storage.checkpoints import read_meta_properties
+from kraftpy.storage.clock import SettledClock
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.manager import LogManager
 
@@ -128,7 +129,7 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         config=config,
         cluster_id=_cluster_id(config),
         node_id=config.node_id,
-        clock_ms=lambda: int(time.time() * 1000),
+        clock_ms=SettledClock(lambda: time.time() * 1000, lambda: time.monotonic() * 1000).now_ms,
     )
     controller: ControllerHandle | None = None
     exporter: ExporterHandle | None = None

@@ -159,7 +159,7 @@ class Log(AppendableLog):
                 snapshots[: len(snapshots) - len(stale)],
                 self._segments,
                 end_offset,
-                self._clock_ms(),
+                self.clock_ms(),
             )
 
     # -- cutting off the start

@@ -99,7 +99,7 @@ class LogManager:
         self.cluster_id = cluster_id
         self._node_id = node_id
         self._files = files or Files()
-        self._clock_ms = clock_ms
+        self.clock_ms = clock_ms
         self._flusher: Flusher
         self._removal = DelayedRemoval(self._files)
         self._checkpointer = Checkpointer()

@@ -152,6 +152,9 @@ def story(report: Report) -> str:
     parts.append(f"{asked}{meanwhile}.")
     if options.get("links"):
         parts.append(f"The network: {options['links']}.")
+    if options.get("left_out"):
+        why = "; ".join(f"{name} ({why})" for name, why in options["left_out"].items())
+        parts.append(f"Left out: {why}.")
     return " ".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from functools import partial
 
 from kraftpy.testing import clocks
@@ -23,10 +24,15 @@ def jump(ground: Ground, *, forward: bool) -> Act:
     size_s = math.exp(ground.rng.uniform(*map(math.log, _JUMP_S)))
     offset_s = size_s if forward else -size_s
     where = "forward" if forward else "back"
+
+    def begin() -> None:
+        cluster.set_clock(victim, offset_s)
+        time.sleep(clocks.NOTICED_S)
+
     return Act(
         [victim],
         f"its wall clock is set {_words(size_s)} {where}",
-        partial(cluster.set_clock, victim, offset_s),
+        begin,
         partial(cluster.set_clock, victim, 0.0),
     )
 
