@@ -26,6 +26,7 @@ DATA_BYTES_MAX = 256 << 20
 WORKERS_LOG = "workers.log"
 _LISTING = "files.txt"
 _DATA = "data"
+_ABOUT = {_LISTING: "what was in its data folder"}
 
 
 def keep_nodes(nodes: Iterable[Node], folder: Path) -> list[str]:
@@ -83,12 +84,12 @@ def kept_files(folder: Path, nodes: Path | None) -> list[dict[str, str]]:
     for node in sorted(nodes.iterdir()) if nodes is not None else ():
         place = node.relative_to(folder)
         found += [
-            {"path": f"{place}/{path.name}", "about": f"of {node.name}"}
+            {"path": f"{place}/{path.name}", "about": _ABOUT.get(path.name, "")}
             for path in sorted(node.iterdir())
             if path.is_file()
         ]
         if (node / _DATA).is_dir():
-            found.append({"path": f"{place}/{_DATA}", "about": f"a copy of {node.name}'s data"})
+            found.append({"path": f"{place}/{_DATA}", "about": "a copy"})
     return found
 
 

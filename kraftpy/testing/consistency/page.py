@@ -152,7 +152,7 @@ def story(report: Report) -> str:
     parts.append(f"{asked}{meanwhile}.")
     if options.get("links"):
         parts.append(f"The network: {options['links']}.")
-    if options.get("left_out"):
+    if isinstance(options.get("left_out"), Mapping):
         why = "; ".join(f"{name} ({why})" for name, why in options["left_out"].items())
         parts.append(f"Left out: {why}.")
     return " ".join(parts)
@@ -206,16 +206,20 @@ def _history(operations: Sequence[Mapping[str, Any]], report: Report) -> str:
     span = max(end - start, 1e-9)
     # Some air on both sides, so that a moment at the edge can be seen.
     start, span = start - span * 0.02, span * 1.04
+    meanwhile = [
+        band for band in fault_bands(report) if band.end_s >= start and band.start_s <= start + span
+    ]
     behind = charts.bands(
         [
             band._replace(
                 start_s=max(0.0, band.start_s - start), end_s=min(span, band.end_s - start)
             )
-            for band in fault_bands(report)
-            if band.end_s >= start and band.start_s <= start + span
+            for band in meanwhile
         ],
         span,
     )
+    names = "; ".join(dict.fromkeys(band.label for band in meanwhile))
+    faults = f'<p class="promised">Meanwhile: {escape(names)}.</p>' if names else ""
     rows = []
     for each in operations:
         left = charts.WIDTH * (each["invoked_s"] - start) / span
@@ -236,18 +240,22 @@ def _history(operations: Sequence[Mapping[str, Any]], report: Report) -> str:
             f" {each['invoked_s']:.4f} s to {ended} {escape(said)}</small></div>"
             f"{charts.svg(behind + bar, 10, 'lane')}<code>{escape(each['value'])}</code></div>"
         )
-    return f'<div class="ops">{"".join(rows)}</div>'
+    return f'{faults}<div class="ops">{"".join(rows)}</div>'
 
 
 def _files(report: Report) -> str:
-    links = "".join(
-        f'<li><a href="{quote(each["path"])}">{escape(each["path"])}</a>'
-        f" <small>{escape(each['about'])}</small></li>"
-        for each in report["files"]
-    )
-    return (
-        f'<section><h2>To look closer</h2><ul class="files">{links}</ul></section>' if links else ""
-    )
+    """Links, those of one folder on a line."""
+    folders: dict[str, list[str]] = {}
+    for each in report["files"]:
+        folder, _, name = each["path"].rpartition("/")
+        about = f" <small>{escape(each['about'])}</small>" if each["about"] else ""
+        link = f'<a href="{quote(each["path"])}">{escape(name)}</a>{about}'
+        folders.setdefault(folder, []).append(link)
+    items = [f"<li>{link}</li>" for link in folders.pop("", [])]
+    items += [f"<li>{escape(name)}: {', '.join(links)}</li>" for name, links in folders.items()]
+    if not items:
+        return ""
+    return f'<section><h2>To look closer</h2><ul class="files">{"".join(items)}</ul></section>'
 
 
 def _details(report: Report) -> str:

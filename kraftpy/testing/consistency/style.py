@@ -82,7 +82,7 @@ a{color:var(--accent)}
 .busy{--c:var(--busy)}
 .dots{fill:none;stroke:var(--c);stroke-width:3;stroke-linecap:round;
 vector-effect:non-scaling-stroke;opacity:.7}
-.wrong{stroke:var(--fail);stroke-width:2;vector-effect:non-scaling-stroke}
+path.wrong{stroke:var(--fail);stroke-width:2;vector-effect:non-scaling-stroke}
 section.wrong{border-top:6px solid var(--fail)}
 .p50{--c:var(--ok)}.p99{--c:var(--info)}.max{--c:var(--soft)}.unread{--c:var(--accent)}
 table{border-collapse:collapse;font-size:.85rem;width:100%}
