@@ -12,7 +12,8 @@ Only the standard library is imported here: pytest loads the plugin for every us
 """
 
 from kraftpy.testing.broker import Broker
-from kraftpy.testing.cluster import Cluster, ClusterError, Node
+from kraftpy.testing.cluster import Cluster, ClusterError
+from kraftpy.testing.node import Node
 from kraftpy.testing.process import BrokerError
 
 __all__ = ["Broker", "BrokerError", "Cluster", "ClusterError", "Node"]

@@ -23,14 +23,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.core.config import parse_properties
 from kraftpy.testing.clocks import Clocks, with_clocks
+from kraftpy.testing.disks import Disks
 from kraftpy.testing.networks import METRICS, Namespaces, Network, Proxied
+from kraftpy.testing.node import Node
 from kraftpy.testing.process import (
     BrokerError,
     LineProcess,
@@ -60,47 +61,6 @@ class ClusterError(BrokerError):
     """What was asked of the cluster did not happen; the text says why, with what the logs say."""
 
 
-@dataclass(slots=True)
-class Node:
-    """One node of a `Cluster`.
-
-    * `id`; `host`, `port` and `bootstrap`: its address for clients
-    * `pid`: its broker process; `pids`: that and the node's others, as long as they live
-    * `dir`: its folder; `log_dir`: the partitions, below it; `config`: its server.properties;
-      `log_path`: what it logged
-    * `running`: it was not killed or stopped; `paused`
-    """
-
-    id: int
-    host: str
-    port: int
-    pid: int
-    log_dir: Path
-    config: Path
-    running: bool = True
-    paused: bool = False
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def dir(self) -> Path:
-        return self.config.parent
-
-    @property
-    def log_path(self) -> Path:
-        return self.config.with_name("log")
-
-    @property
-    def pids(self) -> list[int]:
-        try:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        except OSError:
-            return []
-        return [self.pid, *map(int, children)]
-
-
 class Cluster:
     """Kraftpy nodes with the ids 1, 2, ...; `with Cluster(3) as cluster` starts and stops them.
 
@@ -125,6 +85,7 @@ class Cluster:
         ephemeral: the quick timeouts of `kraftpy dev --ephemeral`; without, the defaults
         clocks: whether nodes' clocks can be set (`set_clock`); takes libfaketime
         crashes: whether nodes can `crash`; they note what they fsync then
+        small_disks: whether each has a disk of its own, which can be full (`kraftpy.testing.disks`)
         start_timeout_s: how long the start may take
         settings: Kafka's, of every broker, `_` standing for `.`: `Cluster(3, num_partitions=6)`
 
@@ -145,6 +106,7 @@ class Cluster:
         ephemeral: bool = True,
         clocks: bool = False,
         crashes: bool = False,
+        small_disks: bool = False,
         start_timeout_s: float = 30.0,
         **settings: object,
     ) -> None:
@@ -156,6 +118,10 @@ class Cluster:
         self._ephemeral = ephemeral
         self._clocks = Clocks() if clocks else None
         self._notes = Path(_notes_file()) if crashes else None
+        self._disks: Disks | None = None
+        if small_disks:
+            self._disks = Disks(f"node{each}" for each in range(1, brokers + 1))
+            self._dir = self._disks.folder
         self._start_timeout_s = start_timeout_s
         self._settings = {key.replace("_", "."): setting_text(v) for key, v in settings.items()}
         self._dev: LineProcess | None = None
@@ -224,6 +190,8 @@ class Cluster:
             self._clocks.close()
         if self._notes is not None:
             self._notes.unlink(missing_ok=True)
+        if self._disks is not None:
+            self._disks.close()
         if self._temporary and self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)  # there only if it had to be killed
 
@@ -267,7 +235,7 @@ class Cluster:
         is down they have to be restarted in one call.
         """
         for each in nodes:
-            if self._node(each).running:
+            if self._node(each).running and not self._node(each).ended:
                 self.stop(each)
         assert self._dev is not None
         for each in nodes:
@@ -296,6 +264,21 @@ class Cluster:
         for pid in victim.pids:
             os.kill(pid, signal.SIGCONT)
         victim.paused = False
+
+    # -- disks
+
+    def fill_disk(self, node: int) -> None:
+        """Leave no room on a node's disk; the node may end by that (`Node.ended`)."""
+        self._own_disks().fill(self._node(node).dir.name)
+
+    def free_disk(self, node: int) -> None:
+        """Give a node's disk room again."""
+        self._own_disks().free(self._node(node).dir.name)
+
+    def _own_disks(self) -> Disks:
+        if self._disks is None:
+            raise ClusterError("disks can't be full: the cluster was made without small_disks=True")
+        return self._disks
 
     # -- clocks
 
@@ -440,7 +423,7 @@ class Cluster:
         command += ["--brokers", str(self._count)]
         command += ["--ephemeral"] * self._ephemeral
         fresh = True
-        if not self._temporary:
+        if not self._temporary or self._disks is not None:
             command += ["--dir", str(self.dir)]
             fresh = not any(self.dir.glob("node*/server.properties"))
         settings = dict(self._settings)

@@ -230,6 +230,9 @@ FAULTS: dict[str, Kind] = {
         3,
         need=_CRASHES,
     ),
+    "disk-full": Kind(
+        "one node's disk has no room left", storage.disk_full, need=storage.NEEDS_DISKS
+    ),
     "successors": Kind(
         "kill -9 of a leader and of its successor, over slow links", failovers.successors, 3
     ),

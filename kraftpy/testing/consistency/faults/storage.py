@@ -1,10 +1,14 @@
-"""What a crash does to the files of a node that is down."""
+"""What a crash does to the files of a node that is down, and a disk that is full."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
+from kraftpy.testing import disks
+from kraftpy.testing.consistency.faults.ground import Act, Ground, Need
+
+NEEDS_DISKS = Need("small_disks", disks.missing)
 _TAIL_BYTES_MAX = 4096
 
 
@@ -30,3 +34,18 @@ def lose_tail(log_dir: Path, rng: random.Random) -> str:
         taken += size - keep
     how = "are zeros" if zeros else "are gone"
     return f"the last {taken} bytes of {logs} logs {how}"
+
+
+def disk_full(ground: Ground) -> Act:
+    """One node's disk takes nothing more until there is room again.
+
+    A node may refuse what it can't write, or stop.  What it has acknowledged it must have.
+    """
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+
+    def end() -> None:
+        cluster.free_disk(victim)
+        if cluster.nodes[victim].ended:
+            cluster.restart(victim)
+
+    return Act([victim], "its disk has no room", lambda: cluster.fill_disk(victim), end)
