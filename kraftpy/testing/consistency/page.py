@@ -152,8 +152,9 @@ def story(report: Report) -> str:
     parts.append(f"{asked}{meanwhile}.")
     if options.get("links"):
         parts.append(f"The network: {options['links']}.")
-    if isinstance(options.get("left_out"), Mapping):
-        why = "; ".join(f"{name} ({why})" for name, why in options["left_out"].items())
+    left_out = options.get("left_out")
+    if left_out and isinstance(left_out, Mapping):
+        why = "; ".join(f"{name} ({why})" for name, why in left_out.items())
         parts.append(f"Left out: {why}.")
     return " ".join(parts)
 

@@ -199,6 +199,14 @@ def test_a_page_of_an_empty_history(tmp_path: Path, workload: str) -> None:
     assert "Not everything could be decided" in "".join(Page(render(report)).text)
 
 
+@pytest.mark.parametrize("left_out", [{}, {"disk-full": "no tmpfs here"}])
+def test_faults_that_could_not_be_are_said(tmp_path: Path, left_out: dict[str, str]) -> None:
+    HistoryWriter(tmp_path / "h", Header("queue", options={"left_out": left_out})).close()
+    words = "".join(Page(render(judge(HistoryReader(tmp_path / "h"))[1])).text)
+    assert ("Left out: disk-full (no tmpfs here)." in words) == bool(left_out)
+    assert ("Left out" in words) == bool(left_out)
+
+
 def test_sessions_of_one_client_are_one_row(tmp_path: Path) -> None:
     ticks = itertools.count(1)
     header = Header("queue", options={"sessions_per_client": 10})
