@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kraftpy.testing.cluster import Node
+from kraftpy.testing.node import Node
 from kraftpy.testing.consistency.history import HistoryReader
 from kraftpy.testing.consistency.verdicts import Verdict
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kraftpy.testing.cluster import Node
+from kraftpy.testing.node import Node
 from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, evidence
 from kraftpy.testing.consistency.charts import decades, line, linear, number, time_text
 from kraftpy.testing.consistency.evidence import keep_anomalies, keep_nodes, kept_files
