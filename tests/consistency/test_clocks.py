@@ -51,11 +51,13 @@ def send(cluster: Cluster, sequence: int) -> Any:
 def cluster() -> Iterator[Cluster]:
     if missing := clocks.missing():
         pytest.skip(missing)
-    settings = {
-        "log_retention_check_interval_ms": 300,
-        "log_message_timestamp_type": "LogAppendTime",
-    }
-    with Cluster(1, links=False, clocks=True, **settings) as started:
+    with Cluster(
+        1,
+        links=False,
+        clocks=True,
+        log_retention_check_interval_ms=300,
+        log_message_timestamp_type="LogAppendTime",
+    ) as started:
         topic = CreateTopicsRequest.CreatableTopic("t", 1, 1, [], [])
         ask(started, ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([topic], 5000))
         yield started
