@@ -49,7 +49,7 @@ conformance: $(BIN)/.group-test  ## kcat, kafkajs and Kafka's own tools against 
 reference: $(BIN)/.group-test  ## the client and conformance tests against Apache Kafka itself
 	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance
 
-consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=50 kills of one node, then MINUTES=4 of each workload, SEED=7)
+consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=50 kills of one node, then MINUTES=4 of each workload under all faults, SEED=7; the page is build/consistency/index.html)
 	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 	$(BIN)/kraftpy consistency run --workload all --faults all --out build/consistency --time-limit $$(( $(or $(MINUTES),4) * 60 )) $(if $(SEED),--seed $(SEED))
 
