@@ -8,6 +8,7 @@ beside Chromium itself.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -62,10 +63,17 @@ class Chromium:
             f"--user-data-dir={self._folder}",
             "about:blank",
         ]
-        # It reads from descriptor 3 and writes to 4.
+
+        def wire() -> None:
+            """It reads from descriptor 3 and writes to 4."""
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (there, back)]
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
+
         self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{there} 4>&{back}', "sh", *command],
-            pass_fds=(there, back),
+            command,
+            preexec_fn=wire,  # noqa: PLW1509 - tests have no other threads that matter to a fork
+            close_fds=False,  # all but these two close by themselves
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

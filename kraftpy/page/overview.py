@@ -41,6 +41,7 @@ from kraftpy.page.view import Status, View, as_of
 ROWS = 50
 TROUBLED = 10
 EVENTS = 30
+DISKS_OLD_S = 60.0
 TOPICS_IN_ROW = 3
 TOPIC_ORDERS = ("trouble", "name", "partitions", "size")
 GROUP_ORDERS = ("lag", "name", "members")
@@ -115,9 +116,10 @@ def _figures(status: Status) -> Html:
     if groups is not None:
         lags = [group.lag for group in groups.groups.values()]
         unknown = lags.count(None)
-        lag = number(sum(each for each in lags if each is not None))
+        if unknown < len(lags) or not lags:
+            lag = number(sum(each for each in lags if each is not None))
         if unknown:
-            lag = join([lag, small(f"without {counted(unknown, 'group')} not known")])
+            lag = join([lag, small(f"{counted(unknown, 'group')} not known")])
     return figures(
         [
             ("Brokers up", f"{up} of {len(node.brokers)}", "bad" if up < len(node.brokers) else ""),
@@ -156,7 +158,7 @@ def _brokers(status: Status) -> Html:
         for broker in node.brokers.values()
     ]
     body = table("Brokers", columns, rows) if rows else note("No broker has registered yet.")
-    return part("Brokers", body, as_of(status.disks, "What lies on the disks"))
+    return part("Brokers", body, as_of(status.disks, "What lies on the disks", DISKS_OLD_S))
 
 
 def _broker_name(broker: Broker, node: Node) -> Html:
@@ -185,7 +187,7 @@ def _broker_state(broker: Broker, disks: Disks | None) -> Html:
 
 
 def _folders(broker: Broker, disks: Disks | None) -> Html:
-    folders = [] if disks is None else disks.folders.get(broker.id, [])
+    folders = [] if disks is None or broker.fenced else disks.folders.get(broker.id, [])
     if not folders:
         return number(None)
     used = sum(folder.used_bytes for folder in folders)

@@ -99,11 +99,11 @@ _KNOWN = frozenset(
 )
 
 
-def as_of(seen: Seen, what: str) -> Html:
+def as_of(seen: Seen, what: str, old_s: float = OLD_S) -> Html:
     """That something is missing or old, and why; nothing if all is well."""
     reason = f": {seen.problem}" if seen.problem else ""
     if seen.value is None:
         return note(f"{what} can't be told{reason}." if seen.problem else f"{what} is being asked…")
-    if seen.problem or seen.age_s > OLD_S:
-        return note(f"{what} as it was {seen.age_s:.0f} s ago{reason}.")
+    if seen.problem or seen.age_s > old_s:
+        return note(f"{what} as of {seen.age_s:.0f} s ago{reason}.")
     return NOTHING

@@ -19,6 +19,7 @@ PROGRAMS = {
     "node": "Node.js 18 or newer (apt-get install nodejs)",
     "npm": "npm (apt-get install npm)",
     "prometheus": "Prometheus (apt-get install prometheus)",
+    "chromium": "Chromium (apt-get install chromium)",
     "promtool": "promtool (apt-get install prometheus)",
     "go": "Go 1.16 or newer (apt-get install golang-go)",
 }

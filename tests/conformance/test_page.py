@@ -1,0 +1,245 @@
+"""The cluster's page in a browser: Chromium, headless, as a desk and a phone have it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraftpy.core.config import parse_properties
+from kraftpy.testing import Cluster
+from tests.chromium import Chromium
+
+TIMEOUT_S = 20.0
+LONG = "a-long-name-" + "that.somebody.chose." * 8
+HOSTILE = "<img src=x onerror=alert(1)>\u202e'\"&"
+GROUPS = {"kitchen": 40, HOSTILE: 90, "..": 10, "x" * 300: 50}
+RECORDS = 100
+SIZES = [(1280, 900, False), (768, 1024, True), (360, 740, True)]
+
+# The contrast of every piece of text with what is behind it, by WCAG 2; the worst that is too low.
+CONTRAST = """
+(() => {
+  const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, n) => {
+    const part = c[n] / 255;
+    return sum + weight * (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const ground = (each) => {
+    for (; each; each = each.parentElement) {
+      const colour = parts(getComputedStyle(each).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) { return colour; }
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const each = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !each.getClientRects().length
+      || ["SCRIPT", "STYLE"].includes(each.tagName)) { continue; }
+    const [a, b] = [light(parts(getComputedStyle(each).color)), light(ground(each))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) { low.push(`${ratio.toFixed(2)} ${walker.currentNode.data}`); }
+  }
+  return low.sort()[0] || "";
+})()
+"""
+NAMES = "[...document.querySelectorAll('section.part:has(#{}) tbody th a')].map(a => a.textContent)"
+
+
+def url_of(config: Path, path: str = "") -> str:
+    return f"http://{parse_properties(config.read_text())['kraftpy.metrics.listener']}/{path}"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3, offsets_topic_num_partitions=3) as started:
+        bootstrap = {"bootstrap.servers": started.bootstrap}
+        admin = AdminClient(bootstrap)
+        topics = [NewTopic("orders", 12, 3), NewTopic(LONG, 2, 2), NewTopic("lonely", 3, 1)]
+        for created in admin.create_topics(topics).values():
+            created.result()
+        producer = Producer({**bootstrap, "acks": "all"})
+        for _ in range(RECORDS):
+            producer.produce("orders", b"x" * 100, partition=0)
+        assert producer.flush(TIMEOUT_S) == 0
+        for group, lag in GROUPS.items():
+            consumer = Consumer({**bootstrap, "group.id": group, "enable.auto.commit": False})
+            offsets = [TopicPartition("orders", 0, RECORDS - lag)]
+            consumer.commit(offsets=offsets, asynchronous=False)
+            consumer.close()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pages(cluster: Cluster) -> dict[str, str]:
+    """The addresses of the first node's pages."""
+    config = cluster.nodes[1].config
+    paths = ("", "topics/orders", "groups/kitchen", "groups/?name=..", "groups/no")
+    return {path: url_of(config, path) for path in paths}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Chromium) -> Iterator[Chromium]:
+    """A browser that has no reason to complain."""
+    browser.complaints.clear()
+    browser.size(1280, 900)
+    yield browser
+    assert browser.complaints == []
+
+
+def groups(page: Chromium) -> list[str]:
+    names: list[str] = page.run(NAMES.format("groups"))
+    return names
+
+
+def look(page: Chromium, url: str, name: str) -> None:
+    """Opens a page and keeps a picture of it where PICTURES says."""
+    page.open(url)
+    if folder := os.environ.get("PICTURES"):
+        page.picture(Path(folder) / f"{name}.png")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height", "phone"), SIZES)
+def test_every_page_fits_and_can_be_read(
+    page: Chromium, pages: dict[str, str], width: int, height: int, phone: bool, dark: bool
+) -> None:
+    page.size(width, height, phone=phone, dark=dark)
+    for path, url in pages.items():
+        name = f"{path.replace('/', '-')}-{width}-{'dark' if dark else 'light'}"
+        look(page, url, name.lstrip("-"))
+        if path == "groups/no":  # a browser notes that there is none
+            assert page.complaints.pop().startswith("Failed to load resource")
+        assert page.run("document.documentElement.scrollWidth") == width, path
+        overflowing = (
+            "[...document.querySelectorAll('main *')].filter(e => "
+            f"e.getBoundingClientRect().right > {width} && !e.closest('.table')).length"
+        )
+        assert page.run(overflowing) == 0, path
+        if phone and width == 360:
+            assert page.run(
+                "[...document.querySelectorAll('.table')].every(t => "
+                "t.scrollWidth <= t.clientWidth)"
+            ), path
+        assert page.run(CONTRAST) == "", path
+        assert page.run("document.querySelectorAll('h1').length") == 1
+        assert page.run("[...document.querySelectorAll('th')].every(th => th.scope)")
+        assert page.run("[...document.querySelectorAll('table')].every(t => t.caption)")
+
+
+def test_the_page_says_what_there_is(page: Chromium, pages: dict[str, str]) -> None:
+    page.open(pages[""])
+    page.until("document.querySelectorAll('#groups').length")
+    page.until("document.body.innerText.includes('kitchen')")
+    assert page.run("document.querySelector('.verdict h2').textContent") == "Healthy"
+    assert page.run("document.querySelector('main').innerText.includes('orders')")
+    assert page.run("document.querySelectorAll('img').length") == 0
+    hostile, *_, dots = groups(page)
+    assert hostile == HOSTILE.replace("\u202e", "\\u202e")
+    assert dots == ".."
+    page.run("[...document.querySelectorAll('a')].find(a => a.textContent == '..').click()")
+    page.until("document.querySelector('h1').textContent == 'Group ..'")
+    assert page.run("document.querySelector('main').innerText.includes('Partitions')")
+
+
+def test_lists_are_sorted_and_searched_while_one_looks(
+    page: Chromium, pages: dict[str, str]
+) -> None:
+    page.open(pages[""])
+    page.until("document.body.innerText.includes('kitchen')")
+    assert groups(page)[-1] == ".."
+    page.run("document.getElementById('by-Groups-Group').click()")
+    page.until(f"{NAMES.format('groups')}[0] == '..'")
+    assert page.run("location.search") == "?groups=name"
+    assert page.run("document.querySelector('[aria-sort=ascending] #by-Groups-Group') !== null")
+    page.run("history.back()")
+    page.until(f"{NAMES.format('groups')}[0] != '..'")
+    page.run(
+        "q.value = 'KITCH'; q.dispatchEvent(new Event('input', {bubbles: true}));"
+        "window.there = document.querySelectorAll('[data-found] tbody tr:not([hidden])').length"
+    )
+    assert page.run("window.there") == 1  # at once, before the node has answered
+    page.until("location.search == '?q=KITCH'")
+    page.until('document.body.innerText.includes("No topic\'s name has that in it.")')
+    assert groups(page) == ["kitchen"]
+
+
+def test_what_is_new_comes_by_itself_and_leaves_the_focus(
+    page: Chromium, cluster: Cluster, pages: dict[str, str]
+) -> None:
+    page.open(pages[""])
+    page.until("document.body.innerText.includes('kitchen')")
+    page.run("window.here = true; document.querySelector('a[href=\"topics/orders\"]').focus()")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("brand-new", 1, 3)])["brand-new"].result()
+    page.until("document.body.innerText.includes('brand-new')", 6)
+    assert page.run("window.here"), "the page was loaded again"
+    assert page.run("document.activeElement.getAttribute('href')") == "topics/orders"
+    assert page.run("live.textContent") == "Live"
+
+
+def test_a_hidden_page_asks_nothing(page: Chromium, pages: dict[str, str]) -> None:
+    page.open(pages[""])
+    fetched = "performance.getEntriesByType('resource').length"
+    page.until(f"{fetched} >= 2")
+    hide = "Object.defineProperty(document, 'hidden', {configurable: true, value: %s});"
+    tell = "document.dispatchEvent(new Event('visibilitychange'));"
+    page.run(hide % "true" + tell)
+    assert page.run("live.textContent") == "Paused"
+    before = page.run(fetched)
+    page.run("new Promise(done => setTimeout(done, 3000))")
+    assert page.run(fetched) - before <= 1  # what was under way
+    page.run(hide % "false" + tell)
+    page.until("live.textContent == 'Live'")
+
+
+def test_it_works_without_script(page: Chromium, pages: dict[str, str]) -> None:
+    page.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        page.open(f"{pages['']}?groups=name&q=x")
+        assert groups(page)[0].startswith("<img")
+        assert page.run("document.querySelector('form button').checkVisibility()")
+        assert page.run("document.querySelector('noscript meta').content") == "10"
+    finally:
+        page.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_a_dead_broker_and_then_a_dead_node_are_seen(
+    page: Chromium, cluster: Cluster, pages: dict[str, str]
+) -> None:
+    page.open(pages[""])
+    cluster.kill(3)
+    page.until("document.querySelector('.chip.bad')?.textContent == 'down (fenced)'", 8)
+    page.until("document.querySelector('.verdict.bad').innerText.includes('Broker 3 is down')")
+    assert page.run("document.title").startswith("✖ ")
+    for width, height, phone in SIZES:
+        page.size(width, height, phone=phone)
+        look(page, pages[""], f"dead-{width}")
+        assert page.run("document.documentElement.scrollWidth") == width
+        assert page.run(CONTRAST) == ""
+    cluster.kill(2)
+    page.until("document.body.innerText.includes('quorum has no leader')", 5)
+    look(page, pages[""], "no-quorum-360")
+    assert page.complaints == []
+    cluster.kill(1)
+    page.until("live.className == 'stale'", 8)
+    said: str = page.run("live.textContent")
+    assert said.startswith("Stale since ")
+    assert "doesn't answer" in said
+    assert page.run("document.querySelector('main').innerText.includes('orders')")
+    if folder := os.environ.get("PICTURES"):
+        page.picture(Path(folder) / "stale-360.png", 900)
+    page.open("about:blank")
+    page.complaints[:] = [each for each in page.complaints if "ERR_CONNECTION" not in each]
