@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kraftpy.testing.node import Node
 from kraftpy.testing.consistency.history import HistoryReader
 from kraftpy.testing.consistency.verdicts import Verdict
+from kraftpy.testing.node import Node
 
 DATA_BYTES_MAX = 256 << 20
 WORKERS_LOG = "workers.log"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kraftpy.testing.node import Node
 from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, evidence
 from kraftpy.testing.consistency.charts import decades, line, linear, number, time_text
 from kraftpy.testing.consistency.evidence import keep_anomalies, keep_nodes, kept_files
@@ -21,6 +20,7 @@ from kraftpy.testing.consistency.page import NOT_HEALED, render
 from kraftpy.testing.consistency.pictures import fault_bands
 from kraftpy.testing.consistency.report import judge, summary, write_report
 from kraftpy.testing.consistency.series import BUCKETS
+from kraftpy.testing.node import Node
 
 EVIL = "</style><script>alert('&')</script>"
 SECOND = 1_000_000_000
