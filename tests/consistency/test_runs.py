@@ -38,10 +38,36 @@ def judged(plan: Plan, result: Result) -> Outcome:
 )
 def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: str) -> None:
     plan = Plan(workload, tmp_path, [fault], time_limit_s=6, seed=SHORT_SEED)
-    outcome = judged(plan, run(plan, say=print))
+    asked: list[Result] = []
+
+    def keep(result: Result) -> bool:
+        asked.append(result)
+        return True
+
+    result = run(plan, say=print, keep=keep)
+    outcome = judged(plan, result)
     assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
     assert outcome.operations > 200
+    assert asked == [result]
+    for node in ("node1", "node2", "node3"):
+        assert result.kept is not None
+        assert "kraftpy" in (result.kept / node / "log").read_text()
+        assert list((result.kept / node / "data").glob("__consumer_offsets-*")) or workload in (
+            "queue",
+            "metadata",
+        )
+    if workload == "offsets":
+        assert compared_and_set(plan) > 20
     assert outcome.header.options["clients"] == ["confluent-kafka", "kafka-python", "kraftpy"]
+
+
+def compared_and_set(plan: Plan) -> int:
+    """How many commits were done under a condition."""
+    return sum(
+        "expected" in each.asked
+        for each in pair(HistoryReader(plan.history))
+        if isinstance(each, Operation) and each.f == "commit" and each.outcome == "ok"
+    )
 
 
 def test_a_broken_build_is_caught(tmp_path: Path) -> None:
