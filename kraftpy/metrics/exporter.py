@@ -11,8 +11,8 @@ the HTTP server are imported then. Rules:
   of the node that doesn't answer is missing from the answer (`kraftpy_process_up` is 0), which is
   given all the same.
 * `/metrics` in the text format 0.0.4 or OpenMetrics, as Accept has it, gzip if that is accepted.
-  `/healthz`: every process of the node answers. `/readyz`: the broker serves clients, and the
-  quorum has a leader and is in touch.
+  `/healthz`: every process of the node answers, or recovers what it has. `/readyz`: the broker
+  serves clients and isn't about to stop, and the quorum has a leader and is in touch.
 * Everything else is the site's, which is made when somebody first asks for any of it.
 * Bounded: connections at a time, what a request may be, and how long it may take (`http`).
 """
@@ -64,6 +64,7 @@ class Exporter:
         self._dirs = dirs
         self._lock = threading.Lock()
         self._open_site = open_site
+        self._starts: dict[str, bool] = {}
         self._opening = threading.Lock()
         self._site: Site | None = None
         self._system = System()
@@ -97,8 +98,21 @@ class Exporter:
             return self._site
 
     def healthz(self) -> dict[str, bool]:
-        """What has to be true of a node that works at all."""
-        return {f"{source.name} answers": bool(self._health(source)) for source in self._sources}
+        """What has to be true of a node that works at all.
+
+        A broker that recovers its logs answers nothing, however long that takes: from when it has
+        said that it starts until it answers again, it is well.
+        """
+        checks = {}
+        for source in self._sources:
+            health = self._health(source)
+            if health:
+                self._starts[source.name] = not health.get(f"{source.name} started", True)
+            if not health and self._starts.get(source.name):
+                checks[f"{source.name} answers or starts"] = True
+            else:
+                checks[f"{source.name} answers"] = bool(health)
+        return checks
 
     def readyz(self) -> dict[str, bool]:
         """What has to be true of a node that can be sent clients."""

@@ -47,7 +47,9 @@ class BrokerNumbers:
     def health(self) -> Iterator[Frame]:
         """Whether it does its work."""
         broker = self._broker
-        yield [HEALTH, {"serves": broker.serves, "in_touch": broker.in_touch}]
+        started = broker.state != "starting"
+        health = {"started": started, "serves": broker.serves, "in_touch": broker.in_touch}
+        yield [HEALTH, health]
 
     def node(self) -> Iterator[Frame]:
         """What this broker is, and how it and the quorum get on."""

@@ -1,0 +1,78 @@
+"""What /healthz and /readyz say of a node, in each state that its processes can be in."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftpy.metrics.channel import Frame, SourceUnavailable
+from kraftpy.metrics.exporter import Exporter
+from kraftpy.metrics.frames import HEALTH
+
+STARTING = {"started": False, "serves": False, "in_touch": True}
+FENCED = {"started": True, "serves": False, "in_touch": True}  # and one that is about to stop
+CUT_OFF = {"started": True, "serves": True, "in_touch": False}
+SERVES = {"started": True, "serves": True, "in_touch": True}
+LEADS = {"has_leader": True}
+LEADERLESS = {"has_leader": False}
+Health = dict[str, bool]
+
+
+class Process:
+    """Stands for a source; `says` is None while it doesn't answer."""
+
+    pid = 1
+
+    def __init__(self, name: str, says: Health | None) -> None:
+        self.name = name
+        self.says = says
+
+    def ask(self, what: str, timeout_s: float = 0.0) -> list[Frame]:
+        assert what == HEALTH
+        if self.says is None:
+            raise SourceUnavailable("it doesn't answer")
+        return [[HEALTH, self.says]]
+
+
+def exporter(*processes: Process) -> Exporter:
+    return Exporter(1, processes, [], lambda: None)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(
+    ("broker", "controller", "is_healthy", "is_ready"),
+    [
+        (SERVES, LEADS, True, True),
+        (STARTING, LEADS, True, False),
+        (STARTING, LEADERLESS, True, False),
+        (FENCED, LEADS, True, False),
+        (CUT_OFF, LEADERLESS, True, False),
+        (SERVES, LEADERLESS, True, False),
+        (None, LEADS, False, False),
+        (SERVES, None, False, False),
+    ],
+)
+def test_each_state(
+    broker: Health | None, controller: Health | None, is_healthy: bool, is_ready: bool
+) -> None:
+    node = exporter(Process("broker", broker), Process("controller", controller))
+    assert all(node.healthz().values()) is is_healthy
+    assert all(node.readyz().values()) is is_ready
+
+
+def test_a_node_of_one_process_is_asked_for_that_alone() -> None:
+    assert exporter(Process("controller", LEADS)).readyz() == {
+        "controller answers": True,
+        "controller has_leader": True,
+    }
+
+
+def test_a_broker_that_recovers_its_logs_is_well_and_one_that_hangs_later_is_not() -> None:
+    broker = Process("broker", STARTING)
+    node = exporter(broker)
+    assert all(node.healthz().values())
+    broker.says = None
+    assert node.healthz() == {"broker answers or starts": True}
+    assert not all(node.readyz().values())
+    broker.says = SERVES
+    assert all(node.healthz().values())
+    broker.says = None
+    assert node.healthz() == {"broker answers": False}
