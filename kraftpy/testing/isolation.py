@@ -19,6 +19,12 @@ CLONE_NEWNS = 0x0002_0000
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWNET = 0x4000_0000
 
+_HINTS = {
+    errno.EPERM: "a container needs CAP_SYS_ADMIN, a user kernel.unprivileged_userns_clone=1 and"
+    " kernel.apparmor_restrict_unprivileged_userns=0, where there are such settings",
+    errno.ENOSPC: "user.max_user_namespaces or user.max_net_namespaces is too small",
+}
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,7 +41,9 @@ def isolate(namespaces: int) -> None:
         number = ctypes.get_errno()
         if number == errno.EINVAL:
             raise OSError(number, "a process with several threads can't change its user namespace")
-        raise OSError(number, f"namespaces aren't allowed here: {os.strerror(number)}")
+        raise OSError(
+            number, f"namespaces aren't allowed here: {_HINTS.get(number, os.strerror(number))}"
+        )
     # user_namespaces(7): without CAP_SETGID outside, groups are mapped only once this is given up.
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
