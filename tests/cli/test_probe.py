@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from kraftpy.client.cluster import Cluster as ClientCluster
+from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
 from kraftpy.metrics.catalog import CATALOG, Family
 from kraftpy.testing import Broker, Cluster
 from tests.cli.commands import failure, run_command
@@ -79,18 +82,74 @@ def probe(bootstrap: str, *args: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_once_sends_through_every_broker_and_cleans_up() -> None:
-    with Cluster(3, offsets_topic_num_partitions=1) as cluster:
-        code, found = probe(cluster.bootstrap, "--once")
-        assert (code, found["ok"]) == (0, True)
-        assert found["brokers"] == found["brokers_covered"] == found["produced"] == 3
-        assert found["received"] == 3
-        assert found["offset_commits"] == 1
-        assert found["by_broker"].keys() == {"1", "2", "3"}
-        assert 0 < found["produce_ms"]["p50"] <= found["produce_ms"]["max"] < 5000
-        assert found["roundtrip_ms"]["count"] == 3
-        groups = run_command("group", "list", "-o", "json", bootstrap=cluster.bootstrap)
-        assert json.loads(groups.stdout) == []
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3, offsets_topic_num_partitions=1) as started:
+        yield started
+
+
+def test_once_sends_through_every_broker_and_cleans_up(cluster: Cluster) -> None:
+    code, found = probe(cluster.bootstrap, "--once")
+    assert (code, found["ok"]) == (0, True)
+    assert found["brokers"] == found["brokers_covered"] == found["produced"] == 3
+    assert found["received"] == 3
+    assert found["offset_commits"] == 1
+    assert found["by_broker"].keys() == {"1", "2", "3"}
+    assert 0 < found["produce_ms"]["p50"] <= found["produce_ms"]["max"] < 5000
+    assert found["roundtrip_ms"]["count"] == 3
+    groups = run_command("group", "list", "-o", "json", bootstrap=cluster.bootstrap)
+    assert json.loads(groups.stdout) == []
+
+
+def test_a_killed_leader_shows_as_latency_and_not_as_loss(cluster: Cluster, tmp_path: Path) -> None:
+    with Probe(cluster.bootstrap, tmp_path) as running:
+        running.wait_for("messages_received_total", 30)
+        victim = cluster.leader_of(TOPIC)
+        assert victim is not None
+        cluster.kill(victim)
+        before = running.total("messages_received_total")
+        running.wait_for("messages_received_total", before + 60)
+        cluster.restart(victim)
+        cluster.wait_healthy()
+        before = running.total("messages_received_total")
+        running.wait_for("messages_received_total", before + 30)
+        found = running.scrape()
+        assert running.total("messages_lost_total") == running.total("messages_failed_total") == 0
+        every = running.total("roundtrip_seconds_count")
+        quick = sum(
+            value
+            for key, value in found.items()
+            if key[0] == "kraftpy_probe_roundtrip_seconds_bucket" and "0.1" in key[1:]
+        )
+        assert every - quick >= 1, "no message took longer than 100 ms"
+        until(
+            lambda: running.scrape()["kraftpy_probe_brokers_covered",] == 3,
+            "not every broker leads a partition again",
+        )
+
+
+def test_partitions_are_spread_again(cluster: Cluster) -> None:
+    """Somebody has one broker lead them all; the next look puts that right."""
+    probe(cluster.bootstrap, "--once")
+    asyncio.run(have_one_broker_lead_all(cluster.bootstrap))
+
+    def covered() -> bool:
+        return bool(probe(cluster.bootstrap, "--once")[1]["brokers_covered"] == 3)
+
+    assert not covered()
+    until(covered, "they aren't spread")
+
+
+async def have_one_broker_lead_all(bootstrap: str) -> None:
+    async with ClientCluster(bootstrap) as cluster:
+        admin = ClusterAdmin(cluster)
+        names = [PartitionName(TOPIC, index) for index in range(3)]
+        await admin.alter_reassignments(dict.fromkeys(names, (1, 2, 3)))
+        while await admin.list_reassignments():
+            await asyncio.sleep(0.05)
+        await admin.elect_leaders(PREFERRED_ELECTION, names)
+        while {each.leader for each in (await admin.describe_partitions([TOPIC])).values()} != {1}:
+            await asyncio.sleep(0.05)
 
 
 def test_a_broken_sla_ends_with_an_exit_code(broker: Broker) -> None:
