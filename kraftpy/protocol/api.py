@@ -75,7 +75,8 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     # librdkafka before 2.6 silently stops compressing.
     ApiKey.PRODUCE: (0, 11),
     ApiKey.FETCH: (4, 16),
-    ApiKey.LIST_OFFSETS: (1, 7),
+    # Kafka 4 has dropped version 0; Burrow and other tools of its age know no other.
+    ApiKey.LIST_OFFSETS: (0, 7),
     ApiKey.METADATA: (0, 12),
     ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.OFFSET_FETCH: (1, 9),

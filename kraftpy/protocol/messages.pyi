@@ -879,11 +879,13 @@ class ListOffsetsRequest(Message):
         partition_index: int
         current_leader_epoch: int
         timestamp: int
+        max_num_offsets: int
         def __init__(
             self,
             partition_index: int = ...,
             current_leader_epoch: int = ...,
             timestamp: int = ...,
+            max_num_offsets: int = ...,
             _tags: dict[int, bytes] | None = ...,
         ) -> None: ...
     replica_id: int
@@ -913,6 +915,7 @@ class ListOffsetsResponse(Message):
     class ListOffsetsPartitionResponse(Message):
         partition_index: int
         error_code: int
+        old_style_offsets: list[int]
         timestamp: int
         offset: int
         leader_epoch: int
@@ -920,6 +923,7 @@ class ListOffsetsResponse(Message):
             self,
             partition_index: int = ...,
             error_code: int = ...,
+            old_style_offsets: list[int] = ...,
             timestamp: int = ...,
             offset: int = ...,
             leader_epoch: int = ...,

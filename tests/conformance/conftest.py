@@ -21,6 +21,7 @@ PROGRAMS = {
     "prometheus": "Prometheus (apt-get install prometheus)",
     "chromium": "Chromium (apt-get install chromium)",
     "promtool": "promtool (apt-get install prometheus)",
+    "Burrow": "Burrow (apt-get install burrow)",
     "go": "Go 1.16 or newer (apt-get install golang-go)",
 }
 

@@ -93,6 +93,29 @@ def test_prometheus_sees_the_cluster(prometheus: str, expression: str, value: fl
         time.sleep(0.2)
 
 
+def test_what_kcat_does_is_counted(cluster: Cluster, prometheus: str) -> None:
+    def kcat(*args: str) -> str:
+        command = ["kcat", "-b", cluster.bootstrap, *args]
+        done = subprocess.run(
+            command, input="a\nb\nc\n", capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout
+
+    kcat("-P", "-t", "by-kcat")
+    options = ("-X", "auto.offset.reset=earliest", "-e", "-q", "-f", "%s\n")
+    assert kcat(*options, "-G", "kcat-group", "by-kcat").split() == ["a", "b", "c"]
+    wanted = {
+        'sum(kraftpy_topic_received_records_total{topic="by-kcat"})': 3,
+        'sum(kafka_consumergroup_lag_sum{consumergroup="kcat-group"})': 0,
+        'sum(kafka_consumergroup_current_offset_sum{consumergroup="kcat-group"})': 3,
+        'sum(kafka_consumergroup_members{consumergroup="kcat-group"})': 0,
+    }
+    deadline = time.monotonic() + TIMEOUT_S
+    while (seen := {each: query(prometheus, each) for each in wanted}) != wanted:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.2)
+
+
 def test_the_linter_complains_of_nothing_but_names_that_others_gave(cluster: Cluster) -> None:
     node = next(iter(cluster.nodes.values()))
     with urllib.request.urlopen(f"http://{listener(node.config)}/metrics") as answer:

@@ -49,6 +49,30 @@ def delete_before(
     return response.topics[0].partitions[0]
 
 
+def test_offsets_before_as_the_first_clients_ask(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    start = now_ms() - 10_000
+    for n in (0, 1, 2, 3):
+        produce(wire, topic, batch(b"x", timestamp_ms=start + n * 1000))
+    delete_before(wire, topic, 1)
+    kinds = messages.ListOffsetsRequest
+
+    def offsets(timestamp: int, count: int) -> list[int]:
+        partition = kinds.ListOffsetsPartition(0, timestamp=timestamp, max_num_offsets=count)
+        request = kinds(topics=[kinds.ListOffsetsTopic(topic, [partition])])
+        response = wire.call(ApiKey.LIST_OFFSETS, 0, request)
+        (answer,) = response.topics[0].partitions
+        assert answer.error_code == ErrorCode.NONE
+        return list(answer.old_style_offsets)
+
+    assert offsets(LATEST, 1) == [4]
+    assert offsets(LATEST, 5) == [4, 1]
+    assert offsets(EARLIEST, 1) == offsets(EARLIEST, 5) == [1]
+    assert offsets(start + 2000, 2) == [2, 1]
+    assert offsets(now_ms(), 1) == [4]
+    assert offsets(LATEST, 0) == offsets(LATEST, -1) == []
+
+
 @pytest.mark.parametrize("version", range(1, 8))
 def test_positions_and_times(wire: Wire, new_topic: NewTopic, version: int) -> None:
     topic = new_topic()

@@ -99,7 +99,7 @@ FetchResponse response 1 v4-18 flex12+
     port                               int32
     rack                               string?                  =null
 
-ListOffsetsRequest request 2 v1-11 flex6+
+ListOffsetsRequest request 2 v0-11 flex6+
   replica_id                           int32
   isolation_level                      int8                     2+
   topics                               []ListOffsetsTopic
@@ -108,17 +108,19 @@ ListOffsetsRequest request 2 v1-11 flex6+
       partition_index                  int32
       current_leader_epoch             int32                    4+ =-1
       timestamp                        int64
+      max_num_offsets                  int32                    0 =1
   timeout_ms                           int32                    10+
 
-ListOffsetsResponse response 2 v1-11 flex6+
+ListOffsetsResponse response 2 v0-11 flex6+
   throttle_time_ms                     int32                    2+
   topics                               []ListOffsetsTopicResponse
     name                               string
     partitions                         []ListOffsetsPartitionResponse
       partition_index                  int32
       error_code                       int16
-      timestamp                        int64                    =-1
-      offset                           int64                    =-1
+      old_style_offsets                []int64                  0
+      timestamp                        int64                    1+ =-1
+      offset                           int64                    1+ =-1
       leader_epoch                     int32                    4+ =-1
 
 MetadataRequest request 3 v0-13 flex9+

@@ -1,8 +1,10 @@
-"""ListOffsets 1-7, OffsetForLeaderEpoch 2-4 (KIP-320), DeleteRecords 0-2 (KIP-107).
+"""ListOffsets 0-7, OffsetForLeaderEpoch 2-4 (KIP-320), DeleteRecords 0-2 (KIP-107).
 
 ListOffsets: -1 the next offset to be written that a consumer of the given isolation may read, -2
 the log start offset, -3 the offset of the record with the largest timestamp (KIP-734), else the
-first record at or after a time.
+first record at or after a time. Version 0 is that of clients before KIP-79: "offsets before", the
+latest first. Its answer has the same offset, and behind it the log's start if there is room for
+two; the starts of segments in between nobody needs.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ def list_offsets(
                     topic.name, wanted.partition_index, wanted.current_leader_epoch
                 )
                 _find_offset(partition, wanted.timestamp, request.isolation_level, answer)
+                if ctx.api_version == 0:
+                    answer.old_style_offsets = _offsets_before(partition, wanted, answer.offset)
             except KafkaError as error:
                 answer.error_code = error.code
                 if (
@@ -89,6 +93,15 @@ def _find_offset(
         partition.check_settled()
     if found is not None:
         answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+def _offsets_before(
+    partition: Partition, wanted: ListOffsetsRequest.ListOffsetsPartition, found: int
+) -> list[int]:
+    """Up to `max_num_offsets`; where no record is as young as was asked for, all are before it."""
+    latest = partition.high_watermark if found == UNKNOWN else found
+    every = dict.fromkeys((latest, partition.log.log_start_offset))
+    return list(every)[: max(wanted.max_num_offsets, 0)]
 
 
 def _if_readable(found: TimestampOffset | None, end_offset: int) -> TimestampOffset | None:
