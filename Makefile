@@ -10,7 +10,7 @@ SIZES ?=
 CLIENTS ?=
 SEED ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark broken torture groups simulate clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -36,7 +36,7 @@ docs: $(BIN)/.group-test  ## rewrite the tables of README.md, the boards and MET
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m dashboards.generator
 
-bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=race-groups
+bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=race-groups, ARGS=metrics
 	$(BIN)/python -m tests.bench $(ARGS)
 
 race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (ROUNDS=3; needs Java 17 and Maven)
@@ -56,6 +56,9 @@ consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=5
 spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside ours (needs Java 17 and Maven)
 	$(BIN)/python -c "from tests.spark import conftest; conftest.prepare()"
 	$(BIN)/pytest -m spark tests/spark
+
+dashboards: $(BIN)/.group-test  ## every panel and every alert against Prometheus, load and faults, with a table (8 minutes; needs Prometheus)
+	$(BIN)/python -m tests.dashboards $(ARGS)
 
 simulate: $(BIN)/.group-test  ## the rules of replication against faults, under seeds (SEEDS=2000); a failure says how to replay it
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
