@@ -1,6 +1,6 @@
 """The documents say what is so: commands, options, settings and links exist, tables are current.
 
-`python -m tests.test_docs` (`make docs`) rewrites README's tables from the code.
+`python -m tests.test_docs` (`make docs`) rewrites the tables from the code.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from kraftpy.protocol.api import REQUEST_NAMES, advertised
 from kraftpy.server import handlers
 from kraftpy.server.dispatch import implemented
+from kraftpy.spark.settings import CLIENT, OPTIONS, Option
 from kraftpy.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+SPARK = ROOT / "docs" / "spark.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", SPARK]
 API_COLUMNS = 3
 # The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.
 BROKER_KEYS = (
@@ -94,7 +96,17 @@ def config_table(settings: Mapping[str, object], keys: Iterable[str], *, dynamic
     return table(["key", "default", ""], map(row, keys))
 
 
-def generated() -> dict[str, str]:
+def spark_table(options: Iterable[Option]) -> str:
+    def row(option: Option) -> list[str]:
+        meaning = option.meaning.replace("|", "\\|")
+        return [f"`{option.name}`", ", ".join(option.where), option.default, meaning]
+
+    return table(["option", "for", "default", ""], map(row, options))
+
+
+def generated(document: Path) -> dict[str, str]:
+    if document == SPARK:
+        return {"options": spark_table(OPTIONS), "client-options": spark_table(CLIENT)}
     return {
         "apis": api_table(),
         "broker-configs": config_table(BROKER_SETTINGS, BROKER_KEYS, dynamic=True),
@@ -102,13 +114,14 @@ def generated() -> dict[str, str]:
     }
 
 
-def with_tables(text: str) -> str:
-    for name, content in generated().items():
+def with_tables(document: Path) -> str:
+    text = document.read_text()
+    for name, content in generated(document).items():
         pattern = rf"(<!-- {name}: begin \(make docs\) -->\n).*?(<!-- {name}: end -->)"
         text, count = re.subn(
             pattern, lambda m, c=content: f"{m[1]}{c}\n{m[2]}", text, flags=re.DOTALL
         )
-        assert count == 1, f"README has no place for the table {name}"
+        assert count == 1, f"{document.name} has no place for the table {name}"
     return text
 
 
@@ -127,9 +140,9 @@ def commands() -> list[str]:
     return found
 
 
-def test_the_tables_are_current() -> None:
-    text = README.read_text()
-    assert text == with_tables(text), "README's tables are old: make docs"
+@pytest.mark.parametrize("document", [README, SPARK], ids=lambda document: document.name)
+def test_the_tables_are_current(document: Path) -> None:
+    assert document.read_text() == with_tables(document), f"{document.name} is old: make docs"
 
 
 def test_there_are_commands_to_check() -> None:
@@ -216,4 +229,5 @@ def test_the_readme_program_runs(kraftpy: Broker) -> None:
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text()))
+    for each in (README, SPARK):
+        each.write_text(with_tables(each))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-_SEED = 0x9747B28C
+SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
@@ -20,7 +20,7 @@ def murmur2(data: bytes) -> int:
     """Austin Appleby's 32-bit MurmurHash2 with the seed that Kafka uses, unsigned."""
     length = len(data)
     whole = length & ~3
-    h = _SEED ^ length
+    h = SEED ^ length
     for position in range(0, whole, 4):
         k = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
         k = (k ^ k >> 24) * _M & _MASK

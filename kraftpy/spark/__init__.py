@@ -11,3 +11,24 @@ It has the options and the table of Spark's own `format("kafka")` and needs only
 
 Importing this package imports neither Spark nor numpy.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("kraftpy")` known to a session, with filters that choose what is read.
+
+    Only the filters need this: they are a setting of the session, off by default, and the option
+    pushFilters, which is on by default from here on.
+    """
+    from kraftpy.spark.source import PushingKraftpySource
+
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(PushingKraftpySource)

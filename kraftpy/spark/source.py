@@ -11,6 +11,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import (
     ArrayType,
@@ -25,7 +27,8 @@ from pyspark.sql.types import (
 
 from kraftpy.spark.batch import BatchReader, PushingBatchReader
 from kraftpy.spark.positions import OptionError
-from kraftpy.spark.settings import BATCH, STREAM, read_settings
+from kraftpy.spark.settings import BATCH, STREAM, WriteSettings, read_settings, write_settings
+from kraftpy.spark.sink import BatchWriter, StreamWriter, check_columns
 from kraftpy.spark.stream import StreamReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -63,6 +66,33 @@ class KraftpySource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(read_settings(self.options, STREAM), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError('a topic can only be appended to: .mode("append")')
+        return BatchWriter(self._write_settings(schema))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        if overwrite:
+            raise OptionError(
+                'a topic can only be appended to: .outputMode("append"), or "update" with a key'
+            )
+        return StreamWriter(self._write_settings(schema))
+
+    def _write_settings(self, schema: StructType) -> WriteSettings:
+        settings = write_settings(self.options)
+        check_columns(schema, settings)
+        return settings
+
+
+class PushingKraftpySource(KraftpySource):
+    """The same with pushFilters on unless the options say otherwise."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self.options.setdefault("pushFilters", "true")
+        return super().reader(schema)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if folder in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))  # the first one starts a JVM
 
 
 def prepare() -> None:

@@ -165,6 +165,17 @@ def test_filters_choose_what_is_read(spark: Any, broker: Broker, new_topic: NewT
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+def test_registering_turns_filters_on(spark: Any, broker: Broker, hundred: str) -> None:
+    from kraftpy.spark import register
+
+    session = spark.newSession()
+    register(session)
+    frame = load(session, broker, hundred).where("partition = 1 and offset >= 49")
+    assert offsets(frame) == [(1, 49)]
+    assert frame.rdd.getNumPartitions() == 1
+    assert load(spark, broker, hundred).where("partition = 1").rdd.getNumPartitions() == 2
+
+
 def test_offsets_that_are_gone(spark: Any, broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     fill(broker.bootstrap, topic, numbered(20))

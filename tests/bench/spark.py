@@ -1,0 +1,125 @@
+"""Topics as Spark tables: `format("kraftpy")` beside Spark's own Kafka connector, on local[2].
+
+Both doors read the same topic of the same broker in the same session, in turn, after a warm-up of
+each; who goes first changes from round to round. Rows are dropped by Spark's `noop` sink, or
+written to Parquet. The broker shares the machine's cores with Spark, whichever door is used.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.processes import Kraftpy, running
+
+DOORS = ("kraftpy", "kafka")
+PARTITIONS = 4
+WARM_UP_ROWS = 200_000
+FLOOR = 1.0  # rows per second over the connector's, for records of 100 B
+
+Say = Callable[[str], None]
+Work = Callable[[str], Any]
+
+
+def run(rounds: int, say: Say) -> tuple[str, bool]:
+    """The table, and whether the floor holds. RuntimeError when the extra is not installed."""
+    try:
+        from tests.spark.jars import connector_jars
+        from tests.spark.session import start_session
+    except ImportError as error:
+        hint = "`make .venv/bin/.group-spark` installs what is needed"
+        raise RuntimeError(f"{error}: {hint}") from None
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
+        broker = Kraftpy(Path(folder))
+        with running(broker):
+            session = start_session(Path(folder), connector_jars(), cores=2)
+            try:
+                return _measure(session, broker.bootstrap, Path(folder), rounds, say)
+            finally:
+                session.stop()
+
+
+def _measure(spark: Any, bootstrap: str, folder: Path, rounds: int, say: Say) -> tuple[str, bool]:
+    rows: list[tuple[str, int, dict[str, list[float]]]] = []
+    for name, count, work in _works(spark, bootstrap, folder, say):
+        seconds: dict[str, list[float]] = {door: [] for door in DOORS}
+        for number in range(rounds):
+            for door in DOORS if number % 2 else DOORS[::-1]:
+                began = time.perf_counter()
+                work(door)
+                seconds[door].append(time.perf_counter() - began)
+                say(f"{name}: {door} {count / seconds[door][-1]:,.0f} rows/s")
+        rows.append((name, count, seconds))
+    lines = ["| rows/s, local[2] | kraftpy | Spark's connector | ratio |", "|" + " --- |" * 4]
+    holds = True
+    for name, count, seconds in rows:
+        rates = {door: count / median(seconds[door]) for door in DOORS}
+        ratio = rates["kraftpy"] / rates["kafka"]
+        holds &= ratio >= FLOOR or "100 B" not in name
+        lines.append(f"| {name} | {rates['kraftpy']:,.0f} | {rates['kafka']:,.0f} | {ratio:.2f} |")
+    return "\n".join(lines), holds
+
+
+def _works(spark: Any, bootstrap: str, folder: Path, say: Say) -> Iterator[tuple[str, int, Work]]:
+    def frame(door: str, topic: str) -> Any:
+        reader = spark.read.format(door).option("kafka.bootstrap.servers", bootstrap)
+        return reader.option("subscribe", topic).load()
+
+    def drop(topic: str) -> Work:
+        return lambda door: frame(door, topic).write.format("noop").mode("overwrite").save()
+
+    def parquet(topic: str) -> Work:
+        out = str(folder / "parquet")
+        return lambda door: frame(door, topic).write.mode("overwrite").parquet(out)
+
+    def write(door: str) -> None:
+        rows = spark.range(400_000).selectExpr(
+            "cast(id as string) as key", "repeat('x', 100) as value"
+        )
+        writer = rows.write.format(door).option("kafka.bootstrap.servers", bootstrap)
+        writer.option("topic", "written").mode("append").save()
+
+    say("filling topics and warming up")
+    _fill(bootstrap, "warm", WARM_UP_ROWS, 100)
+    for door in DOORS:
+        drop("warm")(door)
+    _fill(bootstrap, "small", 3_000_000, 100)
+    yield "read 100 B", 3_000_000, drop("small")
+    yield "read 100 B to Parquet", 3_000_000, parquet("small")
+    _fill(bootstrap, "packed", 2_000_000, 100, "lz4")
+    yield "read 100 B, lz4", 2_000_000, drop("packed")
+    _fill(bootstrap, "large", 600_000, 1000)
+    yield "read 1 KB", 600_000, drop("large")
+    _fill(bootstrap, "written", 1, 1)
+    yield "write 100 B", 400_000, write
+
+
+def _fill(bootstrap: str, topic: str, count: int, size: int, codec: str = "none") -> None:
+    """Records with keys of 10 bytes and values that can be compressed by half."""
+    import pyarrow as pa
+
+    from kraftpy.spark.settings import write_settings
+    from kraftpy.spark.sink import deliver
+    from tests.spark.topics import create_topic
+
+    create_topic(bootstrap, topic, PARTITIONS)
+    rng = random.Random(1)
+    values = [rng.randbytes(-(-size // 2)).hex().encode()[:size] for _ in range(10_000)]
+
+    def tables() -> Iterator[pa.RecordBatch]:
+        for first in range(0, count, len(values)):
+            rows = min(len(values), count - first)
+            keys = [b"user%06d" % (n % 100_000) for n in range(first, first + rows)]
+            columns = [pa.array(keys, pa.binary()), pa.array(values[:rows], pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+
+    said = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.compression.type": codec}
+    deliver(write_settings(said), tables())
