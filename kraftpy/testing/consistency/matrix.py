@@ -16,8 +16,6 @@ from kraftpy.testing.consistency.pictures import seconds
 
 Summary = Mapping[str, Any]
 
-_KINDS = {True: "ok", False: "fail", None: "info"}
-
 
 def is_good(summary: Summary) -> bool:
     """Whether every promise was kept and the cluster recovered."""
@@ -60,11 +58,12 @@ def total(summaries: Sequence[Summary], elapsed_s: float) -> str:
 
 def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) -> Path:
     """Write index.html into the folder that has the runs' folders; its path.  Raises OSError."""
-    good = all(is_good(each) for each in summaries)
-    title = "Every promise was kept" if good else "Not every promise was kept"
+    bad = [each for each in summaries if not is_good(each)]
+    worst = min(bad, key=_badness, default=None)
+    title = headline(worst) if worst else "Every promise was kept"
     rows = "".join(_row(each, folder) for each in summaries)
     body = (
-        f'<header class="{"ok" if good else "fail"}"><p>kraftpy consistency</p><h1>{title}</h1>'
+        f'<header class="{_kind(worst) if worst else "ok"}"><p>kraftpy consistency</p><h1>{title}</h1>'
         f'<p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
         f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
     )
@@ -73,8 +72,18 @@ def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) ->
     return path
 
 
+def _kind(summary: Summary) -> str:
+    if is_good(summary):
+        return "ok"
+    return "info" if summary["valid"] is None else "fail"
+
+
+def _badness(summary: Summary) -> int:
+    """Broken promises first, then clusters that didn't recover, then what isn't known."""
+    return (False, True, None).index(summary["valid"])
+
+
 def _row(summary: Summary, folder: Path) -> str:
-    kind = _KINDS[summary["valid"]] if is_good(summary) or not summary["valid"] else "fail"
     run = Path(summary["path"]).parent.relative_to(folder)
     facts = " · ".join(
         (
@@ -85,7 +94,7 @@ def _row(summary: Summary, folder: Path) -> str:
         )
     )
     return (
-        f'<li class="{kind}"><span class="badge">{escape(summary["workload"])}</span><div>'
+        f'<li class="{_kind(summary)}"><span class="badge">{escape(summary["workload"])}</span><div>'
         f'<h3><a href="{quote(str(run))}/report.html">{escape(headline(summary))}</a></h3>'
         f"<p>{escape(story(summary))}</p><small>{facts}</small></div></li>"
     )
