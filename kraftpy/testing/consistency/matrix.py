@@ -63,8 +63,8 @@ def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) ->
     title = headline(worst) if worst else "Every promise was kept"
     rows = "".join(_row(each, folder) for each in summaries)
     body = (
-        f'<header class="{_kind(worst) if worst else "ok"}"><p>kraftpy consistency</p><h1>{title}</h1>'
-        f'<p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
+        f'<header class="{_kind(worst) if worst else "ok"}"><p>kraftpy consistency</p>'
+        f'<h1>{escape(title)}</h1><p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
         f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
     )
     path = folder / "index.html"
@@ -94,7 +94,7 @@ def _row(summary: Summary, folder: Path) -> str:
         )
     )
     return (
-        f'<li class="{_kind(summary)}"><span class="badge">{escape(summary["workload"])}</span><div>'
-        f'<h3><a href="{quote(str(run))}/report.html">{escape(headline(summary))}</a></h3>'
+        f'<li class="{_kind(summary)}"><span class="badge">{escape(summary["workload"])}</span>'
+        f'<div><h3><a href="{quote(str(run))}/report.html">{escape(headline(summary))}</a></h3>'
         f"<p>{escape(story(summary))}</p><small>{facts}</small></div></li>"
     )
