@@ -64,7 +64,8 @@ def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) ->
     rows = "".join(_row(each, folder) for each in summaries)
     body = (
         f'<header class="{_kind(worst) if worst else "ok"}"><p>kraftpy consistency</p>'
-        f'<h1>{escape(title)}</h1><p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
+        f"<h1>{escape(title)}</h1>"
+        f'<p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
         f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
     )
     path = folder / "index.html"
