@@ -1,0 +1,79 @@
+"""Faults of membership: a broker goes for good and comes back, a new one comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kraftpy.client.cluster import Cluster as Connections
+from kraftpy.client.cluster_admin import ClusterAdmin
+from kraftpy.testing import Cluster
+from kraftpy.testing.consistency.faults import FAULTS, Ground
+
+TOPIC, PARTITIONS = "t", 3
+VALUES = [str(number) for number in range(50)]
+
+
+def kraftpy(cluster: Cluster, *args: str, stdin: str = "") -> list[str]:
+    command = [sys.executable, "-m", "kraftpy", *args, "-b", cluster.bootstrap]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def known(cluster: Cluster) -> tuple[set[int], set[int]]:
+    """The brokers that are registered, and those that have replicas."""
+
+    async def ask() -> tuple[set[int], set[int]]:
+        async with Connections(cluster.bootstrap) as connections:
+            admin = ClusterAdmin(connections, timeout_ms=10_000)
+            partitions = (await admin.describe_partitions()).values()
+            replicas = {node for each in partitions for node in each.replicas}
+            return set((await admin.describe_cluster()).brokers), replicas
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as started:
+        kraftpy(started, "topic", "create", TOPIC, "-p", str(PARTITIONS))
+        kraftpy(started, "produce", TOPIC, stdin="\n".join(VALUES))
+        yield started
+
+
+def test_a_decommissioned_broker_has_nothing_and_gets_it_back(cluster: Cluster) -> None:
+    act = FAULTS["decommission"].plan(Ground(cluster, {TOPIC: PARTITIONS}, random.Random(1)))
+    (victim,) = act.targets
+    said = act.begin()
+    assert said is not None
+    assert "stopped, unregistered" in said
+    assert not cluster.nodes[victim].running
+    assert known(cluster) == ({1, 2, 3} - {victim}, {1, 2, 3} - {victim})
+    kraftpy(cluster, "produce", TOPIC, stdin="meanwhile")
+    act.end()
+    cluster.wait_healthy()
+    assert known(cluster) == ({1, 2, 3}, {1, 2, 3})
+    everything = kraftpy(cluster, "consume", TOPIC, "-o", ":end")
+    assert sorted(everything) == sorted([*VALUES, "meanwhile"])
+
+
+def test_a_broker_that_is_added_gets_replicas_and_leaves_none(cluster: Cluster) -> None:
+    act = FAULTS["add-broker"].plan(Ground(cluster, {TOPIC: PARTITIONS}, random.Random(1)))
+    said = act.begin()
+    assert said is not None
+    assert said.startswith("broker 4 gets replicas of ")
+    assert known(cluster) == ({1, 2, 3, 4}, {1, 2, 3, 4})
+    cluster.wait_healthy()
+    home = cluster.nodes[4].dir
+    act.end()
+    assert (sorted(cluster.nodes), home.exists()) == ([1, 2, 3], False)
+    cluster.wait_healthy()
+    assert known(cluster) == ({1, 2, 3}, {1, 2, 3})
+    assert set(kraftpy(cluster, "consume", TOPIC, "-o", ":end")) >= set(VALUES)
+    assert cluster.add() == 5  # an id is never used twice
+    cluster.remove(5)
