@@ -29,11 +29,12 @@ _Partition = tuple[str, int]
 def successors(ground: Ground) -> Act:
     """A leader is killed, and its successor as soon as all others have heard of that.
 
-    With slow links a follower's high watermark is behind what the leader has acknowledged, a
-    follower of the new leader hasn't fetched from it when that is gone as well, and what clients
-    sent last has arrived everywhere without having been answered.  Whoever leads in the end has to
-    have all that was acknowledged, and to know what was sent: nothing may be cut off because of a
-    watermark (KIP-101), and a retry is recognized by a leader that never saw the producer (KIP-98).
+    With slow links, and a follower to which the leader's last words don't get through, that
+    follower's high watermark is behind what was acknowledged, it hasn't fetched from the new leader
+    when that is gone as well, and what clients sent last has arrived everywhere without having been
+    answered.  Whoever leads in the end has to have all that was acknowledged, and to know what was
+    sent: nothing may be cut off because of a watermark (KIP-101), and a retry is recognized by a
+    leader that never saw the producer (KIP-98).
     """
     cluster = ground.cluster
     victims: list[int] = []
@@ -41,12 +42,18 @@ def successors(ground: Ground) -> Act:
     def begin() -> str:
         if not ground.all_in_sync():
             return "left out: not all replicas are in sync"
-        agreed, led = _leadership(ground)
+        partition, agreed = _leadership(ground)
+        led = "the quorum" if partition is None else f"{partition[0]}-{partition[1]}"
         _slow_down(cluster, ground.rng.randrange(*_SLOW_MS))
         time.sleep(_WARM_UP_S)
         first = agreed()
         if first is None:
             return f"nobody leads {led}"
+        if partition is not None:
+            # The first of the other replicas follows it, as long as that is in the ISR.
+            _, *last = (each for each in cluster.replicas_of(*partition) if each != first)
+            for each in last:
+                cluster.partition(first, each, close=True)  # what was on its way is lost
         cluster.kill(first)
         victims.append(first)
         second = _next_leader(agreed, first)
@@ -63,19 +70,28 @@ def successors(ground: Ground) -> Act:
     return Act(sorted(cluster.nodes), "a leader killed, and then its successor", begin, end)
 
 
-def _leadership(ground: Ground) -> tuple[Callable[[], int | None], str]:
-    """What finds a leader: of a partition, or the controller if there is no partition."""
+def _leadership(ground: Ground) -> tuple[_Partition | None, Callable[[], int | None]]:
+    """What is led, and what finds its leader: a partition, or the quorum if there is none."""
     partitions = _partitions(ground)
     if not partitions:
-        return ground.cluster.controller, "the quorum"
-    topic, index = ground.rng.choice(partitions)
-    return partial(ground.cluster.agreed_leader, topic, index), f"{topic}-{index}"
+        return None, ground.cluster.controller
+    partition = ground.rng.choice(partitions)
+    return partition, partial(ground.cluster.agreed_leader, *partition)
 
 
 def _partitions(ground: Ground) -> list[_Partition]:
-    """Those under load: the coordinators' if they are the target, and there."""
-    wanted = {OFFSETS_TOPIC} if ground.target == "coordinator" else ground.topics.keys()
-    return ground.cluster.partitions_of(*wanted)
+    """Those of the workload that are written to; a workload of commits writes to others."""
+    topics = [each for each in _written(ground) if each[0] != OFFSETS_TOPIC]
+    return topics or _written(ground)
+
+
+def _written(ground: Ground) -> list[_Partition]:
+    cluster = ground.cluster
+    return [
+        each
+        for each in cluster.partitions_of(OFFSETS_TOPIC, *ground.topics)
+        if any(_size_bytes(cluster, node, each) for node in cluster.nodes)
+    ]
 
 
 def _slow_down(cluster: Cluster, delay_ms: int) -> None:
@@ -162,10 +178,10 @@ def _cast(ground: Ground) -> tuple[_Partition, int, int, int] | None:
     cluster = ground.cluster
     controller = cluster.controller()
     casts: list[tuple[bool, tuple[_Partition, int, int, int]]] = []
-    partitions = cluster.partitions_of(OFFSETS_TOPIC, *ground.topics)
+    partitions = _written(ground)
     for topic, index in ground.rng.sample(partitions, len(partitions)):
         leader = cluster.leader_of(topic, index)
-        if leader is None or not _size_bytes(cluster, leader, (topic, index)):
+        if leader is None:
             continue
         followers = [each for each in cluster.replicas_of(topic, index) if each != leader]
         for place, follower in enumerate(followers):
