@@ -22,7 +22,7 @@ CLOCKS = {"clock-forward", "clock-back", "clock-drift"}
 
 
 def command(*args: str) -> Result:
-    return CliRunner().invoke(consistency.command, args)
+    return CliRunner().invoke(consistency.command, args, standalone_mode=False)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_fault_that_cannot_be_had_is_refused_by_name(planned: list[runner.Plan
     done = command("run", "--faults", "kill,kill+clock-back", "--network", "proxy")
     assert planned == []
     assert isinstance(done.exception, Failure)
-    assert done.exception.exit_code == 2
+    assert done.exception.code == 2
     assert "clock-back can't be had here: libfaketime isn't installed" in done.exception.message
 
 
