@@ -48,7 +48,7 @@ _NATIVE = (
     _counter(
         "kraftpy_request_errors_total",
         "Errors in answers: that of the request as a whole, and those of its topics, partitions, "
-        "groups and so on one by one.",
+        "groups and so on, up to 1000 of them.",
         "api",
         "error",
     ),

@@ -28,6 +28,7 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.connection import CORK_MAX_BYTES
+from kraftpy.server.nested_errors import count_errors, error_paths
 from kraftpy.server.produce_size import is_large_by_records
 from kraftpy.storage.segment import FileSlice
 
@@ -153,6 +154,7 @@ class _Route:
 
     __slots__ = (
         "concurrent",
+        "error_paths",
         "function",
         "has_error",
         "key",
@@ -173,6 +175,7 @@ class _Route:
         self.concurrent = spec.concurrent
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
         self.has_error = hasattr(self.response_class(), "error_code")
+        self.error_paths = error_paths(key, version)
 
     def answered(self, context: RequestContext, started_s: float, response: Any) -> None:
         """Counts a request that was taken at `started_s` of `perf_counter`."""
@@ -182,8 +185,12 @@ class _Route:
         duration = self.numbers.duration
         duration.counts[bisect_left(duration.bounds, took_s)] += 1
         duration.sum += took_s
-        if self.has_error and response is not None and response.error_code:
+        if response is None:
+            return
+        if self.has_error and response.error_code:
             self.numbers.errors[response.error_code] += 1
+        if self.error_paths:
+            count_errors(response, self.error_paths, self.numbers.errors)
 
 
 class Dispatcher:

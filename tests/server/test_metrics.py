@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -143,6 +143,14 @@ def test_errors_are_counted_by_api(broker: Broker) -> None:
     found = scrape(broker.config)
     assert found["kraftpy_request_errors_total", "Fetch", "OFFSET_OUT_OF_RANGE"] == 1
     assert found["kafka_server_brokertopicmetrics_failedfetchrequests_total", "used"] == 1
+
+
+def test_errors_inside_an_answer_are_counted_too(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    with pytest.raises(KafkaException):
+        admin.create_topics([NewTopic("used", 1, 1)])["used"].result()
+    found = scrape(broker.config)
+    assert found["kraftpy_request_errors_total", "CreateTopics", "TOPIC_ALREADY_EXISTS"] == 1
 
 
 def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker) -> None:
