@@ -5,10 +5,10 @@ Rules:
 * Nothing is asked unless somebody looks; `IDLE_S` after the last look the connections are closed,
   what was found is forgotten, and the thread ends.
 * Of each part (`Key`) one refresh at most is under way, and the next one begins after its interval
-  at the earliest, and after nine times what the last one took (bounded by `PAUSE_MAX_S`): however
-  large the cluster is, the page takes up at most a tenth of its time.
-* Who looks waits a moment for what is being asked (`wait_s`), then gets what there is, with its age
-  and with what went wrong.
+  at the earliest, and after `PAUSE` times what the last one took (bounded by `PAUSE_MAX_S`): the
+  larger the cluster is, and the busier, the more seldom it is asked.
+* Who looks waits a moment for what is being asked (`wait_s`, a shorter one if there is an old
+  answer to everything), then gets what there is, with its age and with what went wrong.
 * At most `NAMED_MAX` topics and groups are kept that somebody asked for by name.
 """
 
@@ -26,7 +26,9 @@ from kraftpy.page.survey import FAILURES, Gone, Survey
 
 IDLE_S = 60.0
 NAMED_MAX = 16
-PAUSE_MAX_S = 20.0
+PAUSE = 4
+OLD_WAIT_S = 0.3
+PAUSE_MAX_S = 10.0
 STUCK_S = 10.0
 INTERVALS_S = {"node": 1.0, "quorum": 2.0, "groups": 2.0, "topic": 2.0, "group": 2.0, "disks": 10.0}
 DISKS_S_PER_REPLICA = 0.003
@@ -129,7 +131,8 @@ class Watch:
             if slot.task is not None:
                 tasks.append(slot.task)
         if tasks:
-            await asyncio.wait(tasks, timeout=wait_s)
+            has_all = all(self._slot(key).value is not None for key in keys)
+            await asyncio.wait(tasks, timeout=min(wait_s, OLD_WAIT_S) if has_all else wait_s)
         now_s = loop.time()
         return {key: _seen(self._slot(key), now_s) for key in keys}
 
@@ -160,7 +163,7 @@ class Watch:
         finally:
             slot.task = None
             took_s = loop.time() - started_s
-            pause_s = min(9 * took_s, PAUSE_MAX_S)
+            pause_s = min(PAUSE * took_s, PAUSE_MAX_S)
             slot.due_s = loop.time() + max(_interval_s(key, slot.value), pause_s)
 
     def _asking(self, key: Key) -> Awaitable[Any]:
@@ -185,7 +188,8 @@ def _interval_s(key: Key, value: Any) -> float:
 
 
 def _seen(slot: _Slot, now_s: float) -> Seen:
-    return Seen(slot.value, now_s - slot.at_s, slot.problem, slot.gone)
+    age_s = 0.0 if slot.value is None else now_s - slot.at_s
+    return Seen(slot.value, age_s, slot.problem, slot.gone)
 
 
 def _words(error: Exception) -> str:
