@@ -262,6 +262,11 @@ def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, A
         raise Failure(f"cannot write to {plan.folder}: {error}", EXIT_USAGE) from None
     (report,) = judged
     report["files"] += kept_files(plan.folder, result.kept)
+    report["processes"] = {
+        "crashed on purpose": result.crashed,
+        "ended by themselves": result.dead,
+        "hung and were killed": result.killed,
+    }
     page = write_report(report, plan.folder)
     if show:
         _show(plan.history, report)

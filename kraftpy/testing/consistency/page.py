@@ -271,6 +271,7 @@ def _details(report: Report) -> str:
         f"client {name}": f"{count:,} operations" for name, count in report["clients"].items()
     }
     facts |= {f"option {name}": _plain(value) for name, value in report["options"].items()}
+    facts |= {f"clients that {what}": count for what, count in report["processes"].items()}
     facts["history"] = report["history"]
     if report["torn_lines"]:
         facts["lines cut off by kills"] = report["torn_lines"]

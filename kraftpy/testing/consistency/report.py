@@ -27,7 +27,8 @@ _VALUE_CHARS_MAX = 400
 def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
     """Check a history, and all that its report says.  Raises HistoryError, OSError.
 
-    `files` of the report, paths in its folder that help to look closer, are for others to fill in.
+    Whoever made the run fills in `files`, paths in the report's folder that help to look closer,
+    and `processes`, what became of clients: words -> how many.
     """
     header = history.header
     sessions = header.options.get("sessions_per_client", 1)
@@ -61,6 +62,7 @@ def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
         "again": shlex.join(header.again),
         "history": history.path.name,
         "files": [],
+        "processes": {},
         "duration_s": round(timeline.duration_ns / 1e9, 3),
         "operations": outcome.operations,
         "torn_lines": outcome.torn_lines,

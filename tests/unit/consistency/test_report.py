@@ -207,6 +207,12 @@ def test_faults_that_could_not_be_are_said(tmp_path: Path, left_out: dict[str, s
     assert ("Left out" in words) == bool(left_out)
 
 
+def test_what_became_of_clients(history: HistoryReader) -> None:
+    _, report = judge(history)
+    report["processes"] = {"hung and were killed": 3}
+    assert "clients that hung and were killed3" in "".join(Page(render(report)).text)
+
+
 def test_sessions_of_one_client_are_one_row(tmp_path: Path) -> None:
     ticks = itertools.count(1)
     header = Header("queue", options={"sessions_per_client": 10})
