@@ -40,7 +40,8 @@ def test_defaults() -> None:
 def test_names_are_read_in_any_case() -> None:
     """Spark hands them over in lower case: a default in their place would go unnoticed."""
     said = {name.lower(): value for name, value in LEAST.items()}
-    settings = read_settings(said | {"maxoffsetspertrigger": "7", "FAILONDATALOSS": "False"}, STREAM)
+    said |= {"maxoffsetspertrigger": "7", "FAILONDATALOSS": "False"}
+    settings = read_settings(said, STREAM)
     assert settings.max_offsets == 7
     assert not settings.fail_on_data_loss
 
@@ -69,7 +70,7 @@ def test_ways_to_choose_topics() -> None:
     assert topics(assign='{"t":[1,0],"s":[2]}') == Assigned((("s", 2), ("t", 0), ("t", 1)))
     assert topics(subscribePattern="fl.*") == Pattern("fl.*")
     assert Pattern("fl.*").choose(["old-fl", "flights", "fl"]) == ["fl", "flights"]
-    with pytest.raises(OptionError, match="exactly one of subscribe.*there is none"):
+    with pytest.raises(OptionError, match=r"exactly one of subscribe.*there is none"):
         topics()
     with pytest.raises(OptionError, match="there are subscribe, assign"):
         topics(assign='{"t":[1]}', subscribe="t")
