@@ -129,7 +129,7 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         config=config,
         cluster_id=_cluster_id(config),
         node_id=config.node_id,
-        clock_ms=SettledClock(lambda: time.time() * 1000, lambda: time.monotonic() * 1000).now_ms,
+        clock_ms=SettledClock(time.time, time.monotonic).now_ms,
     )
     controller: ControllerHandle | None = None
     exporter: ExporterHandle | None = None

@@ -16,7 +16,7 @@ class Machine:
     def __init__(self) -> None:
         self.wall_ms = START_MS
         self.monotonic_ms = 5_000
-        self.settled = SettledClock(lambda: self.wall_ms, lambda: self.monotonic_ms)
+        self.settled = SettledClock(lambda: self.wall_ms / 1000, lambda: self.monotonic_ms / 1000)
 
     def wait(self, ms: int, *, drift: float = 0.0) -> int:
         """Look at it every second for so long."""
