@@ -81,7 +81,8 @@ class BrokerNumbers:
         if self._broker.serves:
             yield from self._topics()
             yield from self._partitions()
-            yield from self._groups()
+            if self._broker.quorum_heard_ms <= self._broker.config.broker_session_timeout_ms:
+                yield from self._groups()  # else they have another coordinator by now
 
     def _own(self) -> Frame:
         broker, samples = self._broker, Samples()

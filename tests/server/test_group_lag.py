@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
+from kraftpy.testing.cluster import Node
 from tests.cli.commands import run_command
 from tests.server.test_metrics import TIMEOUT_S, scrape, until
 
@@ -142,3 +143,33 @@ def test_lag_stays_right_while_nodes_and_topics_go(cluster: Cluster) -> None:
     admin.delete_topics(["b"])["b"].result()
     rest = {name: lag for name, lag in expected.items() if name[1] == "a"}
     until(lambda: served(cluster) == rest, "the lag of a topic that is gone is still there")
+
+
+def test_a_coordinator_that_is_cut_off_stops_serving_its_groups() -> None:
+    """By the time that the others have fenced it, they are another coordinator's."""
+    settings = {
+        "offsets_topic_num_partitions": 3,
+        "broker_session_timeout_ms": 2000,
+        "broker_heartbeat_interval_ms": 500,
+    }
+    with Cluster(3, **settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("a", 1, 3)])["a"].result()
+        produce(cluster, "a", 0, 10)
+        for group in GROUPS:
+            commit(cluster, group, {("a", 0): 4})
+        old = next(node for node in cluster.nodes.values() if groups_of(node))
+        cut_off = groups_of(old)
+        cluster.isolate(old.id)
+        until(lambda: not groups_of(old), "it goes on serving groups that it has lost")
+        others = [node for node in cluster.nodes.values() if node is not old]
+
+        def moved() -> bool:
+            return cut_off <= set().union(*(groups_of(node) for node in others))
+
+        until(moved, "nobody serves its groups")
+
+
+def groups_of(node: Node) -> set[str]:
+    """The groups that a node serves."""
+    return {key[1] for key in scrape(node.config) if key[0] == "kafka_consumergroup_members"}
