@@ -158,7 +158,7 @@ class Broker:
         """Joins the quorum, opens the partitions, lets clients in."""
         await self._quorum.start(QUORUM_TIMEOUT_MS)
         self._set_config()
-        self.logs.load(self.topic_config, self.flusher)
+        self.logs.load(self.topic_config, self.flusher, self._is_elsewhere)
         if self.metadata.cluster_id is None and len(self.logs):
             raise StorageError(
                 f"the metadata log is empty, but there are {len(self.logs)} partitions in "
@@ -333,6 +333,12 @@ class Broker:
         self.dispatcher.slow.set_limit(self.config.kraftpy_log_slow_request_ms)
         self.leader_throttle.set_rate(self.config.leader_replication_throttled_rate)
         self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)
+
+    def _is_elsewhere(self, topic: str, partition: int) -> bool:
+        """Whether another broker is in sync: it has all that was acknowledged."""
+        known = self.metadata.topics.get(topic)
+        state = None if known is None else known.partitions.get(partition)
+        return state is not None and any(each != self.node_id for each in state.isr)
 
     def topic_config(self, name: str) -> TopicConfig:
         """The topic's configuration: its own settings over the broker's.

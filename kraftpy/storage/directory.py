@@ -8,6 +8,8 @@ Rules that it keeps:
   durably, before the first append.
 * A checkpointed recovery point never covers what isn't on disk: leader epochs below it are written
   first.
+* A damaged log stops the start, unless other replicas are in sync: it is then kept under another
+  name, and fetched again.  Nothing damaged is removed.
 * A deleted partition is renamed at once and removed later, on a thread that nothing waits for.
 """
 
@@ -43,6 +45,10 @@ logger = logging.getLogger(__name__)
 LOCK_FILE: Final = ".lock"
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
+DAMAGED_SUFFIX: Final = "-damaged"
+
+IsElsewhere = Callable[[str, int], bool]
+"""Whether other replicas of (topic, partition) have all that was acknowledged."""
 
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -127,10 +133,13 @@ class LogDir:
             self._lock = lock_directory(self.path, self.files)
             self._check_owner(cluster_id, node_id)
 
-    def load(self, config_for: Callable[[str], TopicConfig]) -> None:
-        """Opens the logs; recovers them after an unclean shutdown. Raises StorageError."""
+    def load(self, config_for: Callable[[str], TopicConfig], is_elsewhere: IsElsewhere) -> None:
+        """Opens the logs; recovers them after an unclean shutdown. Raises StorageError.
+
+        A damaged one is set aside if `is_elsewhere` says that nobody depends on it.
+        """
         with self._released_on_failure():
-            self._load_logs(config_for)
+            self._load_logs(config_for, is_elsewhere)
 
     @contextlib.contextmanager
     def _released_on_failure(self) -> Iterator[None]:
@@ -177,7 +186,9 @@ class LogDir:
             )
         self.directory_id = meta.directory_id
 
-    def _load_logs(self, config_for: Callable[[str], TopicConfig]) -> None:
+    def _load_logs(
+        self, config_for: Callable[[str], TopicConfig], is_elsewhere: IsElsewhere
+    ) -> None:
         path = self.path
         self.clean_shutdown_epoch = checkpoints.read_clean_shutdown(path)
         clean = self.clean_shutdown_epoch is not None
@@ -202,12 +213,36 @@ class LogDir:
         if not clean and found:
             logger.info("%s was not shut down cleanly: checking %d logs", path, len(found))
         for folder, topic, partition in sorted(found):
-            self._open_log(folder, topic, partition, config_for(topic), clean=clean)
+            try:
+                self._open_log(folder, topic, partition, config_for(topic), clean=clean)
+            except StorageError as error:
+                if not is_elsewhere(topic, partition):
+                    raise
+                self._set_damaged_aside(folder, topic, partition, error)
         if not clean and found:
             logger.info("checked %s in %.1f s", path, time.monotonic() - started)
         if clean:
             self.files.unlink(path / checkpoints.CLEAN_SHUTDOWN_FILE)
             self.files.sync_folder(path)
+
+    def _set_damaged_aside(
+        self, folder: Path, topic: str, partition: int, error: StorageError
+    ) -> None:
+        """Keeps a damaged log under another name; its replica begins anew. Raises OSError.
+
+        It must not count as in sync then: this start is one after an unclean shutdown.
+        """
+        target = self._aside(topic, partition, DAMAGED_SUFFIX)
+        self.files.rename(folder, target)
+        self.files.sync_folder(self.path)
+        self.clean_shutdown_epoch = None
+        logger.error(
+            "set %s-%d aside as %s and get its records from the other replicas: %s",
+            topic,
+            partition,
+            target,
+            error,
+        )
 
     def _look_for_missing(self, found: set[TopicPartition]) -> None:
         """A replica whose records somebody removed must not count as in sync (rules 16 to 18)."""
@@ -300,12 +335,16 @@ class LogDir:
         """
         return self._rename_away(log, STRAY_SUFFIX)
 
+    def _aside(self, topic: str, partition: int, suffix: str) -> Path:
+        """A name for a folder that no partition has any more."""
+        tail = f"-{partition}.{uuid.uuid4().hex}{suffix}"
+        return self.path / (topic[: _MAX_NAME_BYTES - len(tail)] + tail)
+
     def _rename_away(self, log: Log, suffix: str) -> Path | None:
         target = None
         log.interrupt_cleaning()
         if log.stored:
-            tail = f"-{log.partition}.{uuid.uuid4().hex}{suffix}"
-            target = self.path / (log.topic[: _MAX_NAME_BYTES - len(tail)] + tail)
+            target = self._aside(log.topic, log.partition, suffix)
             self.files.rename(log.folder, target)
         # A round of checkpoints that is under way knows of the log.
         self._recovery_points.begin()

@@ -24,7 +24,7 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
 from kraftpy.storage.cleaning.schedule import LogCleaner
-from kraftpy.storage.directory import LogDir
+from kraftpy.storage.directory import IsElsewhere, LogDir
 from kraftpy.storage.files import Files, StorageError, storage_failure
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
@@ -136,15 +136,21 @@ class LogManager:
             directory.join_cluster(cluster_id, self._node_id)
         self.cluster_id = cluster_id
 
-    def load(self, config_for: Callable[[str], TopicConfig], flusher: Flusher) -> None:
+    def load(
+        self,
+        config_for: Callable[[str], TopicConfig],
+        flusher: Flusher,
+        is_elsewhere: IsElsewhere = lambda _topic, _partition: False,
+    ) -> None:
         """Opens the logs; nothing else may be called before. Raises StorageError.
 
-        `config_for(topic)` resolves the configuration that a log is opened with.
+        `config_for(topic)` resolves the configuration that a log is opened with. A damaged log for
+        which `is_elsewhere` holds is set aside; others are refused.
         """
         self._flusher = flusher
         try:
             for directory in self.directories:
-                directory.load(config_for)
+                directory.load(config_for, is_elsewhere)
                 self._take_logs(directory)
         except StorageError:
             self.release()

@@ -386,6 +386,17 @@ class _Recovery:
                         ),
                         "the batch's checksum is good",
                     )
+                epoch = header.partition_leader_epoch
+                if epoch < self._epochs.latest:
+                    # The checksum doesn't cover what the leader writes into a batch.
+                    raise self._refusal(
+                        segment,
+                        DamageError(
+                            position,
+                            f"batch of leader epoch {epoch} behind one of {self._epochs.latest}",
+                        ),
+                        "epochs never fall in a log",
+                    )
                 if header.base_offset > self.end_offset and not self._may_skip_offsets:
                     logger.warning(
                         "%s has no offsets %d to %d before position %d, although its topic is not "
@@ -396,7 +407,6 @@ class _Recovery:
                         position,
                     )
                 segment.extend(((position, header),), self._index_interval_bytes)
-                epoch = header.partition_leader_epoch
                 if epoch >= 0 and epoch != self._epochs.latest:
                     self._epochs.assign(epoch, header.base_offset)
                 self.end_offset = last_offset + 1

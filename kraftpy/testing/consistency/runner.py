@@ -62,6 +62,7 @@ _CONSUMER_HEARTBEAT: dict[str, Any] = {
     "group_consumer_min_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
     "group_consumer_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
 }
+_SEGMENT_BYTES = 1 << 15  # so that a run of a minute has old segments, too
 _SETUP_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 25.0
 _REPLACE_PAUSE_S = 0.5
@@ -122,8 +123,8 @@ class Result:
 
 
 def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> Cluster:
-    """A cluster that notices soon when a member of a group is gone."""
-    return kind(nodes, **options, **_CONSUMER_HEARTBEAT)
+    """A cluster that notices soon when a member of a group is gone, with small segments."""
+    return kind(nodes, **options, log_segment_bytes=_SEGMENT_BYTES, **_CONSUMER_HEARTBEAT)
 
 
 def run(

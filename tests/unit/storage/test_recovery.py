@@ -122,6 +122,16 @@ def test_a_bit_flip_anywhere_before_the_last_batch_is_refused(tmp_path: Path) ->
         assert path.read_bytes() == flipped, "a refused file is left as it is"
 
 
+def test_a_leader_epoch_that_falls_is_damage_although_no_checksum_covers_it(tmp_path: Path) -> None:
+    store, data = crashed(tmp_path / "d")
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    flipped = bytearray(path.read_bytes())
+    flipped[len(data[0]) + 15] ^= 4  # the epoch of the second batch
+    path.write_bytes(flipped)
+    with pytest.raises(StorageError, match="batch of leader epoch 0 behind one of 4"):
+        reopened(store)
+
+
 def test_a_bit_flip_in_the_last_batch(tmp_path: Path) -> None:
     for flushed, refused in ((5, True), (4, False)):
         store, data = crashed(tmp_path / str(flushed), flushed=flushed)

@@ -230,6 +230,11 @@ FAULTS: dict[str, Kind] = {
         3,
         need=_CRASHES,
     ),
+    "bit-flip": Kind(
+        "kill -9 of one node, and a bit flipped in a closed segment of each of its logs",
+        storage.bit_flip,
+        3,
+    ),
     "disk-full": Kind(
         "one node's disk has no room left", storage.disk_full, need=storage.NEEDS_DISKS
     ),

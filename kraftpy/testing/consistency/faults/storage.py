@@ -1,4 +1,4 @@
-"""What a crash does to the files of a node that is down, and a disk that is full."""
+"""What crashes and bad disks do to the files of a node that is down, and a disk that is full."""
 
 from __future__ import annotations
 
@@ -34,6 +34,41 @@ def lose_tail(log_dir: Path, rng: random.Random) -> str:
         taken += size - keep
     how = "are zeros" if zeros else "are gone"
     return f"the last {taken} bytes of {logs} logs {how}"
+
+
+def flip_bits(log_dir: Path, rng: random.Random) -> str:
+    """Flip a bit in one closed segment of each log that has one; in words, what."""
+    flipped = []
+    for folder in sorted(each for each in log_dir.iterdir() if each.is_dir()):
+        closed = sorted(folder.glob("*.log"))[:-1]
+        full = [path for path in closed if path.stat().st_size]
+        if full:
+            path = rng.choice(full)
+            position = rng.randrange(path.stat().st_size)
+            with path.open("r+b") as file:
+                file.seek(position)
+                (byte,) = file.read(1)
+                file.seek(position)
+                file.write(bytes([byte ^ 1 << rng.randrange(8)]))
+            flipped.append(f"{folder.name}/{path.name} at {position}")
+    return f"a bit flipped in {', '.join(flipped)}" if flipped else "no log has a closed segment"
+
+
+def bit_flip(ground: Ground) -> Act:
+    """One node is killed, and its disk gives back what was not written, in old segments.
+
+    Of one replica only: what all have lost nobody can bring back.
+    """
+    cluster, (victim,) = ground.cluster, ground.victims(1)
+
+    def begin() -> str:
+        in_sync = ground.all_in_sync()
+        cluster.kill(victim)
+        if not in_sync:
+            return "nothing is flipped: not all replicas are in sync"
+        return flip_bits(cluster.nodes[victim].log_dir, ground.rng)
+
+    return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
 
 
 def disk_full(ground: Ground) -> Act:
