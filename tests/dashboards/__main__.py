@@ -28,7 +28,7 @@ from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Cluster
 from tests.dashboards import breakable, coverage, report, shipped
 from tests.dashboards.expressions import Checked, check_boards, check_recorded
-from tests.dashboards.faults import FAULTS, Fault, Ground
+from tests.dashboards.faults import FAULTS, Fault, Ground, mend, wait
 from tests.dashboards.load import Load
 from tests.dashboards.probe import PROBE_JOB, probe
 from tests.dashboards.prometheus import Prometheus, metrics_address
@@ -89,6 +89,7 @@ def play(fault: Fault, ground: Ground, only: set[str]) -> list[Fired]:
             healed_at = time.monotonic()
     except Exception as error:
         problem = f"the fault failed: {error}"
+        mend(ground.cluster)
     over = _wait_for_end(prometheus, alerts, END_TIMEOUT_S)
     results = []
     for name in alerts:
@@ -151,6 +152,7 @@ def run(disk: Path, options: argparse.Namespace) -> int:
         targets = {JOB: [metrics_address(node.config) for node in cluster.nodes.values()]}
         targets[PROBE_JOB] = [stack.enter_context(probe(cluster.bootstrap, disk))]
         prometheus = stack.enter_context(Prometheus(disk / "prometheus", targets))
+        wait(lambda: bool(prometheus.query("kraftpy_probe_brokers_covered == 3")), "a probe of all")
         if not options.alert:
             say("boards and recording rules")
             checked += check_boards(prometheus, BOARDS_TIMEOUT_S)

@@ -61,7 +61,19 @@ class Fault(NamedTuple):
     during: Callable[[Ground], contextlib.AbstractContextManager[None]]
 
 
-def _wait(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+def mend(cluster: Cluster) -> None:
+    """For a fault that failed half-way: everybody is back."""
+    for node in cluster.nodes.values():
+        if node.paused:
+            cluster.resume(node.id)
+    down = [node.id for node in cluster.nodes.values() if not node.running]
+    if down:
+        cluster.restart(*down)
+    cluster.wait_healthy(60)
+
+
+def wait(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Until the condition holds; RuntimeError with what was waited for if it doesn't."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -217,7 +229,7 @@ def _stalling_leaders(ground: Ground) -> Iterator[None]:
             return
         cluster.pause(leader)
         try:
-            _wait(lambda: cluster.controller() not in (leader, None), "another controller")
+            wait(lambda: cluster.controller() not in (leader, None), "another controller")
         finally:
             cluster.resume(leader)
 
@@ -240,7 +252,7 @@ def _crash_loop(ground: Ground) -> Iterator[None]:
         before = started()
         cluster.kill(victim)
         cluster.restart(victim)
-        _wait(lambda before=before: started() not in (before, []), "a scrape")  # type: ignore[misc]
+        wait(lambda before=before: started() not in (before, []), "a scrape")  # type: ignore[misc]
     yield
     cluster.wait_healthy(60)
 
@@ -262,22 +274,16 @@ def _unclean_election(ground: Ground) -> Iterator[None]:
     """The only replica in sync is lost, and an operator takes the other one."""
     cluster, load = ground.cluster, ground.load
     behind, ahead = _others(ground, cluster.controller())
-    _placed(ground, "risky", [ahead, behind])
-    load.produce("risky", 10)
-    cluster.kill(behind)
+    _placed(ground, "risky", [ahead, behind], min_insync_replicas="1")
     _until_it_holds(lambda: load.produce("risky", 10))
-    cluster.restart(behind)
-    # It came back and is in sync: now it misses what is written while it's down.
-    cluster.wait_healthy(60)
     cluster.kill(behind)
-    _wait(lambda: _isr(ground, "risky") == {ahead}, "the ISR has shrunk")
-    load.alter_topic("risky", "min.insync.replicas", "1")
-    load.produce("risky", 10)
+    wait(lambda: _isr(ground, "risky") == {ahead}, "the ISR has shrunk")
+    _until_it_holds(lambda: load.produce("risky", 10))
     cluster.kill(ahead)
     cluster.restart(behind)
     # The counter has to be seen at 0 before it counts.
     seen = f"max_over_time(kraftpy_unclean_elections_total{{{_instance_of(ground, behind)}}}[2s])"
-    _wait(lambda: [sample.value for sample in ground.prometheus.query(seen)] == [0], "a scrape")
+    wait(lambda: [sample.value for sample in ground.prometheus.query(seen)] == [0], "a scrape")
     partition = TopicPartition("risky", 0)
     _until_it_holds(
         lambda: load.admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(TIMEOUT_S)
@@ -311,7 +317,7 @@ def _damaged_segments(ground: Ground) -> Iterator[None]:
         min_cleanable_dirty_ratio="0.01",
         min_compaction_lag_ms="5000",
     )
-    load.produce("damaged", 2000)
+    _until_it_holds(lambda: load.produce("damaged", 2000))
     for segment in sorted(_partition_folder(ground, replicas[1], "damaged").glob("*.log"))[:-1]:
         with segment.open("r+b") as file:
             file.seek(200)
@@ -328,7 +334,7 @@ def _refused_rename(ground: Ground) -> Iterator[None]:
     cluster, load = ground.cluster, ground.load
     node = _others(ground, cluster.controller())[0]
     _placed(ground, "doomed", [node])
-    load.produce("doomed", 100)
+    _until_it_holds(lambda: load.produce("doomed", 100))
     folder = _partition_folder(ground, node, "doomed")
     (segment,) = folder.glob("*.log")
     obstacle = segment.with_name(segment.name + ".deleted")
@@ -436,7 +442,7 @@ def _member_that_never_rejoins(ground: Ground) -> Iterator[None]:
     first, second = (ground.load.consumer("restless", **settings) for _ in range(2))
     try:
         first.subscribe(["orders"])
-        _wait(lambda: first.poll(0.1) is not None, "the first member reads")
+        wait(lambda: first.poll(0.1) is not None, "the first member reads")
         second.subscribe(["orders"])
         with _repeatedly(lambda: second.poll(0.1)):
             yield
