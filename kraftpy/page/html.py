@@ -116,7 +116,11 @@ def table(caption: str, columns: list[Column], rows: list[list[Child]]) -> Html:
             each.label
             if each.sort is None
             else tag(
-                "a", each.label, href=each.sort, data_live="", id=f"by-{caption}-{each.label}"
+                "a",
+                each.label,
+                href=each.sort,
+                data_live="",
+                id=f"by-{caption}-{each.label}".replace(" ", "-"),
             ),
             scope="col",
             role="columnheader",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from kraftpy.page.html import (
     NOTHING,
@@ -28,6 +29,7 @@ from kraftpy.page.model import (
     NO_ANSWER,
     Broker,
     Disks,
+    Event,
     Group,
     Level,
     Node,
@@ -402,12 +404,28 @@ def lag_by_topic(topics: dict[str, int | None] | None) -> Html:
 def _events(node: Node) -> Html:
     if not node.events:
         return NOTHING
+    # A cause has many effects at once: a broker that dies takes its replicas with it.
+    alike: dict[tuple[int, str], list[Event]] = {}
+    for event in node.events:
+        alike.setdefault((event.time_ms // 1000, event.name), []).append(event)
     rows: list[list[Child]] = [
-        [_time(event.time_ms), chip(event.name, _event_kind(event.level)), _facts(event.fields)]
-        for event in node.events[:EVENTS]
+        [
+            _time(events[0].time_ms),
+            chip(events[0].name, _event_kind(max(event.level for event in events))),
+            _happened(events),
+        ]
+        for events in list(alike.values())[:EVENTS]
     ]
     columns = [Column("Time (UTC)"), Column("Event"), Column("Facts")]
     return part("Events of this node", table("Events", columns, rows), aside="the latest first")
+
+
+def _happened(events: Sequence[Event]) -> Html:
+    """The facts of the first one, and how many more there are."""
+    facts = _facts(events[0].fields)
+    if len(events) == 1:
+        return facts
+    return join([facts, small(f"and {len(events) - 1} more of this kind in the same second")])
 
 
 def _facts(fields: dict[str, str]) -> Html:

@@ -45,7 +45,7 @@
     url.searchParams.set("fragment", "1");
     try {
       const answer = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
-      if (!answer.ok && answer.status !== 404) { throw new Error(answer.statusText); }
+      if (!answer.ok) { throw new Error(answer.statusText); }
       const text = await answer.text();
       if (number !== wanted) { return; }
       put(text);

@@ -104,7 +104,12 @@ class Site:
         status: HTTPStatus = HTTPStatus.OK,
     ) -> Answer:
         node = node or self._look(NODE)[0].node
-        text: Html = fragment(page, node) if "fragment" in fields else framed(page, node)
+        text: Html
+        if "fragment" in fields:
+            # A page that stays open after its topic is gone is no error.
+            text, status = fragment(page, node), HTTPStatus.OK
+        else:
+            text = framed(page, node)
         headers = {
             "Content-Security-Policy": assets().policy,
             "X-Content-Type-Options": "nosniff",

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.core.config import parse_properties
 from kraftpy.testing import Cluster
-from tests.chromium import Chromium
+from tests.chromium import Chromium, wait_for
 
 TIMEOUT_S = 20.0
 LONG = "a-long-name-" + "that.somebody.chose." * 8
@@ -137,6 +137,18 @@ def test_every_page_fits_and_can_be_read(
         assert page.run("document.querySelectorAll('h1').length") == 1
         assert page.run("[...document.querySelectorAll('th')].every(th => th.scope)")
         assert page.run("[...document.querySelectorAll('table')].every(t => t.caption)")
+
+
+def test_what_looks_for_faults_finds_them(page: Chromium, pages: dict[str, str]) -> None:
+    page.open(pages[""])
+    assert page.run(CONTRAST) == ""
+    page.run("document.querySelector('h1').style.color = 'rgb(170, 170, 170)'")
+    assert "Cluster" in page.run(CONTRAST)
+    page.run("document.querySelector('h1').style.width = '5000px'")
+    assert page.run("document.documentElement.scrollWidth") > 5000
+    page.run("setTimeout(() => { throw new Error('thrown') }); console.error('said')")
+    wait_for(lambda: page.run("true") and len(page.complaints) == 2, "both are complained of")
+    page.complaints.clear()
 
 
 def test_the_page_says_what_there_is(page: Chromium, pages: dict[str, str]) -> None:

@@ -311,6 +311,20 @@ def test_what_is_not_known_is_no_zero() -> None:
     assert status_json(asked, View({}))["groups"] is None
 
 
+def test_events_of_one_kind_and_second_are_one_line() -> None:
+    def event(number: int, time_ms: int, name: str) -> Event:
+        return Event(time_ms, "broker", number, 30, name, {"partition": f"orders-{number}"})
+
+    events = [event(4, 7001, "isr-shrunk"), *(event(n, 5000 + n, "isr-shrunk") for n in (3, 2, 1))]
+    of = node(events=(*events, event(0, 5000, "broker-fenced")))
+    found = read(overview(status(of), View({})), of)
+    assert found.text.count("isr-shrunk") == 2
+    assert "orders-4" in found.text
+    assert "orders-3 and 2 more of this kind in the same second" in found.text
+    assert found.text.count("broker-fenced") == 1
+    assert len(status_json(status(of), View({}))["events"]) == 5
+
+
 # -- lists
 
 
