@@ -42,6 +42,7 @@ _GIVEN_UP_AFTER_SLAS = 4
 _POLL_MS = 200
 _PAUSE_S = 0.5
 _CLOSE_MAX_S = 2.0
+_DIGITS_MAX = 18  # anybody may write to the topic
 _METADATA_MAX_AGE_MS = 5_000
 _SAID_EVERY_S = 10.0
 
@@ -122,9 +123,7 @@ class Prober:
 
     async def close(self) -> None:
         """Ends everything; who sent what is still in `tracker`."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
         if self._producer is not None:
             await self._producer.close(flush=False)
         await self._end_consumer()
@@ -133,6 +132,7 @@ class Prober:
 
     async def remove_group(self) -> None:
         """Leave and delete the group; a failure is only logged: it expires by itself."""
+        await self._end_tasks()
         await self._end_consumer()
         try:
             admin = GroupAdmin(self._clusters[0], timeout_ms=self.options.sla_ms)
@@ -291,7 +291,7 @@ class Prober:
 
     def _arrived(self, record: ConsumerRecord) -> None:
         run, _, number = (record.value or b"").partition(b" ")
-        if run != self._run.encode() or not number.isdigit():
+        if run != self._run.encode() or not number.isdigit() or len(number) > _DIGITS_MAX:
             return
         if int(number):
             self.tracker.arrived(int(number), time.monotonic())
@@ -344,6 +344,11 @@ class Prober:
         task = asyncio.create_task(work)
         task.add_done_callback(lambda task: self._news.set())
         self._tasks.add(task)
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def _ended(self) -> bool:
