@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.faults import FAULTS, Ground
 from kraftpy.testing.networks import choice
 from kraftpy.testing.networks.hub import HUB, Hub, NetworkError, _ip
@@ -208,26 +211,50 @@ def refusals(hub: Hub) -> list[str]:
     return [second, refusal()]
 
 
-async def main() -> None:
-    choice.enter(choice.Choice("namespaces", "this is a test of them"))
+async def look_at_hub() -> dict[str, Any]:
     hub = Hub()
     hub.serve()
     site = Site(hub)
     saw = look(site)
     saw["slow"] = await slow(site)
     saw["refused"] = refusals(hub)
+    return saw
+
+
+def look_at_cluster() -> dict[str, Any]:
+    """Where the processes of each node are, and of one that is added, and what is left of that."""
+
+    def place(pid: int) -> str:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+    with Cluster(3, network="namespaces") as cluster:
+        cluster.add()
+        cluster.wait_healthy()
+        places = {i: [place(pid) for pid in node.pids] for i, node in cluster.nodes.items()}
+        bootstrap = cluster.bootstrap
+    left = [name for _, name in socket.if_nameindex()]
+    return {"here": place(os.getpid()), "places": places, "bootstrap": bootstrap, "left": left}
+
+
+def main(what: str) -> None:
+    choice.enter(choice.Choice("namespaces", "this is a test of them"))
+    saw = look_at_cluster() if what == "cluster" else asyncio.run(look_at_hub())
     print(json.dumps(saw), flush=True)
+
+
+def seen(what: str) -> dict[str, Any]:
+    if way := choice.in_the_way():
+        pytest.skip(f"no network namespaces here: {way}")
+    command = [sys.executable, "-m", "tests.testing.test_namespaces", what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @pytest.fixture(scope="module")
 def saw() -> dict[str, Any]:
-    if way := choice.in_the_way():
-        pytest.skip(f"no network namespaces here: {way}")
-    command = [sys.executable, "-m", "tests.testing.test_namespaces"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return seen("hub")
 
 
 def pairs(found: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
@@ -303,5 +330,14 @@ def test_it_meddles_with_no_other_network(saw: dict[str, Any]) -> None:
     assert "it has other" in foreign
 
 
+def test_each_node_of_a_cluster_is_in_a_namespace_of_its_own() -> None:
+    found = seen("cluster")
+    places = [set(each) for each in found["places"].values()]
+    assert [len(each) for each in places] == [1, 1, 1, 1]
+    assert len(set.union(*places) | {found["here"]}) == 5
+    assert found["bootstrap"] == ",".join(f"10.77.0.{node}:{PORT}" for node in (1, 2, 3, 4))
+    assert found["left"] == ["lo"]
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main(sys.argv[1])

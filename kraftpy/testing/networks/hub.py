@@ -14,7 +14,7 @@ Rules:
 * A slow link goes over a device that holds packets back (`slowness`).
 * One of these in a network namespace at a time, and none in one that is used for anything else. It
   leaves nothing behind; what one that was killed left is removed first.
-* It ends with its stdin.
+* It ends with its stdin, or with SIGTERM.
 
 stdin and stdout are lines of JSON. First comes {"nodes": [id, ...]}, answered with {"addresses":
 {id: address}, "namespaces": a format for paths, with `id`}; then, each answered with {}:
@@ -28,6 +28,7 @@ import asyncio
 import concurrent.futures
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -283,6 +284,7 @@ async def _main() -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    loop.add_signal_handler(signal.SIGTERM, reader.feed_eof)
     hub = Hub()
     hub.serve()
     try:
