@@ -31,6 +31,9 @@ _two = (_pairs & 0x80) != 0
 _raw = np.where(_two, _pairs & 0x7F | (_pairs >> 8 & 0x7F) << 7, _pairs & 0x7F)
 _VALUES: Numbers = (_raw >> 1) ^ -(_raw & 1)
 _SIZES: Numbers = np.where(_two, 2, 1)
+# From a record's length to the next record's; more than there ever is if it isn't that simple.
+_FAR = 1 << 40
+_ADVANCES: Numbers = np.where((_VALUES < 0) | (_pairs & _LONG == _LONG), _FAR, _SIZES + _VALUES)
 del _pairs, _two, _raw
 
 
@@ -85,8 +88,7 @@ def find_records(
     """
     slots = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=slots[1:])
-    begins = np.empty(slots[-1], np.int64)
-    ends = np.empty(slots[-1], np.int64)
+    starts = np.empty(slots[-1], np.int64)
     order = np.argsort(-counts, kind="stable")
     falling = -counts[order]
     slot, position = slots[order], first[order]
@@ -95,29 +97,24 @@ def find_records(
     try:
         while (active := int(np.searchsorted(falling, -step))) >= LOCKSTEP_MIN:
             position = position[:active]
-            found = pairs[position]
-            length = _VALUES[found]
-            begin = position + _SIZES[found]
-            if length.min() < 0 or np.any((found & _LONG) == _LONG):
+            starts[slot[:active] + step] = position
+            advance = _ADVANCES[pairs[position]]
+            if np.maximum.reduce(advance) >= _FAR:
                 length, begin = varints(data, pairs, position)
-                if length.min() < 0:
-                    raise InvalidBatch(f"record of {length.min()} bytes")
-            place = slot[:active] + step
-            begins[place] = begin
-            position = begin + length
-            ends[place] = position
+                advance = begin + _checked(length) - position
+            position = position + advance
             step += 1
         for index in range(active):
             batch = order[index]
-            stop = int(last[batch])
-            start = int(position[index])
+            start, stop = int(position[index]), int(last[batch])
             if start > stop:
                 raise InvalidBatch("record reaches past the end of its batch")
-            here = slice(int(slot[index]) + step, int(slots[batch + 1]))
-            raw = data[start:stop].tobytes()
-            _walk(raw, start, begins[here], ends[here])
+            here = starts[int(slot[index]) + step : int(slots[batch + 1])]
+            _walk(data[start:stop].tobytes(), start, here)
+        length, begins = varints(data, pairs, starts)
     except IndexError:
         raise InvalidBatch("record reaches past the end of its batch") from None
+    ends = begins + _checked(length)
     filled = counts > 0
     reached = first.copy()
     reached[filled] = ends[slots[1:][filled] - 1]
@@ -126,30 +123,26 @@ def find_records(
     return begins, ends
 
 
-def _walk(raw: bytes, start: int, begins: Numbers, ends: Numbers) -> None:
-    """Fill in where the records in `raw` are, which begins at `start` of the data."""
-    found_begins: list[int] = []
-    found_ends: list[int] = []
-    add_begin, add_end = found_begins.append, found_ends.append
+def _checked(lengths: Numbers) -> Numbers:
+    if lengths.min(initial=0) < 0:
+        raise InvalidBatch(f"record of {lengths.min()} bytes")
+    return lengths
+
+
+def _walk(raw: bytes, start: int, starts: Numbers) -> None:
+    """Fill in where the lengths of the records in `raw` are, which begins at `start`."""
+    found: list[int] = []
+    add = found.append
     pos = 0
-    for _ in range(len(begins)):
+    for _ in range(len(starts)):
+        add(pos)
         length = raw[pos]
         if length < 0x80:
-            pos += 1
+            pos += (length >> 1) + 1
         elif (high := raw[pos + 1]) < 0x80:
-            length = length & 0x7F | high << 7
-            pos += 2
+            pos += ((length & 0x7F | high << 7) >> 1) + 2
         else:
             length, pos = read_varint(raw, pos)
-            length = length << 1 if length >= 0 else 1
-        if length & 1:
-            raise InvalidBatch("record of a negative length")
-        add_begin(pos)
-        pos += length >> 1
-        add_end(pos)
-    if pos > len(raw):
-        raise InvalidBatch("record reaches past the end of its batch")
-    begins[:] = found_begins
-    ends[:] = found_ends
-    begins += start
-    ends += start
+            pos += max(length, 0)
+    starts[:] = found
+    starts += start
