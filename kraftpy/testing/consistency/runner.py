@@ -62,7 +62,7 @@ _CONSUMER_HEARTBEAT: dict[str, Any] = {
     "group_consumer_min_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
     "group_consumer_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
 }
-_SEGMENT_BYTES = 1 << 15  # so that a run of a minute has old segments, too
+_SEGMENT_BYTES = 1 << 14  # so that even a run of a minute has old segments
 _SETUP_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 25.0
 _REPLACE_PAUSE_S = 0.5
@@ -124,7 +124,11 @@ class Result:
 
 def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> Cluster:
     """A cluster that notices soon when a member of a group is gone, with small segments."""
-    return kind(nodes, **options, log_segment_bytes=_SEGMENT_BYTES, **_CONSUMER_HEARTBEAT)
+    small = {
+        "log_segment_bytes": _SEGMENT_BYTES,
+        "offsets_topic_segment_bytes": _SEGMENT_BYTES,
+    }
+    return kind(nodes, **options, **small, **_CONSUMER_HEARTBEAT)
 
 
 def run(
