@@ -171,7 +171,7 @@ def render(board: Board, others: Sequence[Board]) -> dict[str, Any]:
         "timezone": "browser",
         "fiscalYearStartMonth": 0,
         "annotations": {"list": [_alerts()]},
-        "links": [_link(other) for other in others if other is not board],
+        "links": [_link(board, other) for other in others if other is not board],
         "templating": {
             "list": [
                 _datasource(),
@@ -195,14 +195,15 @@ def _alerts() -> dict[str, Any]:
     }
 
 
-def _link(board: Board) -> dict[str, Any]:
+def _link(board: Board, other: Board) -> dict[str, Any]:
+    """To another board, with what is chosen here if it means the same there."""
     return {
         "type": "link",
-        "title": board.title,
-        "tooltip": board.description,
-        "url": f"/d/{board.uid}",
+        "title": other.title,
+        "tooltip": other.description,
+        "url": f"/d/{other.uid}",
         "icon": "dashboard",
-        "includeVars": True,
+        "includeVars": board.about == other.about,
         "keepTime": True,
         "targetBlank": False,
         "asDropdown": False,
