@@ -34,6 +34,7 @@ check: $(BIN)/.group-check  ## formatting, lint, types, layers
 
 docs: $(BIN)/.group-test  ## rewrite the tables of README.md, the boards and METRICS.md, which come from the code
 	$(BIN)/python -m tests.test_docs
+	$(BIN)/python -m tests.test_deploy
 	$(BIN)/python -m dashboards.generator
 
 bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=race-groups, ARGS=metrics

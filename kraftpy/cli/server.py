@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 
-from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure
+from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, TEXT, Failure, parse_key_values
 from kraftpy.cli.logs import LEVELS, log_to
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
 
-
+_NONE: Mapping[str, str] = MappingProxyType({})
 _EXIT_CODES_HELP = """\b
 Exit codes:
   0  stopped by SIGTERM or Ctrl-C
@@ -35,6 +37,16 @@ Exit codes:
     help="server.properties, as Kafka's or as `kraftpy dev` writes it.",
 )
 @click.option(
+    "-c",
+    "--override",
+    "settings",
+    type=TEXT,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting in place of the file's, as what differs between nodes that share a file. "
+    "Repeatable.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(list(LEVELS)),
     help="The least that is logged.  [default: kraftpy.log.level of the file]",
@@ -44,7 +56,9 @@ Exit codes:
     type=click.Choice(["text", "json"]),
     help="Lines for people, or JSON objects.  [default: kraftpy.log.format of the file]",
 )
-def command(path: str, log_level: str | None, log_format: str | None) -> None:
+def command(
+    path: str, settings: Sequence[str], log_level: str | None, log_format: str | None
+) -> None:
     """Run one node until SIGTERM or Ctrl-C.
 
     It logs to stderr, one line an event.
@@ -54,7 +68,7 @@ def command(path: str, log_level: str | None, log_format: str | None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from kraftpy.core.config import ConfigError
 
-    config = load_config(path)
+    config = load_config(path, dict(parse_key_values(settings, "'-c'")))
     log_to(
         logging.StreamHandler(sys.stderr),
         level=log_level or config.kraftpy_log_level,
@@ -72,22 +86,25 @@ def command(path: str, log_level: str | None, log_format: str | None) -> None:
     click.get_current_context().exit(code)
 
 
-def load_config(path: str) -> BrokerConfig:
-    """The configuration in a server.properties file; a `Failure` names what is wrong with it."""
+def load_config(path: str, changes: Mapping[str, str] = _NONE) -> BrokerConfig:
+    """The configuration in a server.properties file with these settings in place of its own.
+
+    A `Failure` names what is wrong with it.
+    """
     try:
         with click.open_file(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise Failure(f"cannot read {path}: {reason}", EXIT_USAGE) from None
-    return parse_config(text, path)
+    return parse_config(text, path, changes)
 
 
-def parse_config(text: str, path: str) -> BrokerConfig:
+def parse_config(text: str, path: str, changes: Mapping[str, str] = _NONE) -> BrokerConfig:
     """The configuration in the text of server.properties; a `Failure` names what is wrong."""
     from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
 
     try:
-        return BrokerConfig.from_properties(parse_properties(text))
+        return BrokerConfig.from_properties({**parse_properties(text), **changes})
     except ConfigError as error:
         raise Failure(f"{path}: {error}", EXIT_USAGE) from None
