@@ -400,6 +400,8 @@ def problems(node: Node, quorum: Quorum | None, disks: Disks | None) -> list[Pro
             found.append(Problem(Level.WARN, f"Broker {broker.id} is shutting down."))
         elif disks is not None and broker.id in disks.silent:
             found.append(Problem(Level.BAD, f"Broker {broker.id} doesn't answer this node."))
+    if not node.brokers and not node.silent:
+        found.append(Problem(Level.WARN, "No broker has registered yet."))
     found += _partition_problems(node)
     for broker_id, folders in (disks.folders if disks is not None else {}).items():
         for folder in folders:

@@ -159,7 +159,7 @@ def _brokers(status: Status) -> Html:
         ]
         for broker in node.brokers.values()
     ]
-    body = table("Brokers", columns, rows) if rows else note("No broker has registered yet.")
+    body = table("Brokers", columns, rows) if rows else note("None is known.")
     return part("Brokers", body, as_of(status.disks, "What lies on the disks", DISKS_OLD_S))
 
 

@@ -36,6 +36,7 @@ class Site:
 
     def __init__(self, node_id: int, sources: Sequence[Source]) -> None:
         self._node_id = node_id
+        self._processes = tuple(source.name for source in sources)
         self._watch = Watch(node_id, sources)
 
     def answer(self, path: str, query: str) -> Answer | None:
@@ -64,7 +65,7 @@ class Site:
     def _look(self, *keys: Key) -> tuple[Status, Seen]:
         """The status, as far as these keys have it, and the first of them."""
         found = self._watch.look(*keys, NODE, wait_s=WAIT_S)
-        node: Node = found[NODE].value or Node(self._node_id)
+        node: Node = found[NODE].value or Node(self._node_id, silent=self._processes)
         nothing = Seen()
         status = Status(
             node,

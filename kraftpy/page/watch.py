@@ -32,6 +32,8 @@ PAUSE_MAX_S = 10.0
 STUCK_S = 10.0
 INTERVALS_S = {"node": 1.0, "quorum": 2.0, "groups": 2.0, "topic": 2.0, "group": 2.0, "disks": 10.0}
 DISKS_S_PER_REPLICA = 0.003
+SILENT_INTERVAL_S = 2.0
+"""While a broker doesn't answer; it is to be seen soon that it does again."""
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +165,8 @@ class Watch:
         finally:
             slot.task = None
             took_s = loop.time() - started_s
-            pause_s = min(PAUSE * took_s, PAUSE_MAX_S)
+            # The node's own processes answer in slices, and know first what is wrong.
+            pause_s = 0.0 if key == NODE else min(PAUSE * took_s, PAUSE_MAX_S)
             slot.due_s = loop.time() + max(_interval_s(key, slot.value), pause_s)
 
     def _asking(self, key: Key) -> Awaitable[Any]:
@@ -182,6 +185,8 @@ class Watch:
 def _interval_s(key: Key, value: Any) -> float:
     interval_s = INTERVALS_S[key.what]
     if key == DISKS and value is not None:
+        if value.silent:
+            return SILENT_INTERVAL_S
         replicas = max(map(len, value.replicas.values()), default=0)
         return max(interval_s, DISKS_S_PER_REPLICA * replicas)
     return interval_s

@@ -171,7 +171,7 @@ def test_only_asking_is_answered(cluster: Cluster) -> None:
         (b"GET http://[ HTTP/1.1\r\n\r\n", b"HTTP/1.1 400"),
         (b"GET / HTTP/1.1\r\nX: " + HEAD_MAX_BYTES * b"x" + b"\r\n\r\n", b"HTTP/1.1 431"),
         (
-            b"GET /topics/%00%ff?q=%&&=&fragment HTTP/1.1\r\nConnection: close\r\n\r\n",
+            b"GET /topics/%00%ff?q=%&&=&x HTTP/1.1\r\nConnection: close\r\n\r\n",
             b"HTTP/1.1 404",
         ),
     ],
@@ -237,6 +237,20 @@ def test_a_dead_broker_is_shown_then_a_lost_majority_then_a_broker_that_stops(
     assert ask(other, "/healthz")[0] == 200
     for node in (1, ONLY_BROKER):
         cluster.kill(node)
+
+
+def test_a_broker_that_hangs_is_said_to_at_the_first_look_and_later() -> None:
+    with Broker() as broker:
+        for _ in range(2):
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                started = time.monotonic()
+                until(lambda: "broker doesn't answer" in problems(broker.config), "it is said", 5)
+                assert "Healthy" not in ask(broker.config, "/")[2]
+                assert time.monotonic() - started < 5
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+            until(lambda: status(broker.config)["healthy"], "it is back")
 
 
 @contextmanager

@@ -272,6 +272,7 @@ def test_a_quorum_without_a_leader_is_said_plainly() -> None:
     [
         ({"silent": ("broker",), "broker": None}, "This node's broker doesn't answer."),
         ({"brokers": {1: broker(1, fenced=True)}}, "Broker 1 is down (fenced)."),
+        ({"brokers": {}}, "No broker has registered yet."),
         (
             {"broker": BrokerProcess("starting", False, 0, None, None)},
             "This node's broker is starting.",
