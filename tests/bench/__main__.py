@@ -11,6 +11,7 @@
     python -m tests.bench groups                                   only offsets and rebalances
     python -m tests.bench race-groups                              the same of both in turn
     python -m tests.bench compaction                               a topic written ten times over
+    python -m tests.bench metrics                                  what metrics cost
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
@@ -29,7 +30,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import kraftpy
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_jars
-from tests.bench import figures, groups, many, measure, offsets, replicated, saturation
+from tests.bench import (
+    figures,
+    groups,
+    many,
+    measure,
+    metrics,
+    offsets,
+    replicated,
+    saturation,
+)
 from tests.bench.commits import quorum_commits
 from tests.bench.compaction import compaction
 from tests.bench.load import client_name, produce
@@ -47,6 +57,7 @@ MODES = [
     "offsets",
     "offsets-load",
     "compaction",
+    "metrics",
     "groups",
     "race-groups",
 ]
@@ -237,6 +248,10 @@ def main() -> int:
         elif options.mode == "partitions-kafka":
             fetch_jars()
             print(many.run(ApacheKafkaQuorum, say))
+        elif options.mode == "metrics":
+            text, holds = metrics.run(options.rounds, say)
+            print(text)
+            return 0 if holds else 1
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":
