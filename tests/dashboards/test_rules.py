@@ -26,6 +26,11 @@ def test_an_alert_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> Non
     assert notes["runbook"] == f"{guide}#{rule['alert'].lower()}"
 
 
+@EVERY
+def test_the_operations_guide_has_the_alert(rule: dict[str, Any]) -> None:
+    assert rule["alert"].lower() in shipped.anchors(shipped.GUIDE.read_text())
+
+
 def test_alerts_have_names_of_their_own() -> None:
     assert len(ALERTS) == len(shipped.rules("alerts"))
 
