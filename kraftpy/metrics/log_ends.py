@@ -28,7 +28,7 @@ from kraftpy.client.fetcher import LATEST, Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError
 
-BATCH_MAX = 100
+BATCH_MAX = 50
 TOPICS_MAX = 200
 FRESH_S = 2.0
 KEPT_S = 30.0
