@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known, begun = read_offset(start)
         first = known == begun  # nothing was read yet: this is the initial offset
         with self._brokers() as brokers:
-            latest = self._latest(brokers)
+            latest = self._latest_of_all(brokers, known)
             added = sorted(set(latest) - set(known))
             new = self._begin_added(brokers, added)
         begin = {**known, **new}
@@ -145,6 +145,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _fails(self) -> bool:
         return self.settings.fail_on_data_loss
+
+    def _latest_of_all(self, brokers: Brokers, known: Offsets) -> Offsets:
+        """The latest offsets; asked again a few times when partitions seem to be gone.
+
+        A broker that has just started may know less than others. What is taken for gone is read
+        from its first offset on when it comes back.
+        """
+        latest = self._latest(brokers)
+        for _ in range(self.settings.client.retries):
+            if set(known) <= set(latest):
+                break
+            time.sleep(self.settings.client.retry_interval_ms / 1000)
+            if self._target is not None:
+                self.prepareForTriggerAvailableNow()
+            latest = self._latest(brokers)
+        return latest
 
     def _latest(self, brokers: Brokers) -> Offsets:
         if self._target is not None:

@@ -25,6 +25,7 @@ ALL = ReadAllAvailable()
 
 def reader(broker: Broker, topic: str, **options: Any) -> StreamReader:
     said = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    said |= {"fetchOffset.retryIntervalMs": "100"}
     said |= {name: str(value) for name, value in options.items()}
     return StreamReader(read_settings(said, STREAM), tuple(COLUMNS))
 
@@ -150,6 +151,24 @@ def test_partitions_come_and_topics_are_made_anew(broker: Broker, new_topic: New
         stream.partitions(more, behind)
     fill(broker.bootstrap, topic, numbered(2))
     assert planned(lenient, behind, lenient.latestOffset(behind, ALL)) == [(0, 4, 6)]
+
+
+def test_a_broker_that_knows_less_is_asked_again(
+    broker: Broker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(2)
+    fill(broker.bootstrap, topic, numbered(10, 2))
+    stream = reader(broker, topic, startingOffsets="earliest")
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    partitions = Brokers.partitions
+    answers = [{}, {topic: [0]}]
+
+    def asked(self: Brokers, topics: Any) -> dict[str, list[int]]:
+        return answers.pop() if answers else partitions(self, topics)
+
+    monkeypatch.setattr(Brokers, "partitions", asked)
+    assert stream.latestOffset(end, ALL) == end
+    assert not answers
 
 
 def test_streams_have_no_end(broker: Broker) -> None:
