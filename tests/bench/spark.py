@@ -8,6 +8,7 @@ CPU time is that of Spark with its Python workers, which other work on the machi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.processes import Kraftpy, cpu_seconds, descendants, running
+from tests.processes import CLOCK_TICKS, Kraftpy, descendants, running
 
 DOORS = ("kraftpy", "kafka")
 PARTITIONS = 4
@@ -77,8 +78,13 @@ def _measure(
 
 
 def _spark_cpu(broker: Kraftpy) -> float:
-    """CPU seconds of the JVM and its Python workers so far."""
-    return cpu_seconds(sorted(set(descendants(os.getpid())) - set(broker.pids())))
+    """CPU seconds of the JVM and its Python workers so far, with threads and workers that ended."""
+    ticks = 0
+    for pid in set(descendants(os.getpid())) - set(broker.pids()):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / CLOCK_TICKS
 
 
 def _works(spark: Any, bootstrap: str, folder: Path, say: Say) -> Iterator[tuple[str, int, Work]]:
