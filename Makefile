@@ -43,11 +43,11 @@ bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figu
 race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (ROUNDS=3; needs Java 17 and Maven)
 	$(BIN)/python -m tests.bench race $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-conformance: $(BIN)/.group-test  ## kcat, kafkajs and Kafka's own tools against a broker; says what is missing
+conformance: $(BIN)/.group-conformance  ## kcat, kafkajs and Kafka's own tools against a broker; says what is missing
 	$(BIN)/python -c "from tests.conformance import conftest; conftest.prepare()"
 	$(BIN)/pytest -n $(WORKERS) -m conformance tests/conformance
 
-reference: $(BIN)/.group-test  ## the client and conformance tests against Apache Kafka itself
+reference: $(BIN)/.group-conformance  ## the client and conformance tests against Apache Kafka itself
 	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance
 
 consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=50 kills of one node, then MINUTES=4 of each workload under all faults, SEED=7; the page is build/consistency/index.html)

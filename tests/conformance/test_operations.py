@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.conformance.guide import Machines, chapter
@@ -49,6 +50,7 @@ def values(machines: Machines) -> set[str]:
     return {json.loads(each)["value"] for each in lines}
 
 
+@pytest.mark.timeout(400)
 def test_the_chapters_do_what_they_say(tmp_path: Path) -> None:
     with Machines(tmp_path) as machines:
         for node in (1, 2, 3):
