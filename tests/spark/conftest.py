@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kraftpy.testing import Broker
-from tests.apache_kafka import missing_tools
+from tests.apache_kafka import fetch_jars, missing_tools
 from tests.spark.jars import connector_jars
 
 # The extra is in a group of its own: `make test` collects these files without it.
@@ -32,6 +32,7 @@ def prepare() -> None:
     """Fetch what takes longer than a test may; `make spark` calls it before pytest."""
     if missing := missing_tools():
         sys.exit(f"the tests with Spark need {' and '.join(missing)}")
+    fetch_jars()
     connector_jars()
 
 
