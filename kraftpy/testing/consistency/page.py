@@ -63,14 +63,17 @@ _HOW_TO_READ = (
 def render(report: Report) -> str:
     """The page of a report (see `report.judge`)."""
     title = f"{report['workload']}: {headline(report)}"
+    findings, files = _findings(report), _files(report)
     body = "".join(
         (
             _head(report),
-            _findings(report),
+            findings,
+            files if findings or _not_healed(report) else "",
             _verdicts(report),
             what_happened(report),
             over_time(report),
             faults_felt(report),
+            "" if findings or _not_healed(report) else files,
             _details(report),
             _how_to_read(),
         )
@@ -190,11 +193,11 @@ def _findings(report: Report) -> str:
                 f"{_history(finding['operations'], report)}</details>"
             )
     if not parts:
-        return _files(report) if report["files"] else ""
+        return ""
     return (
         '<section class="wrong"><h2>What is wrong</h2><p>For each finding the operations that'
         " contradict the promise, as few as could be found, and when they happened; faults are"
-        f" shaded.</p>{''.join(parts)}</section>{_files(report)}"
+        f" shaded.</p>{''.join(parts)}</section>"
     )
 
 

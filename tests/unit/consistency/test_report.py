@@ -210,7 +210,10 @@ def test_faults_that_could_not_be_are_said(tmp_path: Path, left_out: dict[str, s
 def test_what_became_of_clients(history: HistoryReader) -> None:
     _, report = judge(history)
     report["processes"] = {"hung and were killed": 3}
-    assert "clients that hung and were killed3" in "".join(Page(render(report)).text)
+    report["files"] = [{"path": "workers.log", "about": "complaints"}]
+    words = "".join(Page(render(report)).text)
+    assert "clients that hung and were killed3" in words
+    assert words.index("Promises") < words.index("workers.log")  # nothing that anyone has to see
 
 
 def test_sessions_of_one_client_are_one_row(tmp_path: Path) -> None:
