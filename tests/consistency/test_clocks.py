@@ -30,19 +30,19 @@ def ask(cluster: Cluster, key: ApiKey, version: int, request: Any) -> Any:
             return codec.decode_response(key, version, answer.read(size))[1]
 
 
-def send(cluster: Cluster, sequence: int) -> Any:
+def send(cluster: Cluster, sequence: int, timestamp_ms: int = -1, topic: str = "t") -> Any:
     """Send a record as an idempotent producer does: (error code, offset, time of the log)."""
     batch = build_batch(
-        [(-1, b"", b"value", [])], producer_id=7, producer_epoch=0, base_sequence=sequence
+        [(timestamp_ms, b"", b"value", [])], producer_id=7, producer_epoch=0, base_sequence=sequence
     )
     kinds = ProduceRequest
     partitions = [kinds.PartitionProduceData(0, batch)]
-    topic = kinds.TopicProduceData("t", partition_data=partitions)
+    data = kinds.TopicProduceData(topic, partition_data=partitions)
     answer = ask(
         cluster,
         ApiKey.PRODUCE,
         9,
-        kinds(acks=-1, timeout_ms=5000, topic_data=[topic]),
+        kinds(acks=-1, timeout_ms=5000, topic_data=[data]),
     )
     return answer.responses[0].partition_responses[0]
 
@@ -56,10 +56,13 @@ def cluster() -> Iterator[Cluster]:
         links=False,
         clocks=True,
         log_retention_check_interval_ms=300,
-        log_message_timestamp_type="LogAppendTime",
     ) as started:
-        topic = CreateTopicsRequest.CreatableTopic("t", 1, 1, [], [])
-        ask(started, ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([topic], 5000))
+        stamped = CreateTopicsRequest.CreatableTopicConfig(
+            "message.timestamp.type", "LogAppendTime"
+        )
+        topic = CreateTopicsRequest.CreatableTopic("t", 1, 1, [], [stamped])
+        plain = CreateTopicsRequest.CreatableTopic("plain", 1, 1, [], [])
+        ask(started, ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([topic, plain], 5000))
         yield started
 
 
@@ -88,3 +91,12 @@ def test_a_clock_that_is_set_forward_deletes_nothing_and_forgets_no_producer(
     assert (again.error_code, again.base_offset) == (0, later.base_offset)
     assert send(cluster, sequence).base_offset == later.base_offset + 1
     cluster.wait_healthy()
+
+
+def test_a_clock_that_is_set_back_refuses_nothing(cluster: Cluster) -> None:
+    # Or librdkafka takes a new epoch, and writes twice what it has under way elsewhere.
+    settings = cluster.nodes[1].config.read_text()
+    assert f"log.message.timestamp.after.max.ms={2**63 - 1}" in settings
+    cluster.set_clock(1, -TEN_DAYS_S)
+    time.sleep(clocks.NOTICED_S)
+    assert send(cluster, 0, int(time.time() * 1000), "plain").error_code == 0
