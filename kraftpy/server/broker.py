@@ -335,10 +335,13 @@ class Broker:
         self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)
 
     def _is_elsewhere(self, topic: str, partition: int) -> bool:
-        """Whether another broker is in sync: it has all that was acknowledged."""
+        """Whether others have all that was acknowledged, and do without this replica already.
+
+        One that still counts as in sync might be elected before this broker registers.
+        """
         known = self.metadata.topics.get(topic)
         state = None if known is None else known.partitions.get(partition)
-        return state is not None and any(each != self.node_id for each in state.isr)
+        return state is not None and bool(state.isr) and self.node_id not in state.isr
 
     def topic_config(self, name: str) -> TopicConfig:
         """The topic's configuration: its own settings over the broker's.

@@ -8,8 +8,8 @@ Rules that it keeps:
   durably, before the first append.
 * A checkpointed recovery point never covers what isn't on disk: leader epochs below it are written
   first.
-* A damaged log stops the start, unless other replicas are in sync: it is then kept under another
-  name, and fetched again.  Nothing damaged is removed.
+* A damaged log stops the start, unless others are in sync and this replica isn't: it is then kept
+  under another name, and fetched again.  Nothing damaged is removed.
 * A deleted partition is renamed at once and removed later, on a thread that nothing waits for.
 """
 
@@ -48,7 +48,7 @@ STRAY_SUFFIX: Final = "-stray"
 DAMAGED_SUFFIX: Final = "-damaged"
 
 IsElsewhere = Callable[[str, int], bool]
-"""Whether other replicas of (topic, partition) have all that was acknowledged."""
+"""Whether (topic, partition) is in sync elsewhere, and its replica here is not counted on."""
 
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")

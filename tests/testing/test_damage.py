@@ -9,6 +9,7 @@ import pytest
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
+from kraftpy.testing.process import wait_until
 
 
 def fill(cluster: Cluster) -> None:
@@ -33,6 +34,7 @@ def test_a_damaged_replica_is_fetched_again() -> None:
         cluster.kill(victim)
         assert "orders-0/" in flip_bits(cluster.nodes[victim].log_dir, random.Random(1))
         assert contents(cluster, victim) != before
+        wait_until(lambda: victim not in cluster.in_sync("orders"), "it stays in sync", 30.0)
         cluster.restart(victim)
         cluster.wait_healthy()
         assert contents(cluster, victim) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -12,6 +13,7 @@ from kraftpy.testing.cluster import Cluster, ClusterError
 OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSETS_PARTITIONS = 50
 _IN_SYNC_TIMEOUT_S = 15.0
+_POLL_S = 0.05
 
 
 @dataclass(slots=True)
@@ -46,6 +48,18 @@ class Ground:
         except ClusterError:
             return False
         return True
+
+    def wait_until_out_of_sync(self, node: int) -> None:
+        """Until a node that is down is in no ISR any more."""
+        cluster = self.cluster
+        deadline = time.monotonic() + _IN_SYNC_TIMEOUT_S
+        while any(node in cluster.in_sync(*each) for each in self._partitions()):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"broker {node} is down, and stays in sync")
+            time.sleep(_POLL_S)
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        return self.cluster.partitions_of(OFFSETS_TOPIC, *self.topics)
 
     def _find(self) -> int | None:
         try:

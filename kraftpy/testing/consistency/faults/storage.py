@@ -68,7 +68,12 @@ def bit_flip(ground: Ground) -> Act:
             return "nothing is flipped: not all replicas are in sync"
         return flip_bits(cluster.nodes[victim].log_dir, ground.rng)
 
-    return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
+    def end() -> None:
+        # Before the others do without it, it must not give up what it has.
+        ground.wait_until_out_of_sync(victim)
+        cluster.restart(victim)
+
+    return Act([victim], "SIGKILL", begin, end)
 
 
 def disk_full(ground: Ground) -> Act:
