@@ -37,7 +37,7 @@ docs: $(BIN)/.group-test  ## rewrite the tables of README.md, the boards and MET
 	$(BIN)/python -m tests.test_deploy
 	$(BIN)/python -m dashboards.generator
 
-bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=race-groups, ARGS=metrics
+bench: $(BIN)/.group-test  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=race-groups, ARGS=metrics, ARGS=spark
 	$(BIN)/python -m tests.bench $(ARGS)
 
 race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (ROUNDS=3; needs Java 17 and Maven)

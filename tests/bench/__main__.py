@@ -12,6 +12,7 @@
     python -m tests.bench race-groups                              the same of both in turn
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
+    python -m tests.bench spark                                    Spark: ours, Kafka's connector
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
@@ -39,6 +40,7 @@ from tests.bench import (
     offsets,
     replicated,
     saturation,
+    spark,
 )
 from tests.bench.commits import quorum_commits
 from tests.bench.compaction import compaction
@@ -58,6 +60,7 @@ MODES = [
     "offsets-load",
     "compaction",
     "metrics",
+    "spark",
     "groups",
     "race-groups",
 ]
@@ -250,6 +253,10 @@ def main() -> int:
             print(many.run(ApacheKafkaQuorum, say))
         elif options.mode == "metrics":
             text, holds = metrics.run(options.rounds, say)
+            print(text)
+            return 0 if holds else 1
+        elif options.mode == "spark":
+            text, holds = spark.run(options.rounds, say)
             print(text)
             return 0 if holds else 1
         elif options.mode == "saturation":
