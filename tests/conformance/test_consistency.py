@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from kraftpy.testing.consistency import HistoryReader
@@ -17,7 +16,12 @@ from tests.processes import running
 
 LOAD_S, GROUPS_LOAD_S = 2.0, 5.0  # members need their time to join
 RATE = 200.0
-CLIENTS = {"confluent-kafka", "kafka-python", "kraftpy"}
+WANTED = {
+    "queue": ("send", "poll", "drain"),
+    "offsets": ("commit", "fetch"),
+    "groups": ("classic", "processed", "commit", "fetch"),
+    "metadata": ("create", "alter", "delete", "describe"),
+}
 SETTINGS = {
     f"group_consumer_{bound}{name}_ms": value
     for name, value in (
@@ -33,42 +37,33 @@ def test_apache_kafka_keeps_every_promise(tmp_path: Path) -> None:
     (tmp_path / "kafka").mkdir()
     with running(ApacheKafka(tmp_path / "kafka", **SETTINGS)) as kafka:
         for workload in PLAYS:
-            plan = Plan(
-                workload,
-                tmp_path / workload,
-                time_limit_s=GROUPS_LOAD_S if workload == "groups" else LOAD_S,
-                rate=RATE,
-                seed=11,
-                bootstrap=kafka.bootstrap,
-            )
-            result = run(plan, say=print)
-            assert (result.dead, result.killed, result.kept) == (0, 0, None), workload
-    for workload in PLAYS:
-        _look_at(workload, HistoryReader(tmp_path / workload / "history.jsonl"))
+            # On a busy machine clients need longer than the load lasts to start: give it more then.
+            for times in (1, 8):
+                undone = _run(workload, tmp_path / f"{workload}{times}", kafka.bootstrap, times)
+                if not undone:
+                    break
+            assert not undone, workload
 
 
-def _look_at(workload: str, history: HistoryReader) -> None:
+def _run(workload: str, folder: Path, bootstrap: str, times: int) -> set[tuple[str, str]]:
+    """Make a run and judge it; what each client should have done at least once, and didn't."""
+    load_s = times * (GROUPS_LOAD_S if workload == "groups" else LOAD_S)
+    plan = Plan(workload, folder, time_limit_s=load_s, rate=RATE, seed=11, bootstrap=bootstrap)
+    result = run(plan, say=print)
+    assert (result.dead, result.killed, result.kept) == (0, 0, None), workload
+    history = HistoryReader(plan.history)
     outcome, report = judge(history)
-    assert outcome.valid, (workload, [each for each in outcome.verdicts if not each.valid])
-    assert report["clients"].keys() == CLIENTS & set(PLAYS[workload].final.clients)
-    done: Counter[tuple[str, str]] = Counter()
-    owners = set()
+    assert outcome.valid is not False, [each for each in outcome.verdicts if not each.valid]
+    done = set()
     for each in pair(history):
         if isinstance(each, Operation) and each.outcome == "ok" and each.client:
-            done[each.client, each.f] += 1
+            done.add((each.client, each.f))
             if each.f == "assigned" and each.value["keys"]:
-                owners.add((each.client, each.value["group"].rpartition("-")[2]))
-    for name in CLIENTS:
-        match workload:
-            case "queue":
-                assert done[name, "send"] > 10
-                assert done[name, "drain"] == 1
-            case "offsets":
-                assert min(done[name, "commit"], done[name, "fetch"]) > 3
-            case "groups":
-                assert (name, "classic") in owners
-            case "metadata" if name != "kafka-python":
-                assert min(done[name, "create"], done[name, "describe"]) > 3
+                done.add((each.client, each.value["group"].rpartition("-")[2]))
+    wanted = {(name, f) for name in PLAYS[workload].final.clients for f in WANTED[workload]}
     if workload == "groups":
-        assert ("confluent-kafka", "consumer") in owners
-    assert "Every promise was kept" in render(report)
+        wanted.add(("confluent-kafka", "consumer"))
+    if wanted <= done:
+        assert outcome.valid
+        assert "Every promise was kept" in render(report)
+    return wanted - done
