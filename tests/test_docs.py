@@ -66,6 +66,9 @@ BROKER_KEYS = (
     "group.consumer.migration.policy",
     "kraftpy.metrics.listener",
     "kraftpy.metrics.partitions",
+    "kraftpy.log.level",
+    "kraftpy.log.format",
+    "kraftpy.log.slow.request.ms",
 )
 
 
