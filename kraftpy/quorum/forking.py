@@ -17,7 +17,7 @@ import resource
 import signal
 from collections.abc import Callable, Iterable
 
-__all__ = ["HELPER_FAILED", "Helper", "become_child", "log_fds"]
+__all__ = ["HELPER_FAILED", "Helper", "become_child", "ignore_group_signals", "log_fds"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,12 @@ def become_child(parent_pid: int, name: str, keep_fds: Iterable[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     _close_all_but(set(keep_fds))
     gc.freeze()  # the collector must not touch, and so copy, the pages shared with the parent
+
+
+def ignore_group_signals() -> None:
+    """For a child that its parent ends: Ctrl-C and many a SIGTERM reach the whole group."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def log_fds() -> list[int]:
@@ -108,6 +114,7 @@ class Helper:
         code = HELPER_FAILED
         try:
             become_child(parent, self._name, ())
+            ignore_group_signals()
             code = job()
         except Exception:
             logger.exception("%s failed", self._name)

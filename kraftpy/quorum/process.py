@@ -15,8 +15,8 @@ Rules:
   `ControllerHandle.watch` tells the parent, which then has to stop itself.
 * Fail-stop: a failed write or fsync, a damaged file, or an exception where none is foreseen ends
   the process with one log line and the exit code that `ExitCode` documents.
-* SIGTERM stops it in order.  A child ignores SIGINT: Ctrl-C reaches the whole process group, and
-  the broker still needs its controller to shut down.
+* SIGTERM and SIGINT stop it in order.  A child ignores both, and is stopped by `_STOP_SIGNAL`: they
+  may reach the whole process group, and the broker still needs its controller to shut down.
 * One process uses the folder at a time (`.lock`); a predecessor that is just dying gets
   `LOCK_TIMEOUT_S` to let go of the folder and of the port.
 """
@@ -45,7 +45,7 @@ from kraftpy import __version__, events
 from kraftpy.events import emit
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.forking import become_child, log_fds
+from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
 from kraftpy.quorum.journal import JournalDamagedError, JournalFailedError, JournalFullError
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.numbers import answer_metrics
@@ -75,6 +75,8 @@ GC_THRESHOLDS = 50_000, 50, 10
 """Few collections: the metadata is large, long-lived and free of cycles, and going through it for a
 fence of a broker with 30,000 partitions would double the time for which nobody gets an answer."""
 _RETRY_S = 0.01
+_STOP_SIGNAL = signal.SIGUSR1
+"""The parent's to its child, and to nobody else."""
 
 
 class ExitCode(IntEnum):
@@ -168,7 +170,7 @@ class ControllerHandle:
         self._unwatch()
         deadline = time.monotonic() + timeout_ms / 1000
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGTERM)
+            os.kill(self.pid, _STOP_SIGNAL)
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(_RETRY_S)
         if self.poll() is None:
@@ -208,7 +210,7 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
             if options.metrics is not None:
                 keep.append(options.metrics.fileno())
             become_child(parent, "kraftpy-quorum", keep)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            ignore_group_signals()
             code = _run(options, listening, secret)
         except BaseException:
             logger.critical("the controller failed to start", exc_info=True)
@@ -314,6 +316,7 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(_STOP_SIGNAL, stopped.set)
     host, port = listening.getsockname()[:2]
     quorum = _back_end(options, (host, port), secret)
     listener = Listener(quorum, secret, options.settings, options.ssl_context)

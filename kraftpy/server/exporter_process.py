@@ -30,7 +30,7 @@ from kraftpy.metrics.channel import Responder, Source
 from kraftpy.metrics.events import EVENTS, event_frames
 from kraftpy.metrics.exporter import Exporter
 from kraftpy.metrics.loop_lag import LoopLag
-from kraftpy.quorum.forking import become_child, log_fds
+from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
 from kraftpy.server.broker import Broker
 from kraftpy.server.listener import bind
 from kraftpy.server.numbers import BrokerNumbers
@@ -166,7 +166,7 @@ class MetricsEndpoint:
         try:
             sockets = [self._listening.fileno(), *(source.fileno() for source in self._sources)]
             become_child(parent, "kraftpy-metrics", [*sockets, *log_fds()])
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which ends this
+            ignore_group_signals()
             os.nice(_NICE)
             exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site)
             exporter.serve(self._listening)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import signal
 import socket
@@ -151,10 +152,32 @@ def test_a_node_that_is_told_to_stop_before_it_has_begun_stops(tmp_path: Path) -
     program = (
         "import os, signal, kraftpy.cli.server as server\n"
         "parse = server.load_config\n"
-        "def load(path): os.kill(os.getpid(), signal.SIGTERM); return parse(path)\n"
+        "def load(*given): os.kill(os.getpid(), signal.SIGTERM); return parse(*given)\n"
         "server.load_config = load\n"
         f"server.command(['--config', {str(config)!r}])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0
     assert not (tmp_path / "data").exists()
+
+
+def test_sigterm_to_the_whole_group_stops_the_node_in_order(tmp_path: Path) -> None:
+    """As many a supervisor sends it: to the broker, its controller and its exporter at once."""
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"node.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n"
+        "kraftpy.metrics.listener=127.0.0.1:0\nkraftpy.log.format=json\n"
+    )
+    command = [sys.executable, "-m", "kraftpy", "server", "--config", str(config)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as node:
+        assert node.stderr is not None
+        names = []
+        for line in node.stderr:
+            names.append(json.loads(line).get("event"))
+            if names[-1] == "broker-started":
+                os.killpg(node.pid, signal.SIGTERM)
+        assert node.wait(TIMEOUT_S) == 0
+    assert "exporter-ended" not in names
+    assert names[-2:] == ["node-stopped", "controller-stopped"]

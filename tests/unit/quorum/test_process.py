@@ -174,10 +174,13 @@ def test_a_parent_notices_the_death_of_its_controller(parent: Parent, tmp_path: 
     assert parent.ask(watch=True) == {"exit_code": -signal.SIGKILL}, "also when it asks later"
 
 
-def test_ctrl_c_reaches_the_parent_only(parent: Parent, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_reaches_the_whole_group_is_for_the_parent_only(
+    parent: Parent, tmp_path: Path, number: signal.Signals
+) -> None:
     started = parent.spawn(tmp_path / "m")
     assert asyncio.run(values_of(started)) == []
-    os.kill(started["pid"], signal.SIGINT)
+    os.kill(started["pid"], number)
     assert asyncio.run(values_of(started)) == []
     assert parent.ask(stop=True) == {"exit_code": ExitCode.STOPPED}
 
