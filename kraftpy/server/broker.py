@@ -157,6 +157,10 @@ class Broker:
     async def start(self, sockets: list[socket.socket]) -> None:
         """Joins the quorum, opens the partitions, lets clients in."""
         await self._quorum.start(QUORUM_TIMEOUT_MS)
+        directory_ids = [directory.directory_id for directory in self.logs.directories]
+        # What the logs are opened by must hold: a controller that leads no more may have told it.
+        await self._quorum.barrier(QUORUM_TIMEOUT_MS)
+        await self._membership.fence_previous_life(self.metadata, directory_ids)
         self._set_config()
         self.logs.load(self.topic_config, self.flusher, self._is_elsewhere)
         if self.metadata.cluster_id is None and len(self.logs):
@@ -174,7 +178,7 @@ class Broker:
             clean_shutdown_epoch=self.logs.clean_shutdown_epoch,
             endpoints=endpoints_to_register(self.config, sockets),
             rack=self.config.broker_rack,
-            directories=[directory.directory_id for directory in self.logs.directories],
+            directories=directory_ids,
             min_insync_replicas=file.min_insync_replicas,
             unclean_leader_election=file.unclean_leader_election_enable,
         )
@@ -337,8 +341,12 @@ class Broker:
     def _is_elsewhere(self, topic: str, partition: int) -> bool:
         """Whether others have all that was acknowledged, and do without this replica already.
 
-        One that still counts as in sync might be elected before this broker registers.
+        One whose former life still is let in might be elected, or get in sync, before this one
+        registers.
         """
+        own = self.metadata.brokers.get(self.node_id)
+        if own is not None and not own.fenced:
+            return False
         known = self.metadata.topics.get(topic)
         state = None if known is None else known.partitions.get(partition)
         return state is not None and bool(state.isr) and self.node_id not in state.isr

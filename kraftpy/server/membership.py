@@ -1,6 +1,7 @@
 """A broker's place in the cluster: registered, fenced or not, shutting down.
 
-    register (fenced) -> open the logs, listen -> unfence -> serve -> begin_shutdown -> fence
+    end the life before -> open the logs -> register (fenced) -> listen -> unfence -> serve
+    -> begin_shutdown -> fence
 
 Rules that it keeps:
 
@@ -97,7 +98,6 @@ class Membership:
         `cluster_id` is None for a broker with new folders, which joins whatever cluster the quorum
         has. If it has none, the first broker to register names it. Raises KafkaError.
         """
-        await self._fence_previous_life(metadata(), directories)
         command = {
             "type": "register_broker",
             "broker_id": self._node_id,
@@ -127,8 +127,8 @@ class Membership:
         self.epoch = epoch
         self._client.registered(epoch)
 
-    async def _fence_previous_life(self, metadata: MetadataState, directories: list[bytes]) -> None:
-        """Ends the registration of a life that was killed before it could.
+    async def fence_previous_life(self, metadata: MetadataState, directories: list[bytes]) -> None:
+        """Ends the registration of a life that was killed before it could. Raises KafkaError.
 
         We hold the locks of the folders that it registered, so its process is gone. One that had
         other folders may be alive: the registration then is refused, as it must be.

@@ -42,6 +42,23 @@ def test_a_damaged_replica_is_fetched_again() -> None:
         assert str(aside) in cluster.nodes[victim].log_path.read_text()
 
 
+def test_a_damaged_replica_that_is_back_before_it_is_missed() -> None:
+    """It ends its former life, which is in sync and leads, before it gives up what that had."""
+    late = {"broker_disconnect_grace_ms": 60_000, "broker_session_timeout_ms": 60_000}
+    with Cluster(3, log_segment_bytes=4096, **late) as cluster:
+        fill(cluster)
+        cluster.wait_healthy()
+        victim = cluster.leader_of("orders")
+        assert victim is not None
+        before = contents(cluster, victim)
+        cluster.kill(victim)
+        assert "orders-0/" in flip_bits(cluster.nodes[victim].log_dir, random.Random(1))
+        assert victim in cluster.in_sync("orders")
+        cluster.restart(victim)
+        cluster.wait_healthy()
+        assert contents(cluster, victim) == before
+
+
 def test_the_only_replica_is_never_given_up() -> None:
     with Cluster(1, links=False, log_segment_bytes=4096) as cluster:
         fill(cluster)
