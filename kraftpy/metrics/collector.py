@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import Metric as Served
+from prometheus_client.exposition import choose_encoder
 
 from kraftpy.metrics import frames as kinds
 from kraftpy.metrics.catalog import CATALOG, Kind, Metric
@@ -59,6 +60,16 @@ class Scrape:
             family = _family(metric, found)
             if family.samples:
                 yield family
+
+
+def encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
+    """What makes text of a `Scrape`, and its content type, as Accept has it; anybody's if it makes
+    no sense: prometheus-client compares whatever stands for a version with numbers.
+    """
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):
+        return choose_encoder("")
 
 
 def _family(metric: Metric, samples: Iterable[Sample]) -> Served:

@@ -83,9 +83,9 @@ class Exporter:
         self, accept: str, *, compress: bool, timeout_s: float = math.inf
     ) -> tuple[bytes, str]:
         """The answer to a scrape, and its content type; who asks gives up after `timeout_s`."""
-        from prometheus_client.exposition import choose_encoder
+        from kraftpy.metrics.collector import encoder_for
 
-        encoder, content_type = choose_encoder(accept)
+        encoder, content_type = encoder_for(accept)
         with self._lock:
             text = encoder(self._scrape(timeout_s))
         return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type

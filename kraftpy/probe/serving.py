@@ -9,9 +9,7 @@ import threading
 import time
 from http import HTTPStatus
 
-from prometheus_client.exposition import choose_encoder
-
-from kraftpy.metrics.collector import Scrape
+from kraftpy.metrics.collector import Scrape, encoder_for
 from kraftpy.metrics.http import Answer, HttpServer
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.metrics.system import System
@@ -34,7 +32,7 @@ class ProbeExporter:
 
     def metrics(self, accept: str, *, compress: bool, timeout_s: float) -> tuple[bytes, str]:
         """The answer to a scrape, and its content type; it takes milliseconds."""
-        encoder, content_type = choose_encoder(accept)
+        encoder, content_type = encoder_for(accept)
         with self._lock:
             text: bytes = encoder(self.scrape())
         return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type

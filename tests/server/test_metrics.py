@@ -155,6 +155,7 @@ def test_errors_inside_an_answer_are_counted_too(broker: Broker) -> None:
 
 def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker) -> None:
     url = metrics_url(broker.config)
+    get(url)  # shares of idle time are since the last scrape
     status, content_type, plain = get(url)
     assert (status, content_type.split(";")[0]) == (200, "text/plain")
     accept = "application/openmetrics-text; version=1.0.0"
@@ -168,6 +169,16 @@ def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker)
     missing = {name for name in of_node if name.removesuffix("_total") not in served}
     # What has samples only where there is something to say of: no errors yet, no followers.
     assert missing <= {"kraftpy_request_errors_total", "kraftpy_follower_lag_records"}
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text;version=abc", "text/plain;version=x.y;escaping=z"]
+)
+def test_who_asks_for_a_format_that_is_none_gets_the_usual_one(broker: Broker, accept: str) -> None:
+    status, content_type, text = get(metrics_url(broker.config), Accept=accept)
+    assert (status, content_type.split(";")[0]) == (200, "text/plain")
+    assert "kraftpy_build_info" in text
+    assert "Traceback" not in broker.log_path.read_text()
 
 
 def test_an_answer_is_compressed_for_who_takes_that(broker: Broker) -> None:
