@@ -33,6 +33,7 @@ TOPICS_MAX = 200
 FRESH_S = 2.0
 KEPT_S = 30.0
 _CONNECT_TIMEOUT_MS = 1_000
+_REQUEST_TIMEOUT_MS = 2_000
 _ATTEMPTS = 2
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class LogEnds:
             self._cluster = Cluster(
                 bootstrap,
                 client_id="kraftpy-metrics",
-                request_timeout_ms=int(timeout_s * 1000),
+                request_timeout_ms=_REQUEST_TIMEOUT_MS,
                 connect_timeout_ms=_CONNECT_TIMEOUT_MS,
             )
         missing = {

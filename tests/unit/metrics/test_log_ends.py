@@ -6,9 +6,11 @@ import socket
 import time
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.metrics import log_ends
 from kraftpy.metrics.log_ends import LogEnd, LogEnds
+from kraftpy.testing import Broker
 
 WANTED = {("t", 0): 5}
 TIMEOUT_S = 0.3
@@ -27,6 +29,15 @@ def test_a_broker_that_is_silent_holds_nothing_up() -> None:
         ends = LogEnds()
         assert timed_ask(ends, bootstrap) == {}
         assert timed_ask(ends, bootstrap) == {}
+
+
+def test_who_asks_in_a_hurry_leaves_the_next_one_its_time() -> None:
+    with Broker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(10)
+        ends = LogEnds()
+        assert ends.ask(broker.bootstrap, WANTED, 0.0001) == {}
+        assert ends.ask(broker.bootstrap, WANTED, 10)["t", 0].offset == 0
 
 
 def test_nobody_there_is_no_end() -> None:
