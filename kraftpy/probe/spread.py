@@ -4,7 +4,7 @@ Rules:
 
 * There are as many partitions as brokers, or more: partitions can't be taken away. Each broker is
   the preferred leader of at least one, and no replica lies at a broker that isn't counted.
-* What is right already stays where it is.
+* What is right already stays where it is, and so does everything while no broker is up.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Plan(NamedTuple):
 def plan(brokers: Collection[int], partitions: Mapping[int, Sequence[int]]) -> Plan:
     """`partitions` are the replicas of each, the preferred leader first."""
     there = sorted(brokers)
+    if not there:
+        return Plan(len(partitions), {})
     replicas = min(REPLICAS_MAX, len(there))
     leads: dict[int, int] = {}
     spare: list[int] = []

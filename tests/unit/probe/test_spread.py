@@ -29,6 +29,10 @@ def test_one_broker_has_all() -> None:
     assert plan([5], {0: (5,)}) == Plan(1, {})
 
 
+def test_nothing_moves_while_no_broker_is_up() -> None:
+    assert plan([], {0: (1, 2), 1: (2, 1)}) == Plan(2, {})
+
+
 @given(st.sets(IDS, min_size=1), st.lists(st.lists(IDS, min_size=1, max_size=4, unique=True)))
 def test_when_it_is_done_each_broker_leads_and_nothing_is_left_to_do(
     brokers: set[int], replicas: list[list[int]]
