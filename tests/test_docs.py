@@ -26,7 +26,8 @@ from kraftpy.testing import Broker
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 SPARK = ROOT / "docs" / "spark.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", SPARK]
+PIPELINE = ROOT / "docs" / "pipeline.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", SPARK, PIPELINE]
 API_COLUMNS = 3
 # The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.
 BROKER_KEYS = (

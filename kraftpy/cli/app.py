@@ -27,6 +27,7 @@ _COMMANDS = {
     "cluster": "kraftpy.cli.cluster",
     "probe": "kraftpy.cli.probe",
     "consistency": "kraftpy.cli.consistency",
+    "pipeline": "kraftpy.cli.pipeline",
 }
 
 EXIT_CODES_HELP = """\b

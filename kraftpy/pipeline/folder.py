@@ -76,10 +76,12 @@ def put_if_absent(path: Path, data: bytes) -> bool:
             os.fsync(file.fileno())
         try:
             os.link(temporary, path)
+            taken = False
         except FileExistsError:
-            return False
+            taken = True
+        # Who has taken the name may not have come to this yet.
         sync_folder(path.parent)
-        return True
+        return not taken
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -95,6 +95,16 @@ class LakeVersion:
             wanted[topic, partition] = union(wanted.get((topic, partition), ()), [(start, end)])
         return [file for file in self.files.values() if _touches(wanted, file)]
 
+    def check_topics(self, topics: Mapping[str, TopicIdentity]) -> None:
+        """Raises DoesNotFitError if a name stands for another topic in the lake."""
+        for name, identity in topics.items():
+            if self.topics.get(name, identity) != identity:
+                raise DoesNotFitError(
+                    f"topic {name} isn't the one that is in the lake: it was deleted and created"
+                    " again, or is of another cluster, so its offsets mean other records; load it"
+                    " into another lake"
+                )
+
     def after(self, change: Manifest) -> LakeVersion:
         """The version that `change` makes of this one.  Raises DoesNotFitError."""
         self._check(change)
@@ -120,13 +130,7 @@ class LakeVersion:
             raise RunEndedError(change.run, self.ended[change.run])
         if change.version != self.number + 1:
             raise DoesNotFitError(f"version {change.version} doesn't follow {self.number}")
-        for name, identity in change.topics.items():
-            if self.topics.get(name, identity) != identity:
-                raise DoesNotFitError(
-                    f"topic {name} isn't the one that is in the lake: it was deleted and created"
-                    " again, or is of another cluster, so its offsets mean other records; load it"
-                    " into another lake"
-                )
+        self.check_topics(change.topics)
         for file in change.add:
             if file.path in self.files:
                 raise DoesNotFitError(f"{file.path} is in the lake already")
@@ -251,6 +255,8 @@ class Lake:
         Raises RunEndedError if it has ended already, DoesNotFitError if others have changed the
         lake so that this change isn't one of it, LakeError if a file isn't there as described.
         """
+        if (ended := self.latest().ended.get(plan.run)) is not None:
+            raise RunEndedError(plan.run, ended)  # its files may have been swept already
         files = tuple(add)
         for file in files:
             self._check_file(file)

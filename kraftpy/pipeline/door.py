@@ -1,0 +1,82 @@
+"""The two doors to a topic: `format("kraftpy")`, and Spark's own `format("kafka")`.
+
+A job says which offsets it wants; both doors give the same table.  Theirs needs Spark's Kafka
+connector on the session (`spark.jars` or `--packages`), ours only the extra.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from kraftpy.pipeline.manifests import TopicIdentity
+from kraftpy.pipeline.ranges import OffsetRange
+from kraftpy.spark.brokers import Brokers
+from kraftpy.spark.positions import OptionError
+from kraftpy.spark.settings import BATCH, read_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READ_COMMITTED = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a job reaches its topic.  `options` go to the source as they are (`kafka.*`, ...)."""
+
+    bootstrap: str
+    format: Literal["kraftpy", "kafka"] = "kraftpy"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def brokers(self, topic: str) -> Brokers:
+        """The cluster, for the driver's questions; with the isolation that the job reads with."""
+        wanted = {**self._options(), "subscribe": topic}
+        return Brokers(read_settings(wanted, BATCH).client)
+
+    def fails_on_data_loss(self) -> bool:
+        """Whether a job ends when offsets that it wants are gone."""
+        return read_settings({**self._options(), "subscribe": "any"}, BATCH).fail_on_data_loss
+
+    def describe(self, brokers: Brokers, topic: str) -> tuple[TopicIdentity, list[int]]:
+        """Which topic the name stands for now, and its partitions.  Raises OptionError."""
+        found = brokers.partitions([topic])
+        if topic not in found:
+            raise OptionError(f"there is no topic {topic} at {self.bootstrap}")
+        cluster = brokers.cluster()
+        identity = TopicIdentity(cluster.cluster_id or "", cluster.topics[topic].id.hex())
+        return identity, found[topic]
+
+    def table(
+        self, spark: SparkSession, ranges: Iterable[OffsetRange], *, max_records_per_task: int
+    ) -> DataFrame | None:
+        """The records of the ranges, at most one range of each partition; None if all are empty.
+
+        Spark partitions hold records of one topic partition each, in the order of offsets.
+        """
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for topic, partition, start, end in ranges:
+            if start < end:
+                starts.setdefault(topic, {})[str(partition)] = start
+                ends.setdefault(topic, {})[str(partition)] = end
+        if not starts:
+            return None
+        options = {
+            **self._options(),
+            "assign": json.dumps({topic: [*map(int, parts)] for topic, parts in starts.items()}),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
+            "includeHeaders": "true",
+            "maxRecordsPerPartition": str(max_records_per_task),
+        }
+        return spark.read.format(self.format).options(**options).load()
+
+    def _options(self) -> dict[str, str]:
+        return {
+            "kafka.isolation.level": READ_COMMITTED,
+            **self.options,
+            "kafka.bootstrap.servers": self.bootstrap,
+        }

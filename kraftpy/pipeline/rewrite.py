@@ -1,0 +1,103 @@
+"""Files of a lake into other files of it: small ones together, parts of others left out.
+
+Each task reads the files of one partition one after the other, in the order of their offsets, with
+a batch of rows in memory at a time.  What was written is checked against what was read: a rewrite
+that lost a row fails, it isn't committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kraftpy.pipeline.lake import LakeError
+from kraftpy.pipeline.manifests import DataFile
+from kraftpy.pipeline.parquet import FILES_DDL, Target, write_files
+from kraftpy.pipeline.ranges import OffsetRange, Spans, union
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """Files of one partition, in the order of their offsets, and the offsets to leave out."""
+
+    files: tuple[DataFile, ...]
+    without: Spans = ()
+
+
+def keep_besides(files: Iterable[DataFile], ranges: Iterable[OffsetRange]) -> list[Rewriting]:
+    """What saves the rows that the files have outside of the ranges."""
+    wanted = list(ranges)
+    tasks = []
+    for file in files:
+        spans = [
+            (one.start, one.end)
+            for one in wanted
+            if (one.topic, one.partition) == (file.topic, file.partition)
+        ]
+        without = union((), spans)
+        if not any(start <= file.first_offset and file.last_offset < end for start, end in without):
+            tasks.append(Rewriting((file,), without))
+    return tasks
+
+
+def rewrite(
+    spark: Callable[[], SparkSession], target: Target, tasks: list[Rewriting]
+) -> list[DataFile]:
+    """Does the tasks, and returns the new files.  Raises Spark's errors."""
+    if not tasks:
+        return []
+    numbers = spark().range(0, len(tasks), 1, numPartitions=len(tasks))
+    rows = numbers.mapInArrow(_rewriter(target, tasks), FILES_DDL).collect()
+    return [DataFile(**row.asDict()) for row in rows]
+
+
+def _rewriter(
+    target: Target, tasks: list[Rewriting]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield from _rewrite(target, tasks[number])
+
+    return run
+
+
+def _rewrite(target: Target, task: Rewriting) -> Iterator[pa.RecordBatch]:
+    left_out = read = written = 0
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal left_out, read
+        for file in task.files:
+            for batch in pq.ParquetFile(target.folder / file.path).iter_batches(_BATCH_ROWS):
+                kept = batch.filter(pa.array(_outside(batch, task.without)))
+                read += batch.num_rows
+                left_out += batch.num_rows - kept.num_rows
+                yield kept
+
+    for described in write_files(target)(rows()):
+        written += described.column("rows")[0].as_py()
+        yield described
+    known = sum(file.rows for file in task.files)
+    if read != known or written != known - left_out:
+        raise LakeError(
+            f"{task.files[0].path} and those after it have {read} rows, the lake knows of {known};"
+            f" {written} were written: the files were changed by somebody, restore them"
+        )
+
+
+def _outside(batch: pa.RecordBatch, without: Spans) -> np.ndarray:
+    offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+    outside = np.ones(len(offsets), dtype=bool)
+    for start, end in without:
+        outside &= (offsets < start) | (offsets >= end)
+    return outside
