@@ -4,9 +4,9 @@ It has the options and the table of Spark's own `format("kafka")` and needs only
 (`pip install "kraftpy[spark]"`): PySpark finds it by itself through `pyspark_kraftpy`, and
 `register` adds the session's settings that make it complete.
 
-* `decoder`, `varints`: fetched batches to Arrow, vectorised
+* `decoder`, `encoder`, `varints`: fetched batches to Arrow and back, all records at once
 * `brokers`: metadata, offsets and raw fetches for whoever is no coroutine
-* `options`, `positions`, `planning`: what the user asked for, to ranges of offsets, to tasks
+* `settings`, `positions`, `planning`: what the user asked for, to ranges of offsets, to tasks
 * `source`: the data source; `batch`, `stream`: its readers; `sink`: its writers
 
 Importing this package imports neither Spark nor numpy.

@@ -31,6 +31,7 @@ from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     Buffer,
+    CorruptBatch,
     InvalidBatch,
     check_batch,
     read_batch_header,
@@ -108,6 +109,11 @@ def find_batches(
             if header.base_offset >= wanted.end:
                 return found, wanted.end
             check_batch(records, position)
+            if header.base_offset < next_offset and next_offset > wanted.start:
+                raise CorruptBatch(
+                    f"record batch at offset {header.base_offset} after one that ends at "
+                    f"{next_offset - 1}"
+                )
             while begun and begun[-1].first_offset <= header.last_offset:
                 aborting.add(begun.pop().producer_id)
             if header.is_control:

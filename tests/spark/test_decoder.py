@@ -266,6 +266,9 @@ def test_what_is_refused() -> None:
     flipped[70] ^= 1
     with pytest.raises(DecodeError, match="CRC-32C"):
         read(bytes(flipped), wanted)
+    again = build_batch([(0, None, b"v", [])] * 2, base_offset=2)
+    with pytest.raises(DecodeError, match="offset 2 after one that ends at 2"):
+        read(batch + again, wanted)
     old = bytearray(batch)
     old[16] = 1
     with pytest.raises(UnsupportedMagic, match="magic 1"):
