@@ -68,7 +68,7 @@ PROBE = (
     _probe(
         "kraftpy_probe_messages_duplicated_total",
         Kind.COUNTER,
-        "Arrivals of messages that had arrived before." + _BY_LEADER,
+        "Arrivals of messages that had arrived from another offset before." + _BY_LEADER,
         "broker",
     ),
     _probe("kraftpy_probe_offset_commits_total", Kind.COUNTER, "Commits that succeeded."),

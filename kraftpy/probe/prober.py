@@ -294,7 +294,7 @@ class Prober:
         if run != self._run.encode() or not number.isdigit() or len(number) > _DIGITS_MAX:
             return
         if int(number):
-            self.tracker.arrived(int(number), time.monotonic())
+            self.tracker.arrived(int(number), record.offset, time.monotonic())
         else:
             self._warm.add(record.partition)
         self._news.set()

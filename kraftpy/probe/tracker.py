@@ -7,8 +7,10 @@ Rules:
   is acknowledged and hasn't arrived when the SLA is over since then is *lost*; if it arrives after
   all, it is *late*. One that was never acknowledged *failed*, whether it arrives or not: nobody
   promised anything.
-* Memory is bounded: who sends asks `on_its_way` first, and of the messages that are lost or failed
-  the last `GONE_MAX` are remembered.
+* A message that is in its partition twice, at two offsets, is *duplicated*. That the consumer reads
+  an offset again, as after it lost its group, says nothing of the cluster.
+* Memory is bounded: who sends asks `on_its_way` first; of the messages that are lost or failed the
+  last `GONE_MAX` are remembered, and as many of those that all is well with.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Sent:
     sent_at: float
     acknowledged_at: float = -1.0
     arrived_at: float = -1.0
+    offset: int = -1
     lost: bool = False
 
 
@@ -68,6 +71,7 @@ class Tracker:
         self._next = 1
         self._under_way: dict[int, Sent] = {}
         self._gone: dict[int, Sent] = {}
+        self._done: dict[int, Sent] = {}
 
     # -- messages
 
@@ -94,6 +98,7 @@ class Tracker:
             tally.produce.observe(took_s)
         if message.arrived_at >= 0:
             del self._under_way[number]
+            _remember(self._done, number, message)
 
     def failed(self, number: int) -> None:
         """The producer gave it up; it may or may not have been written."""
@@ -103,17 +108,21 @@ class Tracker:
         for tally in self._tallies(message):
             tally.failed += 1
             tally.on_its_way -= 1
-        if message.arrived_at < 0:
-            self._remember(number, message)
+        _remember(self._gone if message.arrived_at < 0 else self._done, number, message)
 
-    def arrived(self, number: int, now: float) -> None:
-        """The consumer has got it."""
+    def arrived(self, number: int, offset: int, now: float) -> None:
+        """The consumer has got it, at this offset of its partition."""
         self.last_arrival_at = now
-        message = self._under_way.get(number) or self._gone.get(number)
-        if message is None or message.arrived_at >= 0:
-            self._duplicated(message)
+        known = (self._under_way, self._gone, self._done)
+        message = next((found[number] for found in known if number in found), None)
+        if message is None:
+            return  # of one that was forgotten nobody knows whose it was
+        if message.arrived_at >= 0:
+            if message.offset != offset:
+                for tally in self._tallies(message):
+                    tally.duplicated += 1
             return
-        message.arrived_at = now
+        message.arrived_at, message.offset = now, offset
         took_s = now - message.sent_at
         self.roundtrip.observe(took_s)
         self._check("roundtrip", took_s)
@@ -122,8 +131,9 @@ class Tracker:
             tally.in_time += not message.lost
             tally.late += message.lost
             tally.roundtrip.observe(took_s)
-        if message.acknowledged_at >= 0:
-            self._under_way.pop(number, None)
+        if self._under_way.get(number) is message and message.acknowledged_at >= 0:
+            del self._under_way[number]
+            _remember(self._done, number, message)
 
     def expire(self, now: float) -> list[Sent]:
         """The messages that are lost from now on."""
@@ -134,7 +144,7 @@ class Tracker:
                 message.lost = True
                 for tally in self._tallies(message):
                     tally.lost += 1
-                self._remember(number, message)
+                _remember(self._gone, number, message)
                 lost.append(message)
         return lost
 
@@ -160,16 +170,6 @@ class Tracker:
                 self.failed(number)
         self.expire(float("inf"))
 
-    def _duplicated(self, message: Sent | None) -> None:
-        # Of one that was forgotten nobody knows whose it was.
-        for tally in () if message is None else self._tallies(message):
-            tally.duplicated += 1
-
-    def _remember(self, number: int, message: Sent) -> None:
-        self._gone[number] = message
-        while len(self._gone) > GONE_MAX:
-            del self._gone[next(iter(self._gone))]
-
     def _tallies(self, message: Sent) -> Iterable[Tally]:
         yield self.brokers.setdefault(message.broker, Tally())
         yield self.partitions.setdefault(message.partition, Tally())
@@ -192,3 +192,9 @@ class Tracker:
     def _check(self, step: str, took_s: float) -> None:
         if took_s > self.sla_s:
             self.broken[step] += 1
+
+
+def _remember(messages: dict[int, Sent], number: int, message: Sent) -> None:
+    messages[number] = message
+    while len(messages) > GONE_MAX:
+        del messages[next(iter(messages))]
