@@ -266,7 +266,7 @@ class Partition:
             # What coordinators write is what their clients made them write.
             check_size(header.size_bytes, config)
         if header.producer_id >= 0:
-            duplicate = log.producers.check(header, log.clock_ms())
+            duplicate = log.producers.check(header, log.uptime_ms())
             if duplicate is not None:
                 return self._already_appended(duplicate)
         if self.leadership is None:

@@ -76,6 +76,7 @@ class AppendableLog(ReadableLog):
     """
 
     __slots__ = (
+        "_clock_ms",
         "_files",
         "_folder_unsynced",
         "_generation",
@@ -90,7 +91,6 @@ class AppendableLog(ReadableLog):
         "checkpointed_recovery_point",
         "clean_offset",
         "cleaning",
-        "clock_ms",
         "config",
         "directory",
         "folder",
@@ -103,6 +103,7 @@ class AppendableLog(ReadableLog):
         "topic",
         "topic_id",
         "unflushed_since_ms",
+        "uptime_ms",
     )
 
     def __init__(
@@ -133,7 +134,8 @@ class AppendableLog(ReadableLog):
         self.directory = directory
         self.cache: SegmentCache = directory.cache
         self._files = directory.files
-        self.clock_ms: Callable[[], int] = directory.clock_ms
+        self._clock_ms: Callable[[], int] = directory.clock_ms
+        self.uptime_ms: Callable[[], int] = directory.uptime_ms
         self.recovery_point = recovery_point
         self.checkpointed_recovery_point = recovery_point
         # Records below were compacted; the cleaning that is under way, if any.
@@ -290,7 +292,7 @@ class AppendableLog(ReadableLog):
         )
 
     def _learn(self, header: BatchHeader, data: bytes | bytearray | memoryview, at: int) -> None:
-        learn(self.producers, header, data, at, self.clock_ms())
+        learn(self.producers, header, data, at, self.uptime_ms())
 
     def _open_active(self) -> None:
         """Segments are opened for appends when the first one comes: most partitions are idle."""
@@ -389,7 +391,7 @@ class AppendableLog(ReadableLog):
 
     def _create_segment(self, base_offset: int) -> Segment:
         return Segment.create(
-            self.folder, base_offset, now_ms=self.clock_ms(), files=self._files, cache=self.cache
+            self.folder, base_offset, now_ms=self._clock_ms(), files=self._files, cache=self.cache
         )
 
     def _take_active(self, segment: Segment) -> None:

@@ -1,10 +1,9 @@
-"""The time by which data is deleted and producers are forgotten.
+"""The time by which data is deleted.
 
 Rules:
 
 * It is the wall clock, but a step forward counts only once it has lasted: a clock that was set
-  wrong must not delete what nobody can bring back, nor have a retry written twice because its
-  producer seems to have been silent for a day. (Kafka goes by the wall clock alone.)
+  wrong must not delete what nobody can bring back. (Kafka goes by the wall clock alone.)
 * A step back counts at once: it deletes nothing.
 * A clock that is slewed, or goes wrong slowly, is followed.
 """

@@ -96,6 +96,7 @@ class LogDir:
         files: Files,
         cache: SegmentCache,
         clock_ms: Callable[[], int],
+        uptime_ms: Callable[[], int],
         removal: DelayedRemoval,
         producer_id_expiration_ms: int,
     ) -> None:
@@ -103,6 +104,7 @@ class LogDir:
         self.files = files
         self.cache = cache
         self.clock_ms = clock_ms
+        self.uptime_ms = uptime_ms
         self.logs: dict[TopicPartition, Log] = {}
         self.directory_id = b""
         self.clean_shutdown_epoch: int | None = None

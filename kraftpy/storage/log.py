@@ -159,7 +159,7 @@ class Log(AppendableLog):
                 snapshots[: len(snapshots) - len(stale)],
                 self._segments,
                 end_offset,
-                self.clock_ms(),
+                self.uptime_ms(),
             )
 
     # -- cutting off the start

@@ -77,10 +77,15 @@ class _Every:
         return True
 
 
+def _uptime_ms() -> int:
+    return int(time.monotonic() * 1000)
+
+
 class LogManager:
     """Locks the log directories when it is made; raises StorageError in plain words if it can't.
 
-    `cluster_id` is None for new directories whose cluster is still to be found out.
+    `cluster_id` is None for new directories whose cluster is still to be found out. Data is deleted
+    by `clock_ms`; producers are forgotten by `uptime_ms`, which nobody can set.
 
     That needs neither threads nor the metadata, so it can come before a node forks; `load` opens
     the logs once their topics' configuration is known.
@@ -94,12 +99,14 @@ class LogManager:
         cluster_id: str | None,
         node_id: int,
         clock_ms: Callable[[], int],
+        uptime_ms: Callable[[], int] = _uptime_ms,
         files: Files | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self._node_id = node_id
         self._files = files or Files()
         self.clock_ms = clock_ms
+        self._uptime_ms = uptime_ms
         self._flusher: Flusher
         self._removal = DelayedRemoval(self._files)
         self._checkpointer = Checkpointer()
@@ -121,6 +128,7 @@ class LogManager:
                     files=self._files,
                     cache=self._cache,
                     clock_ms=clock_ms,
+                    uptime_ms=uptime_ms,
                     removal=self._removal,
                     producer_id_expiration_ms=config.producer_id_expiration_ms,
                 )
@@ -351,7 +359,7 @@ class LogManager:
                     log.delete_old_segments(now_ms, upper_offset)
             except KafkaError as error:
                 logger.error("retention of %s failed: %s", log, error.message)
-            log.producers.expire(now_ms)
+            log.producers.expire(self._uptime_ms())
             if time.monotonic() >= until:
                 return
 

@@ -100,7 +100,7 @@ def open_log(
         epochs.truncate_from_end(end_offset + 1)
         epochs.truncate_from_start(log_start_offset)
         snapshots = _useful_snapshots(snapshots, files, folder, segments, end_offset)
-        restore(producers, folder, snapshots, segments, end_offset, directory.clock_ms())
+        restore(producers, folder, snapshots, segments, end_offset, directory.uptime_ms())
     except KafkaError as error:
         raise StorageError(f"{error.message}. {choices(folder)}") from error
     log = Log(

@@ -69,6 +69,7 @@ class Store:
         self.config = config
         self.files = files or Files()
         self.clock = Clock()
+        self.uptime = Clock()
         self.broker = BrokerConfig()
         self.loop = Loop()
         self.manager = self._open()
@@ -81,6 +82,7 @@ class Store:
             cluster_id=CLUSTER_ID,
             node_id=1,
             clock_ms=self.clock,
+            uptime_ms=self.uptime,
             files=self.files,
         )
         # On this thread, so that what a test's disk does to it comes up here.

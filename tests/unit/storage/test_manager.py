@@ -14,6 +14,7 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import split_batches
 from kraftpy.storage import checkpoints
 from kraftpy.storage.files import Files, StorageError
 from kraftpy.storage.flusher import Flusher
@@ -404,3 +405,18 @@ def test_a_checkpoint_that_is_being_written_says_nothing_of_the_next_topic(store
     log = store.reopen(clean=False)
     assert log.log_end_offset
     assert store.manager.checkpointed_high_watermark(log) == 0
+
+
+def test_no_clock_that_somebody_sets_makes_a_producer_forgotten(store: Store) -> None:
+    log = store.log()
+    data = append(log, batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
+    header = split_batches(data)[0][1]
+    day_ms = 86_400_000
+    for days in (2, -2):
+        store.clock.now_ms += days * day_ms
+        store.tick()
+        assert log.producers.check(header, log.uptime_ms()) is not None, "a retry is written twice"
+    store.uptime.now_ms += 2 * day_ms
+    store.clock.now_ms += day_ms
+    store.tick()
+    assert 7 not in log.producers
