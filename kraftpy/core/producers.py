@@ -128,9 +128,9 @@ class _Producer:
 class ProducerStateManager:
     """The producers of one partition; see the module's docstring for the rules.
 
-    `now_ms` is a clock of the broker's that nobody can set. A producer is forgotten when this broker has not seen a batch
-    of it for `expiration_ms` and it has no open transaction. Its own timestamps do not count: a
-    job that copies old records would lose its state between two batches.
+    `now_ms` is a clock of the broker's that nobody can set. A producer is forgotten when this
+    broker has not seen a batch of it for `expiration_ms` and it has no open transaction. Its own
+    timestamps do not count: a job that copies old records would lose its state between two batches.
     """
 
     def __init__(self, *, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS) -> None:
