@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -388,9 +388,18 @@ class Cluster:
         """The ids of the nodes in a partition's ISR, as the node knows that heard last."""
         return self._newest(topic, partition).isr
 
-    def agreed_leader(self, topic: str, partition: int = 0) -> int | None:
-        """The id of a partition's leader if all nodes that answer name the same one, else None."""
-        views = [each.partitions.get((topic, partition)) for each in self._metadata().values()]
+    def agreed_leader(
+        self, topic: str, partition: int = 0, *, among: Collection[int] = ()
+    ) -> int | None:
+        """The id of a partition's leader if all nodes that answer name the same one, else None.
+
+        Only those in `among` are asked, if any are.
+        """
+        views = [
+            view.partitions.get((topic, partition))
+            for node, view in self._metadata().items()
+            if not among or node in among
+        ]
         leaders = {(view.leader, view.leader_epoch) if view else (-1, -1) for view in views}
         ((leader, _),) = leaders if len(leaders) == 1 else {(-1, -1)}
         return leader if leader >= 0 else None

@@ -118,7 +118,7 @@ CASES = {
     "truncation_to_the_high_watermark": Case("queue", "successors", _LOSS),
     "isr_expansion_without_the_epoch_check": Case("offsets", "late-expansion", _REGRESSION),
     "offsets_before_replication": Case("offsets", "partition", _REGRESSION),
-    "no_deduplication_after_failover": Case("queue", "successors", frozenset({"duplicate"})),
+    "no_deduplication_after_failover": Case("queue", "unanswered", frozenset({"duplicate"})),
 }
 
 

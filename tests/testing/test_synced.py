@@ -87,3 +87,4 @@ def test_a_node_that_crashed_gets_what_it_lost_from_the_others() -> None:
         cluster.wait_healthy()
         assert log.read_bytes() == written
         assert cluster.agreed_leader("orders") == cluster.leader_of("orders") != victim
+        assert cluster.agreed_leader("orders", among=[victim]) == cluster.leader_of("orders")

@@ -8,60 +8,82 @@ long enough to act in it; what is done then are the kills and crashes of the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from kraftpy.testing.cluster import Cluster
 from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Act, Ground
 
-_SLOW_MS = (100, 250)
-_WARM_UP_S = 1.5
-_ELECTION_TIMEOUT_S = 8.0
+_SLOW_MS = (150, 300)
+_FIRST_WRITE_S = 3.0
+_WARM_UP_S = 1.0
+_FETCH_TIMEOUT_S = 4.0
+_MARGIN_S = 0.25
+_ELECTION_TIMEOUT_S = 10.0
+_UNANSWERED_S = 1.0  # well before a follower that isn't heard leaves the ISR
 _LAG_TIMEOUT_S = 8.0
 _CATCH_UP_S = 1.2  # well before the leader's session with the controller ends
 _NEXT_FETCH_S = 0.1
 _ARRIVAL_S = 0.4
 _POLL_S = 0.005
 
+_NOT_IN_SYNC = "left out: not all replicas are in sync"
+_NOBODY_LEADS = "left out: nobody leads what is written"
+
 _Partition = tuple[str, int]
 
 
-def successors(ground: Ground) -> Act:
-    """A leader is killed, and its successor as soon as all others have heard of that.
+class _Scene(NamedTuple):
+    """A partition that is written to, who leads it, who will after it, and who also has it."""
 
-    With slow links, and a follower to which the leader's last words don't get through, that
-    follower's high watermark is behind what was acknowledged, it hasn't fetched from the new leader
-    when that is gone as well, and what clients sent last has arrived everywhere without having been
-    answered.  Whoever leads in the end has to have all that was acknowledged, and to know what was
-    sent: nothing may be cut off because of a watermark (KIP-101), and a retry is recognized by a
-    leader that never saw the producer (KIP-98).
+    partition: _Partition
+    leader: int
+    successor: int
+    others: list[int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.partition[0]}-{self.partition[1]}"
+
+
+def successors(ground: Ground) -> Act:
+    """A leader is killed, and its successor as soon as the other follower has heard of that.
+
+    That follower has said to the first leader that it has what clients sent last, so it is
+    acknowledged, and never got the answer: its high watermark is behind.  It hears who leads now,
+    and has not fetched from there when that is gone as well.  It leads in the end, and has to have
+    all that was acknowledged: nothing may be cut off because of a watermark (KIP-101).
+
+    Where there is no topic under load, it is the leader of the quorum.
     """
     cluster = ground.cluster
     victims: list[int] = []
 
+    def kill(node: int) -> None:
+        cluster.kill(node)
+        victims.append(node)
+
     def begin() -> str:
         if not ground.all_in_sync():
-            return "left out: not all replicas are in sync"
-        partition, agreed = _leadership(ground)
-        led = "the quorum" if partition is None else f"{partition[0]}-{partition[1]}"
-        _slow_down(cluster, ground.rng.randrange(*_SLOW_MS))
-        time.sleep(_WARM_UP_S)
-        first = agreed()
-        if first is None:
-            return f"nobody leads {led}"
-        if partition is not None:
-            # The first of the other replicas follows it, as long as that is in the ISR.
-            _, *last = (each for each in cluster.replicas_of(*partition) if each != first)
-            for each in last:
-                cluster.partition(first, each, close=True)  # what was on its way is lost
-        cluster.kill(first)
-        victims.append(first)
-        second = _next_leader(agreed, first)
+            return _NOT_IN_SYNC
+        delay_ms = ground.rng.randrange(*_SLOW_MS)
+        if not ground.topics:
+            return _kill_controllers(cluster, delay_ms, kill)
+        scene = _scene(ground)
+        if scene is None:
+            return _NOBODY_LEADS
+        _lose_the_last_word(cluster, scene, delay_ms)
+        kill(scene.leader)
+        # What the successor sends comes too late; an election of a controller is to be quick.
+        _next_leader(cluster.controller, scene.leader)
+        _slow_down(cluster, [scene.successor, *scene.others], delay_ms)
+        told = partial(cluster.agreed_leader, *scene.partition, among=scene.others)
+        second = _next_leader(told, scene.leader)
         if second is None:
-            return f"{first}, which led {led}; nobody does after it"
-        cluster.kill(second)
-        victims.append(second)
-        return f"{first}, which led {led}, and then {second}"
+            return f"{scene.leader}, which led {scene.name}; nobody does after it"
+        kill(second)
+        return f"{scene.leader}, which led {scene.name}, and then {second}"
 
     def end() -> None:
         cluster.heal()
@@ -70,13 +92,83 @@ def successors(ground: Ground) -> Act:
     return Act(sorted(cluster.nodes), "a leader killed, and then its successor", begin, end)
 
 
-def _leadership(ground: Ground) -> tuple[_Partition | None, Callable[[], int | None]]:
-    """What is led, and what finds its leader: a partition, or the quorum if there is none."""
+def _kill_controllers(cluster: Cluster, delay_ms: int, kill: Callable[[int], None]) -> str:
+    _slow_down(cluster, sorted(cluster.nodes), delay_ms)
+    time.sleep(_WARM_UP_S)
+    first = cluster.controller()
+    if first is None:
+        return _NOBODY_LEADS
+    kill(first)
+    second = _next_leader(cluster.controller, first)
+    if second is None:
+        return f"{first}, which led the quorum; nobody does after it"
+    kill(second)
+    return f"{first}, which led the quorum, and then {second}"
+
+
+def _lose_the_last_word(cluster: Cluster, scene: _Scene, delay_ms: int) -> None:
+    """Have followers say that they got what was sent last, and not hear what that commits."""
+    for each in scene.others:
+        cluster.slow(scene.leader, each, delay_ms=delay_ms)
+    time.sleep(_WARM_UP_S)
+
+    def size_bytes() -> int:
+        return sum(_size_bytes(cluster, each, scene.partition) for each in scene.others)
+
+    before = size_bytes()
+    _wait_until(lambda: size_bytes() > before, _FETCH_TIMEOUT_S)
+    # The next fetch, which says so, is on its way.  What is said to it is lost.
+    for each in scene.others:
+        cluster.partition(scene.leader, each, one_way=True)
+    time.sleep(delay_ms / 1000 + _MARGIN_S)
+    for each in scene.others:
+        cluster.partition(scene.leader, each, close=True)
+
+
+def unanswered(ground: Ground) -> Act:
+    """A leader is killed that has passed on what clients sent, and has not answered them.
+
+    A follower isn't heard, so nothing is committed, while the successor-to-be has all of it.
+    Clients send it again, and have to be recognized by a leader that never saw them (KIP-98).
+    """
+    cluster = ground.cluster
+    dead: list[int] = []
+
+    def begin() -> str:
+        if not ground.all_in_sync():
+            return _NOT_IN_SYNC
+        scene = _scene(ground)
+        if scene is None:
+            return _NOBODY_LEADS
+        for each in scene.others:
+            cluster.partition(each, scene.leader, one_way=True)
+        time.sleep(_UNANSWERED_S)
+        cluster.kill(scene.leader)
+        dead.append(scene.leader)
+        cluster.heal()
+        return f"{scene.leader}, which led {scene.name}"
+
+    def end() -> None:
+        cluster.heal()
+        cluster.restart(*dead)
+
+    return Act(sorted(cluster.nodes), "a leader killed that has not answered", begin, end)
+
+
+def _scene(ground: Ground) -> _Scene | None:
+    """One whose leader isn't the controller, if there is one: a failover takes longer with both."""
+    cluster = ground.cluster
+    controller = cluster.controller()
+    scenes = []
+    loaded = ground.topics.keys()
+    _wait_until(lambda: any(topic in loaded for topic, _ in _written(ground)), _FIRST_WRITE_S)
     partitions = _partitions(ground)
-    if not partitions:
-        return None, ground.cluster.controller
-    partition = ground.rng.choice(partitions)
-    return partition, partial(ground.cluster.agreed_leader, *partition)
+    for partition in ground.rng.sample(partitions, len(partitions)):
+        leader = cluster.agreed_leader(*partition)
+        successor, *others = (each for each in cluster.replicas_of(*partition) if each != leader)
+        if leader is not None and others:
+            scenes.append(_Scene(partition, leader, successor, others))
+    return min(scenes, key=lambda each: each.leader == controller, default=None)
 
 
 def _partitions(ground: Ground) -> list[_Partition]:
@@ -94,8 +186,7 @@ def _written(ground: Ground) -> list[_Partition]:
     ]
 
 
-def _slow_down(cluster: Cluster, delay_ms: int) -> None:
-    nodes = sorted(cluster.nodes)
+def _slow_down(cluster: Cluster, nodes: Sequence[int], delay_ms: int) -> None:
     for place, one in enumerate(nodes):
         for other in nodes[place + 1 :]:
             cluster.slow(one, other, delay_ms=delay_ms)
@@ -121,7 +212,7 @@ def late_expansion(ground: Ground) -> Act:
 
     def begin() -> str:
         if not ground.all_in_sync():
-            return "left out: not all replicas are in sync"
+            return _NOT_IN_SYNC
         cast = _cast(ground)
         if cast is None:
             return "left out: the controller leads all that is written to"

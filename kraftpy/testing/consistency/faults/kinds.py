@@ -130,8 +130,11 @@ def _lose_tail(ground: Ground) -> Act:
     cluster, (victim,) = ground.cluster, ground.victims(1)
 
     def begin() -> str:
+        in_sync = ground.all_in_sync()
         if cluster.nodes[victim].running:
             cluster.kill(victim)
+        if not in_sync:
+            return "nothing is taken: not all replicas are in sync"
         return storage.lose_tail(cluster.nodes[victim].log_dir, ground.rng)
 
     return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
@@ -240,6 +243,11 @@ FAULTS: dict[str, Kind] = {
     ),
     "successors": Kind(
         "kill -9 of a leader and of its successor, over slow links", failovers.successors, 3
+    ),
+    "unanswered": Kind(
+        "kill -9 of a leader that has passed on what it was sent, and not answered",
+        failovers.unanswered,
+        3,
     ),
     "late-expansion": Kind(
         "an ISR change that is decided when its replica has crashed, and the leader is dead",
