@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kraftpy import __version__
@@ -19,6 +21,7 @@ from kraftpy.metrics.frames import (
     HEALTH,
     NODE,
     PARTITIONS,
+    ROWS_MAX,
     PartitionRow,
     Samples,
     pieces,
@@ -222,9 +225,10 @@ class BrokerNumbers:
         """The frames of a group, each with how many offsets it tells of."""
         yield [GROUP, [group_id, members, []]], 0
         with_rows = self._broker.config.kraftpy_metrics_partitions
-        for topic, offsets in machine.offsets.rows_of_group(group_id):
+        found = machine.offsets.pieces_of_group(group_id, ROWS_MAX)
+        for topic, of_topic in groupby(found, key=itemgetter(0)):
             offset_sum = lag_sum = 0
-            for piece in pieces(offsets):
+            for _, piece in of_topic:
                 rows = [self._offset(topic, row) for row in piece]
                 offset_sum += sum(row[1] for row in rows)
                 lag_sum += sum(row[2] or 0 for row in rows)

@@ -229,6 +229,27 @@ class OffsetMap:
             found.setdefault(number, []).extend(_rows(page, leaf, start, end))
         return [(self._topics.name_of(number), rows) for number, rows in found.items()]
 
+    def pieces_of_group(
+        self, group_id: str, rows_max: int
+    ) -> Iterator[tuple[str, list[OffsetRow]]]:
+        """A group's offsets, so many of a topic at a time, the topics one after the other.
+
+        Between two pieces offsets, topics and the group itself may come and go.
+        """
+        after = -1
+        while (group := self._groups.number_of(group_id)) is not None:
+            page = self._pages[group >> _PAGE_BITS]
+            low = (group & _GROUP_MASK) << _GROUP_SHIFT
+            spans = page.spans(max(low, after + 1), low + (1 << _GROUP_SHIFT))
+            if not spans:
+                return
+            leaf, start, end = spans[0]
+            prefix = leaf.keys[start] >> _TOPIC_SHIFT
+            end = min(end, start + rows_max)
+            end = bisect_left(leaf.keys, prefix + 1 << _TOPIC_SHIFT, start, end)
+            after = leaf.keys[end - 1]
+            yield self._topics.name_of(prefix & _TOPIC_MASK), _rows(page, leaf, start, end)
+
     def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """All of a group's offsets, topic by topic."""
         for number, page, leaf, start, end in self._pieces(group_id):

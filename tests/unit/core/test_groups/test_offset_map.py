@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from array import array
 
 import pytest
@@ -13,7 +14,7 @@ from kraftpy.core.groups import names, offset_pages
 from kraftpy.core.groups.names import NameTable
 from kraftpy.core.groups.offset_pages import LEAF_MAX, Page
 from kraftpy.core.groups.offset_runs import OffsetRun
-from kraftpy.core.groups.offsets import OffsetMap, no_offset
+from kraftpy.core.groups.offsets import OffsetMap, OffsetRow, no_offset
 from kraftpy.core.groups.records import CommittedOffset, OffsetRecord
 
 Model = dict[tuple[str, str, int], CommittedOffset]
@@ -87,6 +88,13 @@ def check(offsets: OffsetMap, model: Model) -> None:
         assert {(topic, row[0]): row[1:] for topic, of_topic in rows for row in of_topic} == {
             place: c[:3] for place, c in mine.items()
         }
+        for rows_max in (1, 3, 64):
+            pieces = list(offsets.pieces_of_group(group, rows_max))
+            assert max(len(of_topic) for _, of_topic in pieces) <= rows_max
+            joined: dict[str, list[OffsetRow]] = {}
+            for topic, of_topic in pieces:
+                joined.setdefault(topic, []).extend(of_topic)
+            assert list(joined.items()) == rows
         oldest_ms = offsets.oldest_ms(group)
         if oldest_ms is not None:
             assert oldest_ms == min(c.commit_timestamp_ms for c in mine.values())
@@ -284,3 +292,28 @@ def test_a_new_offset_splits_the_leaf_of_those_that_follow_it_in_the_batch() -> 
         for record in batch:
             apply(model, record)
     check(offsets, model)
+
+
+def test_a_piece_of_a_large_group_is_little_work_and_the_group_may_go_meanwhile() -> None:
+    """A scrape looks at a group on the broker's loop, between whatever changes it."""
+    offsets = OffsetMap()
+    for partition in range(10_000):
+        offsets.put("g", "t", partition, CommittedOffset(7, -1, "", 0, -1))
+    took_s = []
+    for _ in range(20):
+        started = time.process_time()
+        pieces = offsets.pieces_of_group("g", 64)
+        _, first = next(pieces)
+        took_s.append(time.process_time() - started)
+    assert min(took_s) < 0.0005
+    assert [row[0] for row in first] == list(range(64))
+    offsets.put("g", "s", 1, CommittedOffset(8, -1, "", 0, -1))
+    for partition in range(64, 9_999):
+        offsets.remove("g", "t", partition)
+    assert list(pieces) == [("t", [(9_999, 7, -1, "")]), ("s", [(1, 8, -1, "")])]
+    pieces = offsets.pieces_of_group("g", 1)
+    next(pieces)
+    for topic, partition in offsets.partitions_of("g"):
+        offsets.remove("g", topic, partition)
+    assert "g" not in offsets
+    assert list(pieces) == []
