@@ -7,10 +7,13 @@ Rules:
 * Bounded: connections at a time; a request's head, in bytes and in the time that it may take to
   arrive, however slowly it drips; the time that a connection may be silent between requests, and
   that an answer may take to be fetched.
+* Where there are too many connections, the one that has been without a whole request for longest
+  makes room: whoever opens them and says nothing must not keep a node from being found healthy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import logging
@@ -32,6 +35,7 @@ SILENCE_MAX_S = 15.0
 HEAD_MAX_BYTES = 16 * 1024
 HEAD_MAX_S = 10.0
 LINGER_MAX_S = 1.0
+ROOM_MAX_S = 0.5
 COMPRESSED_FROM_BYTES = 1024
 _GZIP_LEVEL = 1
 _NOTHING: Mapping[str, str] = {}
@@ -82,10 +86,12 @@ class HttpServer(ThreadingMixIn, HTTPServer):
         self.socket = listening
         self.exporter = exporter
         self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._lock = threading.Lock()
+        self._silent: dict[socket.socket, None] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Beyond the limit a connection is closed at once."""
-        if self._places.acquire(blocking=False):
+        """Beyond the limit a connection is closed at once if all others are being answered."""
+        if self._places.acquire(blocking=False) or self._make_room():
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -95,6 +101,26 @@ class HttpServer(ThreadingMixIn, HTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
+
+    def listens(self, connection: socket.socket) -> None:
+        """A connection is waited on for a request."""
+        with self._lock:
+            self._silent[connection] = None
+
+    def answers(self, connection: socket.socket) -> None:
+        """Its request is there, or it has ended."""
+        with self._lock:
+            self._silent.pop(connection, None)
+
+    def _make_room(self) -> bool:
+        with self._lock:
+            longest = next(iter(self._silent), None)
+            if longest is None:
+                return False
+            del self._silent[longest]
+            with contextlib.suppress(OSError):  # it is ending by itself
+                longest.shutdown(socket.SHUT_RDWR)
+        return self._places.acquire(timeout=ROOM_MAX_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nobody's trouble; anything else is a defect."""
@@ -121,6 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Reads a whole head before any of it is looked at."""
         self.close_connection = True
+        self.server.listens(self.connection)
         try:
             head = self._read_head()
         except TimeoutError:
@@ -128,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         except _HeadTooLarge:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
+        finally:
+            self.server.answers(self.connection)
         if not head:
             return
         self.rfile = io.BufferedReader(io.BytesIO(head))

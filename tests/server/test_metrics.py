@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from kraftpy.core.config import parse_properties
 from kraftpy.metrics.catalog import CATALOG
+from kraftpy.metrics.http import CONNECTIONS_MAX
 from kraftpy.testing import Broker, BrokerError, Cluster
 from tests.processes import free_port
 
@@ -195,6 +197,17 @@ def test_health_and_readiness(broker: Broker) -> None:
     status, _, text = get(metrics_url(broker.config, "readyz"))
     assert status == 200, text
     assert get(metrics_url(broker.config, "nothing"))[0] == 404
+
+
+def test_connections_that_say_nothing_keep_nobody_out(broker: Broker) -> None:
+    """A liveness probe that got no answer would have the node killed."""
+    host, _, port = metrics_address(broker.config).rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for number in range(2 * CONNECTIONS_MAX):
+            held = stack.enter_context(socket.create_connection((host, int(port)), TIMEOUT_S))
+            held.sendall(b"GET /metrics HTTP/1.1\r\n" if number % 2 else b"")
+        for path in ("healthz", "readyz", "metrics"):
+            assert get(metrics_url(broker.config, path))[0] == 200
 
 
 def test_a_stopped_broker_is_not_healthy_and_its_controller_is_still_seen() -> None:
