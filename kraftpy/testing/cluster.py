@@ -395,11 +395,8 @@ class Cluster:
 
         Only those in `among` are asked, if any are.
         """
-        views = [
-            view.partitions.get((topic, partition))
-            for node, view in self._metadata().items()
-            if not among or node in among
-        ]
+        answers = self._metadata(among).values()
+        views = [view.partitions.get((topic, partition)) for view in answers]
         leaders = {(view.leader, view.leader_epoch) if view else (-1, -1) for view in views}
         ((leader, _),) = leaders if len(leaders) == 1 else {(-1, -1)}
         return leader if leader >= 0 else None
@@ -562,23 +559,26 @@ class Cluster:
             raise ClusterError(f"no broker that answers knows partition {partition} of {topic!r}")
         return max(found, key=lambda each: each.leader_epoch)
 
-    def _metadata(self) -> dict[int, ClusterView]:
+    def _metadata(self, among: Collection[int] = ()) -> dict[int, ClusterView]:
         from kraftpy.testing.view import ask_metadata
 
-        return self._ask(ask_metadata)
+        return self._ask(ask_metadata, among)
 
     def _quorums(self) -> dict[int, QuorumView]:
         from kraftpy.testing.view import ask_quorum
 
         return self._ask(ask_quorum)
 
-    def _ask(self, ask: Callable[[str, int, float], _View]) -> dict[int, _View]:
-        """The answers of the nodes that answer."""
+    def _ask(
+        self, ask: Callable[[str, int, float], _View], among: Collection[int] = ()
+    ) -> dict[int, _View]:
+        """The answers of the nodes that answer, of all or of some."""
         from kraftpy.protocol.errors import DecodeError
 
         answers = {}
         for node in self.nodes.values():
-            if node.running and not node.paused:
+            wanted = not among or node.id in among
+            if wanted and node.running and not node.paused:
                 with contextlib.suppress(OSError, DecodeError):
                     answers[node.id] = ask(node.host, node.port, _ASK_TIMEOUT_S)
         return answers

@@ -16,6 +16,7 @@ from kraftpy.testing.cluster import Cluster
 from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Act, Ground
 
 _SLOW_MS = (150, 300)
+_VERY_SLOW_MS = 400
 _FIRST_WRITE_S = 3.0
 _WARM_UP_S = 1.0
 _FETCH_TIMEOUT_S = 4.0
@@ -77,7 +78,7 @@ def successors(ground: Ground) -> Act:
         kill(scene.leader)
         # What the successor sends comes too late; an election of a controller is to be quick.
         _next_leader(cluster.controller, scene.leader)
-        _slow_down(cluster, [scene.successor, *scene.others], delay_ms)
+        _slow_down(cluster, [scene.successor, *scene.others], _VERY_SLOW_MS)
         told = partial(cluster.agreed_leader, *scene.partition, among=scene.others)
         second = _next_leader(told, scene.leader)
         if second is None:
@@ -192,10 +193,14 @@ def _slow_down(cluster: Cluster, nodes: Sequence[int], delay_ms: int) -> None:
             cluster.slow(one, other, delay_ms=delay_ms)
 
 
-def _next_leader(agreed: Callable[[], int | None], former: int) -> int | None:
-    _wait_until(lambda: agreed() not in (None, former), _ELECTION_TIMEOUT_S)
-    leader = agreed()
-    return leader if leader != former else None
+def _next_leader(find: Callable[[], int | None], former: int) -> int | None:
+    """Who `find` finds to lead after `former`, at once when it does."""
+    deadline = time.monotonic() + _ELECTION_TIMEOUT_S
+    while (leader := find()) in (None, former):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_POLL_S)
+    return leader
 
 
 def late_expansion(ground: Ground) -> Act:
