@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 HEALTH_TIMEOUT_S = 2.0
 _GZIP_LEVEL = 1
 _OF_TIMEOUT = 0.8  # so much of a scrape's time is for asking
+_LEAST_S = 0.1
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +87,10 @@ class Exporter:
         from kraftpy.metrics.collector import encoder_for
 
         encoder, content_type = encoder_for(accept)
+        deadline = time.monotonic() + timeout_s
         with self._lock:
-            text = encoder(self._scrape(timeout_s))
+            # Who came meanwhile has waited for a part of the time.
+            text = encoder(self._scrape(max(deadline - time.monotonic(), _LEAST_S)))
         return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type
 
     def site(self) -> Site:

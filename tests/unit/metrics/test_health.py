@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from kraftpy.metrics.channel import Frame, SourceUnavailable
@@ -56,6 +58,26 @@ def test_each_state(
     node = exporter(Process("broker", broker), Process("controller", controller))
     assert all(node.healthz().values()) is is_healthy
     assert all(node.readyz().values()) is is_ready
+
+
+def test_a_scrape_that_had_to_wait_for_another_one_asks_in_less_time() -> None:
+    given_s: list[float] = []
+
+    class Hung(Process):
+        def ask(self, what: str, timeout_s: float = 0.0) -> list[Frame]:
+            given_s.append(timeout_s)
+            raise SourceUnavailable("it doesn't answer")
+
+    node = exporter(Hung("broker", None))
+    with node._lock:
+        waiting = threading.Thread(
+            target=node.metrics, args=("",), kwargs={"compress": False, "timeout_s": 2.0}
+        )
+        waiting.start()
+        waiting.join(0.5)
+    waiting.join()
+    assert len(given_s) == 1
+    assert given_s[0] <= 0.8 * (2.0 - 0.5) / 2
 
 
 def test_a_node_of_one_process_is_asked_for_that_alone() -> None:
