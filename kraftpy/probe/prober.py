@@ -202,7 +202,9 @@ class Prober:
 
     async def _settle(self) -> None:
         """Gives what is on its way the time that the SLA allows: for sending, and for arriving."""
-        await self._until(lambda: self.tracker.settled, 2 * self.tracker.sla_s)
+        if not await self._until(lambda: self.tracker.settled, 2 * self.tracker.sla_s):
+            self.tracker.fail_unacknowledged()
+            await self._until(lambda: self.tracker.settled, self.tracker.sla_s)
         if not self.tracker.commits and not self.tracker.commits_failed:
             if self._committing is None:
                 self._commit()

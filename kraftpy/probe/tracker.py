@@ -165,10 +165,14 @@ class Tracker:
 
     def give_up(self) -> None:
         """Counts what isn't acknowledged as failed, and what hasn't arrived as lost: it's over."""
+        self.fail_unacknowledged()
+        self.expire(float("inf"))
+
+    def fail_unacknowledged(self) -> None:
+        """Counts what isn't acknowledged as failed."""
         for number, message in list(self._under_way.items()):
             if message.acknowledged_at < 0:
                 self.failed(number)
-        self.expire(float("inf"))
 
     def _tallies(self, message: Sent) -> Iterable[Tally]:
         yield self.brokers.setdefault(message.broker, Tally())
