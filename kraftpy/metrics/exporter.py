@@ -84,10 +84,10 @@ class Exporter:
         self, accept: str, *, compress: bool, timeout_s: float = math.inf
     ) -> tuple[bytes, str]:
         """The answer to a scrape, and its content type; who asks gives up after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
         from kraftpy.metrics.collector import encoder_for
 
         encoder, content_type = encoder_for(accept)
-        deadline = time.monotonic() + timeout_s
         with self._lock:
             # Who came meanwhile has waited for a part of the time.
             text = encoder(self._scrape(max(deadline - time.monotonic(), _LEAST_S)))
