@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,8 +65,9 @@ def command(
     It logs to stderr, one line an event.
     """
     # A process that is the first of its container gets no signal that it has no handler for; from
-    # when it has a loop on, the node has its own.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # when it has a loop on, the node has its own. Until then there is nothing to put in order, and
+    # an exception may be lost: what a hook of a fork raises is.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     from kraftpy.core.config import ConfigError
 
     config = load_config(path, dict(parse_key_values(settings, "'-c'")))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -106,3 +108,24 @@ def test_damage_in_the_middle_of_a_log_is_refused_by_name() -> None:
         with pytest.raises(BrokerError, match=str(log_file)):
             broker.restart()
         assert log_file.read_bytes() == data
+
+
+def test_a_sigterm_in_the_middle_of_a_fork_is_heard(tmp_path: Path) -> None:
+    """What a hook of a fork raises is ignored: the end can't hang on an exception."""
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    program = (
+        "import os, signal\n"
+        "parent = os.getpid()\n"
+        "os.register_at_fork(after_in_parent=lambda: os.kill(parent, signal.SIGTERM))\n"
+        "from kraftpy.cli import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", program, "server", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
