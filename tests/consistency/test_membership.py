@@ -14,6 +14,8 @@ from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.client.cluster_admin import ClusterAdmin
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.faults import FAULTS, Ground
+from kraftpy.testing.consistency.faults.membership import put_in_order
+from kraftpy.testing.process import wait_until
 
 TOPIC, PARTITIONS = "t", 3
 VALUES = [str(number) for number in range(50)]
@@ -77,3 +79,13 @@ def test_a_broker_that_is_added_gets_replicas_and_leaves_none(cluster: Cluster) 
     assert set(kraftpy(cluster, "consume", TOPIC, "-o", ":end")) >= set(VALUES)
     assert cluster.add() == 5  # an id is never used twice
     cluster.remove(5)
+
+
+def test_replicas_are_put_in_order_and_the_first_leads(cluster: Cluster) -> None:
+    cluster.wait_healthy()
+    first, *others = cluster.replicas_of(TOPIC, 1)
+    order = (*others, first)
+    assert put_in_order(cluster, {(TOPIC, 1): order})
+    wait_until(lambda: cluster.replicas_of(TOPIC, 1) == order, "the order is as it was")
+    wait_until(lambda: cluster.agreed_leader(TOPIC, 1) == order[0], "the first doesn't lead")
+    cluster.wait_healthy()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kraftpy.testing.cluster import Cluster
+from kraftpy.testing.consistency.faults import membership
 from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Act, Ground
 
 _SLOW_MS = (150, 300)
@@ -220,7 +221,7 @@ def late_expansion(ground: Ground) -> Act:
             return _NOT_IN_SYNC
         cast = _cast(ground)
         if cast is None:
-            return "left out: the controller leads all that is written to"
+            return "left out: nothing is written, or its replicas stay in their order"
         partition, leader, follower, controller = cast
         # It leaves the ISR of what is written meanwhile; with idle partitions it stays in sync.
         cluster.partition(leader, follower)
@@ -269,19 +270,42 @@ def _size_bytes(cluster: Cluster, node: int, partition: _Partition) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.log"))
 
 
-def _cast(ground: Ground) -> tuple[_Partition, int, int, int] | None:
-    """A partition and who proposes, who is proposed, and who decides on it, three nodes."""
+class _Cast(NamedTuple):
+    """Who leads a partition and proposes, who is proposed, and who decides on it, three nodes."""
+
+    partition: _Partition
+    leader: int
+    follower: int
+    controller: int
+
+
+def _cast(ground: Ground) -> _Cast | None:
+    """Roles for all that is written and that both have: the follower is to lead after the leader.
+
+    The first of the ISR is elected, so replicas are put in that order.
+    """
     cluster = ground.cluster
-    controller = cluster.controller()
-    casts: list[tuple[bool, tuple[_Partition, int, int, int]]] = []
-    partitions = _written(ground)
-    for topic, index in ground.rng.sample(partitions, len(partitions)):
-        leader = cluster.leader_of(topic, index)
-        if leader is None:
-            continue
-        followers = [each for each in cluster.replicas_of(topic, index) if each != leader]
-        for place, follower in enumerate(followers):
-            if controller not in (None, leader, follower):
-                # The first of the ISR is elected when the leader is gone.
-                casts.append((place > 0, ((topic, index), leader, follower, controller)))
-    return min(casts, key=lambda each: each[0])[1] if casts else None
+    controller, partitions = cluster.controller(), _written(ground)
+    if controller is None or not partitions:
+        return None
+    partition = ground.rng.choice(partitions)
+    able = [each for each in cluster.replicas_of(*partition) if each != controller]
+    if len(able) < 2:
+        return None
+    leader, follower = ground.rng.sample(able, 2)
+    orders = {}
+    for each in partitions:
+        replicas = cluster.replicas_of(*each)
+        if {leader, follower} <= set(replicas):
+            rest = [node for node in replicas if node not in (leader, follower)]
+            orders[each] = (leader, follower, *rest)
+    if not membership.put_in_order(cluster, orders):
+        return None
+    in_order = _wait_until(
+        lambda: (
+            all(cluster.replicas_of(*each) == order for each, order in orders.items())
+            and all(cluster.agreed_leader(*each) == leader for each in orders)
+        ),
+        _ELECTION_TIMEOUT_S,
+    )
+    return _Cast(partition, leader, follower, controller) if in_order else None

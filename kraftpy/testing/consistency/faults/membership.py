@@ -44,6 +44,18 @@ def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) ->
     return f"replicas of {len(moves)} partitions moved, preferred leaders elected"
 
 
+def put_in_order(cluster: Cluster, orders: Mapping[tuple[str, int], Sequence[int]]) -> bool:
+    """Give partitions their replicas in another order, and have the first lead; whether asked.
+
+    The order and the leaders show soon.
+    """
+    try:
+        asyncio.run(_move(cluster, {PartitionName(*each): to for each, to in orders.items()}))
+    except _Troubles:
+        return False
+    return True
+
+
 def decommission(ground: Ground) -> Act:
     """A broker without replicas is stopped and unregistered; it comes back and gets them again."""
     cluster, (victim,) = ground.cluster, ground.victims(1)
