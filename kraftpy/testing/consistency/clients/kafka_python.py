@@ -155,7 +155,15 @@ class _Reader:
 
 class _Registers:
     def __init__(self, bootstrap: str, group: str) -> None:
-        self._consumer = _consumer(bootstrap, group)
+        self._bootstrap = bootstrap
+        self._group = group
+        self._open: Any = None
+
+    @property
+    def _consumer(self) -> Any:
+        if self._open is None:
+            self._open = _consumer(self._bootstrap, self._group)
+        return self._open
 
     def commit(self, place: Place, offset: int) -> None:
         wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1)}
@@ -168,11 +176,16 @@ class _Registers:
         try:
             found = self._consumer.committed(TopicPartition(*place), timeout_ms=_TIMEOUT_MS)
         except KafkaError as error:
+            # kafka-python keeps a fetch that it gave up waiting for, and hands its answer to the
+            # next one who asks for the same, however old it is by then.
+            self.close()
             raise UnknownError(repr(error)) from None
         return NO_OFFSET if found is None else int(found)
 
     def close(self) -> None:
-        self._consumer.close(timeout_ms=1_000)
+        if self._open is not None:
+            self._open.close(timeout_ms=1_000)
+            self._open = None
 
 
 class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
