@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
 
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency import HistoryReader, Outcome, check
@@ -29,7 +30,13 @@ CLIENTS = ("confluent-kafka", "kraftpy")
 
 
 def load(
-    case: Case, folder: Path, seed: int, make_cluster: Callable[..., Cluster], time_limit_s: float
+    case: Case,
+    folder: Path,
+    seed: int,
+    make_cluster: Callable[..., Cluster],
+    time_limit_s: float,
+    *,
+    keep: bool = False,
 ) -> Outcome | None:
     """One run, judged; None if the machine spoilt it (somebody else took a port, say)."""
     plan = Plan(
@@ -42,7 +49,7 @@ def load(
         seed=seed,
         clients=CLIENTS,
     )
-    result = run(plan, say=lambda _: None, make_cluster=make_cluster)
+    result = run(plan, say=lambda _: None, make_cluster=make_cluster, keep=lambda _: keep)
     if not sum(result.faults.values()):
         raise RuntimeError(f"no {case.fault} in {time_limit_s:g} s")
     if result.unhealthy:
@@ -72,12 +79,16 @@ def catch(build: str, seed: int) -> tuple[float, list[str]]:
 
 
 def control(case: Case, seed: int, time_limit_s: float) -> list[str]:
-    """What is found in the sound build."""
-    with TemporaryDirectory(prefix="kraftpy-sound-") as folder:
-        outcome = load(case, Path(folder), seed, quick_cluster, time_limit_s)
-    if outcome is None or outcome.valid is None:
-        return ["nothing that counts"]
-    return found_by(outcome)
+    """What is found in the sound build, and where its history is then: that is a defect."""
+    folder = Path(mkdtemp(prefix="kraftpy-sound-"))
+    outcome = load(case, folder, seed, quick_cluster, time_limit_s, keep=True)
+    found = ["nothing that counts"]
+    if outcome is not None and outcome.valid is not None:
+        found = found_by(outcome)
+    if not found:
+        rmtree(folder)
+        return found
+    return [*found, f"see {folder}"]
 
 
 def main() -> int:

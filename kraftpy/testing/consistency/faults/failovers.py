@@ -285,6 +285,7 @@ def _cast(ground: Ground) -> _Cast | None:
     The first of the ISR is elected, so replicas are put in that order.
     """
     cluster = ground.cluster
+    _wait_until(lambda: bool(_written(ground)), _FIRST_WRITE_S)
     controller, partitions = cluster.controller(), _written(ground)
     if controller is None or not partitions:
         return None
