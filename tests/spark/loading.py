@@ -29,10 +29,12 @@ class Loading:
     def fill(self, count: int, first: int = 0) -> None:
         fill(self.bootstrap, self.topic, numbered(count, 2, first), compression="lz4")
 
-    def loader(self, name: str = "lake", door: Format = "kraftpy") -> Loader:
+    def loader(
+        self, name: str = "lake", door: Format = "kraftpy", limits: Limits = SMALL
+    ) -> Loader:
         lake = Lake.at(str(self.folder / name), create=True)
         way = Door(self.bootstrap, door, self.options)
-        return Loader(lake, way, self.topic, lambda: self.spark, SMALL)
+        return Loader(lake, way, self.topic, lambda: self.spark, limits)
 
     def load(
         self, name: str = "lake", end: str = "latest", door: Format = "kraftpy"

@@ -22,8 +22,12 @@ def on_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[Any]]) -> Any
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: object) -> None:
-    """Make a topic; `settings` are its configuration, `_` standing for `.`."""
-    configs = {key.replace("_", "."): str(value) for key, value in settings.items()}
+    """Make a topic; `settings` are its configuration, `_` standing for `.`.
+
+    Its records stay: those of START_MS are older than the broker's retention.
+    """
+    given = {key.replace("_", "."): str(value) for key, value in settings.items()}
+    configs = {"retention.ms": "-1", **given}
 
     async def work(cluster: Cluster) -> None:
         await Admin(cluster).create_topic(name, partitions=partitions, configs=configs)
@@ -70,3 +74,12 @@ def delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> No
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (done,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
     assert done.result(timeout=20).low_watermark == offset
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic; returns when it is gone."""
+
+    async def work(cluster: Cluster) -> None:
+        await Admin(cluster).delete_topic(topic)
+
+    on_cluster(bootstrap, work)
