@@ -11,8 +11,10 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +23,7 @@ import click
 
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
+    EXIT_INCONSISTENT,
     EXIT_UNREACHABLE,
     EXIT_USAGE,
     TEXT,
@@ -35,9 +38,11 @@ from kraftpy.cli.common import (
 from kraftpy.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from kraftpy.pipeline.audit import Audit
     from kraftpy.pipeline.lake import Lake
     from kraftpy.pipeline.load import Loader, Outcome
     from kraftpy.pipeline.manifests import Manifest, Plan
+    from kraftpy.pipeline.ranges import OffsetRange
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -122,6 +127,11 @@ _abandon_option = click.option(
 )
 
 
+_group_option = click.option(
+    "--group", type=TEXT, metavar="ID", help="Commit where the lake ends as this group's offsets."
+)
+
+
 def _bound_options(start: str, end: str) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
         syntax = "earliest, latest, lake, OFFSET, @TIME or JSON"
@@ -149,6 +159,7 @@ def _bound_options(start: str, end: str) -> Callable[[_F], _F]:
 @click.argument("lake", type=TEXT)
 @_bound_options("lake", "latest")
 @_abandon_option
+@_group_option
 @_source_options
 @_spark_options
 @bootstrap_option
@@ -167,7 +178,61 @@ def load(topic: str, lake: str, start: str, end: str, abandon: bool, **more: Any
         outcomes = job.finish_or_abandon(abandon)
         plan = job.loader.plan_load(_bound(start, "--from"), _bound(end, "--to"))
         outcomes += job.run([plan] if plan else [])
+        job.commit_group()
         job.report(outcomes)
+
+
+@command.command()
+@click.argument("topic", type=TEXT)
+@click.argument("lake", type=TEXT)
+@click.option("--available-now", is_flag=True, help="Load what is there now, and end.")
+@click.option("--every", "every_ms", type=Seconds(), metavar="SECONDS", help="Begin a load then.")
+@click.option(
+    "--max-records", type=click.IntRange(1), metavar="N", help="About the most that one load takes."
+)
+@_group_option
+@_source_options
+@_spark_options
+@bootstrap_option
+@output_option
+def stream(
+    topic: str,
+    lake: str,
+    available_now: bool,
+    every_ms: int | None,
+    max_records: int | None,
+    **more: Any,
+) -> None:
+    """Load what comes, again and again, until SIGTERM, which waits for the load under way.
+
+    The lake is the checkpoint: a stream that died goes on where the lake ends.
+
+    \b
+    kraftpy pipeline stream flights /data/lake --every 60
+    kraftpy pipeline stream flights /data/lake --available-now --max-records 5000000
+    """
+    from kraftpy.pipeline.bounds import Bound
+    from kraftpy.pipeline.stream import stream as stream_loads
+
+    if available_now == (every_ms is not None):
+        raise click.UsageError("say either --available-now or --every SECONDS")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    job = _Job("stream", topic, lake, more, create=True, max_records=max_records)
+    runs = rows = 0
+    with job.failures():
+        if more["dry_run"]:
+            plan = job.loader.plan_load(Bound("lake"), Bound("latest"), "stream")
+            job.report([*job.loader.unfinished(), *([plan] if plan else [])])
+            return
+        every_s = None if every_ms is None else every_ms / 1000
+        for outcome in stream_loads(job.loader, every_s=every_s, stop=stop):
+            job.commit_group()
+            runs, rows = runs + 1, rows + outcome.rows
+            if more["output"] == "table":
+                click.echo(_sentence(outcome))
+        job.commit_group()
+        job.summarize(loads=runs, rows=rows)
 
 
 @command.command()
@@ -244,6 +309,64 @@ def compact(lake: str, file_size_mib: int, keep_ms: int, **more: Any) -> None:
         else:
             would = "would become" if more["dry_run"] else "became"
             click.echo(f"{result['merged']} files {would} {result['files']}")
+
+
+@command.command()
+@click.argument("topic", type=TEXT)
+@click.option("--lake", type=TEXT, help="A lake that is compared with the topic.")
+@_spark_options
+@bootstrap_option
+@output_option
+def audit(topic: str, lake: str | None, **more: Any) -> None:
+    """Look for gaps, duplicates, disorder and damage in a topic; compare a lake with it.
+
+    What compaction, transactions and retention leave behind is legal and only counted.  Exit code 6
+    if anything else is found.
+
+    \b
+    kraftpy pipeline audit flights
+    kraftpy pipeline audit flights --lake /data/lake
+    """
+    from kraftpy.pipeline.audit import audit as audit_topic
+    from kraftpy.pipeline.audit import plan_audit
+
+    job = _Job("audit", topic, lake, more)
+    with job.failures():
+        plan = plan_audit(job.door, topic)
+        if more["dry_run"]:
+            job.report_plan(plan.ranges)
+            return
+        found = audit_topic(plan, job.door, job.spark, job.lake if lake else None)
+    if more["output"] == "json":
+        echo_json({"command": "audit", "topic": topic, "clean": found.clean, **asdict(found)})
+    else:
+        _tell_audit(topic, found)
+    if not found.clean:
+        raise click.exceptions.Exit(EXIT_INCONSISTENT)
+
+
+def _tell_audit(topic: str, found: Audit) -> None:
+    header = ["PARTITION", "START", "END", "BATCHES", "RECORDS", "CONTROL", "ABORTED", "COMPACTED"]
+    rows = []
+    for one in found.partitions:
+        counts = one.counts
+        numbers = (counts.batches, counts.records, counts.control, counts.aborted, counts.compacted)
+        rows.append([one.partition, one.start, one.end, *numbers])
+    echo_table(header, rows)
+    for one in found.partitions:
+        for each in one.findings:
+            span = f"offsets {each.first} to {each.last}"
+            click.echo(f"{each.kind}: {topic}-{one.partition} {span}: {each.text}")
+        if (more := one.counts.findings - len(one.findings)) > 0:
+            click.echo(f"{topic}-{one.partition} has {more} more findings")
+    for difference in found.differences:
+        click.echo(
+            f"{difference.kind}: {difference.rows} of {topic}-{difference.partition},"
+            f" offsets {difference.first} to {difference.last}"
+        )
+    if found.clean:
+        lake = " and the lake" if found.compared else ""
+        click.echo(f"nothing is wrong with {topic}{lake}")
 
 
 @command.command()
@@ -326,7 +449,14 @@ class _Job:
     """One command: the lake, the way to the topic, a Spark session when it is needed."""
 
     def __init__(
-        self, name: str, topic: str, lake: str, options: dict[str, Any], *, create: bool = False
+        self,
+        name: str,
+        topic: str,
+        lake: str | None,
+        options: dict[str, Any],
+        *,
+        create: bool = False,
+        max_records: int | None = None,
     ) -> None:
         from kraftpy.pipeline.door import Door
         from kraftpy.pipeline.lake import Lake
@@ -336,16 +466,19 @@ class _Job:
         self._options = options
         self._session: Any = None
         self._topic = topic
-        with _failures():
-            self.lake: Lake = Lake.at(lake, create=create)
+        if lake is not None:
+            with _failures():
+                self.lake: Lake = Lake.at(lake, create=create)
         if topic:
-            door = Door(
+            self.door = Door(
                 options["bootstrap"],
-                options["source"],
-                dict(parse_key_values(options["options"], "--option")),
+                options.get("source", "kraftpy"),
+                dict(parse_key_values(options.get("options", ()), "--option")),
             )
-            limits = Limits(options["task_records"], options["file_size_mib"] * _MIB)
-            self.loader: Loader = Loader(self.lake, door, topic, self.spark, limits)
+        if "task_records" in options:
+            size_bytes = options["file_size_mib"] * _MIB
+            limits = Limits(options["task_records"], size_bytes, max_records)
+            self.loader: Loader = Loader(self.lake, self.door, topic, self.spark, limits)
 
     def spark(self) -> Any:
         """The session, started when first asked for."""
@@ -385,6 +518,31 @@ class _Job:
         if self._options["dry_run"]:
             return list(plans)
         return [self.loader.run(plan) for plan in plans]
+
+    def commit_group(self) -> None:
+        """Commits where the lake ends, if a group was named."""
+        from kraftpy.pipeline.groups import commit_ends
+
+        if self._options["group"] and not self._options["dry_run"]:
+            commit_ends(self.door, self._topic, self._options["group"], self.loader.ends())
+
+    def summarize(self, **counts: int) -> None:
+        """Prints what a job that isn't one run has done."""
+        if self._options["output"] == "json":
+            ends = {str(key): end for key, end in sorted(self.loader.ends().items())}
+            fields = {"command": self._name, "dry_run": False, "topic": self._topic}
+            echo_json({**fields, "version": self.lake.latest().number, "ends": ends, **counts})
+        else:
+            click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
+
+    def report_plan(self, ranges: Iterable[OffsetRange]) -> None:
+        """Prints what would be read."""
+        if self._options["output"] == "json":
+            planned = {"topic": self._topic, "ranges": list(ranges)}
+            echo_json({"command": self._name, "dry_run": True, **planned})
+            return
+        for one in ranges:
+            click.echo(f"would read {one}")
 
     def report(self, results: Sequence[Outcome | Plan]) -> None:
         """Prints what was done or would be."""

@@ -7,8 +7,10 @@ connector on the session (`spark.jars` or `--packages`), ours only the extra.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from kraftpy.pipeline.manifests import TopicIdentity
@@ -52,18 +54,31 @@ class Door:
     def table(
         self, spark: SparkSession, ranges: Iterable[OffsetRange], *, max_records_per_task: int
     ) -> DataFrame | None:
-        """The records of the ranges, at most one range of each partition; None if all are empty.
+        """The records of the ranges; None if all are empty.
 
         Spark partitions hold records of one topic partition each, in the order of offsets.
         """
+        # A source is asked for one range of a partition at a time; there may be several.
+        rounds: list[list[OffsetRange]] = []
+        taken: Counter[tuple[str, int]] = Counter()
+        for each in ranges:
+            if each.start < each.end:
+                turn = taken[each.topic, each.partition]
+                taken[each.topic, each.partition] += 1
+                if turn == len(rounds):
+                    rounds.append([])
+                rounds[turn].append(each)
+        tables = [self._table(spark, each, max_records_per_task) for each in rounds]
+        return reduce(lambda one, other: one.unionByName(other), tables) if tables else None
+
+    def _table(
+        self, spark: SparkSession, ranges: list[OffsetRange], max_records_per_task: int
+    ) -> DataFrame:
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}
         for topic, partition, start, end in ranges:
-            if start < end:
-                starts.setdefault(topic, {})[str(partition)] = start
-                ends.setdefault(topic, {})[str(partition)] = end
-        if not starts:
-            return None
+            starts.setdefault(topic, {})[str(partition)] = start
+            ends.setdefault(topic, {})[str(partition)] = end
         options = {
             **self._options(),
             "assign": json.dumps({topic: [*map(int, parts)] for topic, parts in starts.items()}),

@@ -8,17 +8,13 @@ Rules:
   before it commits.
 * A rerun reads its ranges from the topic again and replaces exactly them; the rows that a file has
   besides are written anew beside them.
-* A group's offsets, if wanted, are committed after the version is durable: a lake may be ahead of
-  its group, never behind.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from kraftpy.pipeline.bounds import Bound, check_ends, resolve
@@ -84,9 +80,26 @@ class Loader:
             if self._topic in plan.topics and plan.kind != "compact"
         ]
 
-    def plan_load(self, start: Bound, end: Bound, kind: Kind = "load") -> Plan | None:
-        """What a load would do now; None if there is nothing new.  Nothing is stored."""
-        return self._plan(kind, start, end)
+    def plan_load(
+        self,
+        start: Bound,
+        end: Bound,
+        kind: Kind = "load",
+        *,
+        until: Mapping[int, int] | None = None,
+    ) -> Plan | None:
+        """What a load would do now; None if there is nothing new.  Nothing is stored.
+
+        `until`: offsets that partitions aren't read beyond; nothing of those that aren't in it.
+        """
+        return self._plan(kind, start, end, until)
+
+    def log_ends(self) -> dict[int, int]:
+        """Where the topic's partitions end now."""
+        with self._door.brokers(self._topic) as brokers:
+            _, partitions = self._door.describe(brokers, self._topic)
+            found = brokers.latest([(self._topic, partition) for partition in partitions])
+        return {partition: end for (_, partition), end in found.items()}
 
     def plan_rerun(self, start: Bound, end: Bound) -> Plan | None:
         """What replacing the offsets between two bounds would do; None if there are none."""
@@ -154,7 +167,9 @@ class Loader:
                 " deleted and created again, or is of another cluster; drop the run with --abandon"
             )
 
-    def _plan(self, kind: Kind, start: Bound, end: Bound) -> Plan | None:
+    def _plan(
+        self, kind: Kind, start: Bound, end: Bound, until: Mapping[int, int] | None = None
+    ) -> Plan | None:
         version = self._lake.latest()
         with self._door.brokers(self._topic) as brokers:
             identity, partitions = self._door.describe(brokers, self._topic)
@@ -163,6 +178,8 @@ class Loader:
             ends = resolve(end, brokers, self._topic, partitions, version)
             if kind != "rerun":
                 check_ends(brokers, self._topic, starts, fail=self._door.fails_on_data_loss())
+        if until is not None:
+            ends = {one: min(last, until.get(one, 0)) for one, last in ends.items()}
         ranges = [
             OffsetRange(self._topic, partition, starts[partition], ends[partition])
             for partition in partitions
@@ -186,23 +203,10 @@ class Loader:
         ]
 
     def _read(self, plan: Plan) -> DataFrame | None:
-        """The records of all ranges."""
-        # A source is asked for one range of a partition at a time; a lake with gaps has several.
-        rounds: list[list[OffsetRange]] = []
-        taken: Counter[tuple[str, int]] = Counter()
-        for each in plan.ranges:
-            turn = taken[each.topic, each.partition]
-            taken[each.topic, each.partition] += 1
-            if turn == len(rounds):
-                rounds.append([])
-            rounds[turn].append(each)
+        if not any(one.start < one.end for one in plan.ranges):
+            return None
         most = self._limits.max_records_per_task
-        tables = [
-            table
-            for ranges in rounds
-            if (table := self._door.table(self._spark(), ranges, max_records_per_task=most))
-        ]
-        return reduce(lambda one, other: one.unionByName(other), tables) if tables else None
+        return self._door.table(self._spark(), plan.ranges, max_records_per_task=most)
 
     def _write(self, plan: Plan, table: DataFrame | None) -> list[DataFile]:
         if table is None:

@@ -202,6 +202,18 @@ class Brokers:
             if ahead is not None:
                 self._give_up(ahead)
 
+    def scan(self, wanted: Slice, look: Callable[[Any, Slice], int]) -> None:
+        """Fetch a slice as it is stored, damaged or not.
+
+        `look` takes each answer's part for the partition and what is left of the slice, and gives
+        the offset to go on from.  Raises as `read` does, but for what is wrong with batches.
+        """
+        reading = _Reading(self, wanted, fail_on_data_loss=True)
+        while reading.left:
+            response = self._answer(reading, None)
+            if response is not None:
+                reading.move(look(response, reading.left), response)
+
     def _start_fetch(self, reading: _Reading) -> asyncio.Task[Any]:
         task = self._loop.create_task(self._fetch(reading.left, reading.bytes_wanted()))
         # One turn of the loop sends the request; the answer arrives while records are decoded.

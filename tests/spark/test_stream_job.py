@@ -1,0 +1,81 @@
+"""`kraftpy pipeline stream`: loads that follow a topic, with the lake as their checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftpy.client.admin import Admin
+from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.pipeline.door import Door
+from kraftpy.pipeline.groups import commit_ends
+from kraftpy.pipeline.load import Limits
+from kraftpy.pipeline.stream import stream
+from kraftpy.spark.brokers import DataLossError
+from kraftpy.testing import Broker
+from tests.spark.loading import Loading
+from tests.spark.topics import delete_before, fill, on_cluster
+
+
+@pytest.fixture
+def loading(spark: Any, broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Loading:
+    loading = Loading(spark, broker.bootstrap, new_topic(partitions=2), tmp_path)
+    loading.fill(100)
+    return loading
+
+
+def follow(loading: Loading, most: int | None = None) -> list[int]:
+    loader = loading.loader(limits=Limits(max_records=most))
+    runs = stream(loader, every_s=None, stop=threading.Event())
+    return [outcome.rows for outcome in runs]
+
+
+def test_what_is_there_now_is_loaded_in_parts_and_no_more(loading: Loading) -> None:
+    loader = loading.loader(limits=Limits(max_records=60))
+    runs = stream(loader, every_s=None, stop=threading.Event())
+    assert next(runs).rows == 60
+    loading.fill(40, first=100)
+    assert [outcome.rows for outcome in runs] == [40]
+    assert follow(loading) == [40]
+    assert follow(loading) == []
+    assert {change.kind for change in map(loading.lake().read, (1, 2, 3))} == {"stream"}
+
+
+def test_it_goes_on_until_it_is_stopped_and_takes_new_partitions(loading: Loading) -> None:
+    stop = threading.Event()
+    runs = stream(loading.loader(), every_s=0.1, stop=stop)
+    assert next(runs).rows == 100
+    on_cluster(
+        loading.bootstrap, lambda cluster: Admin(cluster).create_partitions(loading.topic, 3)
+    )
+    fill(loading.bootstrap, loading.topic, [{"value": b"new", "partition": 2}])
+    assert next(runs).rows == 1
+    stop.set()
+    assert list(runs) == []
+
+
+def test_lost_records_end_it_or_are_left_out(loading: Loading) -> None:
+    follow(loading)
+    loading.fill(100, first=100)
+    delete_before(loading.bootstrap, loading.topic, 0, 70)
+    with pytest.raises(DataLossError):
+        follow(loading)
+    loading.options = {"failOnDataLoss": "false"}
+    assert follow(loading) == [80]
+
+
+def test_a_group_gets_where_the_lake_ends(loading: Loading) -> None:
+    follow(loading)
+    door = Door(loading.bootstrap)
+
+    def committed() -> dict[int, int]:
+        found = on_cluster(loading.bootstrap, lambda cluster: GroupAdmin(cluster).committed("lag"))
+        return {partition: each.offset for (_, partition), each in found.items()}
+
+    for _ in range(2):
+        commit_ends(door, loading.topic, "lag", loading.loader().ends())
+        assert committed() == {0: 50, 1: 50}
