@@ -1,0 +1,96 @@
+"""Loads of topics that lose records or are made anew, and of runs that others end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftpy.pipeline.bounds import Bound
+from kraftpy.pipeline.lake import DoesNotFitError, LakeError
+from kraftpy.spark.brokers import DataLossError
+from kraftpy.testing import Broker
+from tests.spark.loading import Loading
+from tests.spark.topics import delete_before, delete_topic
+
+ROWS = 2000
+WRITE_FILES = "kraftpy.pipeline.table.write_files"
+
+
+@pytest.fixture
+def loading(spark: Any, broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Loading:
+    loading = Loading(spark, broker.bootstrap, new_topic(partitions=2), tmp_path)
+    loading.fill(ROWS)
+    return loading
+
+
+def assert_each_once(loading: Loading) -> None:
+    """The next run finishes what there is to finish; all rows are there, nothing is left over."""
+    loader = loading.loader()
+    for plan in loader.unfinished():
+        loader.run(plan)
+    loading.load()
+    assert [row[:2] for row in loading.rows()] == [(p, n) for p in (0, 1) for n in range(ROWS // 2)]
+    lake = loading.lake()
+    lake.sweep(now_ms=1, keep_ms=0)
+    files = {str(path.relative_to(lake.folder)) for path in lake.folder.rglob("*.parquet")}
+    assert files == lake.latest().files.keys()
+    assert not list(lake.folder.glob("_kraftpy/plans/*.json"))
+
+
+def test_a_load_goes_on_only_where_the_topic_does(loading: Loading) -> None:
+    loading.load(end="100")
+    delete_before(loading.bootstrap, loading.topic, 1, 150)
+    with pytest.raises(DataLossError, match="starts at 150, after offset 100"):
+        loading.load()
+    assert loading.loader().unfinished() == []
+    loading.options = {"failOnDataLoss": "false"}
+    outcome = loading.load()
+    assert outcome is not None
+    assert outcome.rows == ROWS - 200 - 50
+    assert loading.load() is None
+
+
+def test_a_plan_is_not_done_on_another_topic_of_the_name(loading: Loading) -> None:
+    """Nor is its lake loaded further."""
+    from tests.spark.topics import create_topic
+
+    loader = loading.loader()
+    plan = loader.plan_load(Bound.read("lake"), Bound.read("latest"))
+    assert plan is not None
+    loader.run(plan)
+    late = loader.plan_rerun_of(plan.run)
+    delete_topic(loading.bootstrap, loading.topic)
+    create_topic(loading.bootstrap, loading.topic, 2)
+    loading.fill(ROWS + 100)
+    before = loading.lake().latest()
+    with pytest.raises(DoesNotFitError, match="deleted and created again"):
+        loader.run(late)
+    with pytest.raises(DoesNotFitError, match="load it into another lake"):
+        loading.load()
+    assert loading.lake().latest() == before
+
+
+def test_a_run_that_was_rolled_back_meanwhile_has_not_ended_well(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kraftpy.pipeline import load
+
+    loader = loading.loader()
+    plan = loader.plan_load(Bound.read("lake"), Bound.read("latest"))
+    assert plan is not None
+
+    def abandoned(*arguments: Any) -> Any:
+        files = write_table(*arguments)
+        loader.roll_back(plan)
+        loading.lake().sweep(now_ms=1, keep_ms=0)
+        return files
+
+    write_table = load.write_table  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "write_table", abandoned)
+        with pytest.raises(LakeError, match="rolled back"):
+            loader.run(plan)
+    assert_each_once(loading)
