@@ -27,11 +27,13 @@ def random_calls(
     processes: int = 4,
     values: int = 4,
     uncertain: float = 0.1,
+    repeated: float = 0.0,
     kinds: Sequence[str] = KINDS,
 ) -> list[Call]:
     """Calls of a register that works, by concurrent clients of which some never hear the answer.
 
-    Each client is in one call at a time, or in none; a call takes effect at a moment inside of it.
+    Each client is in one call at a time, or in none; a call takes effect at a moment inside of it,
+    a write with the probability `repeated` at one more.
     """
     state: State = None
     calls: list[Call] = []
@@ -59,8 +61,13 @@ def random_calls(
             step = _step(rng, kind, value, state, values)
             state = step.after(state)
             under_way[3] = step
+        elif step.is_write and rng.random() < repeated:
+            state = step.after(state)
         else:
-            calls.append(Call(step, invoked, now, len(calls), True))
+            line = len(calls)
+            calls.append(Call(step, invoked, now, line, True))
+            if step.is_write and repeated:
+                calls.append(Call(step, invoked, now, line, False))
             del waiting[process]
     return calls
 
@@ -117,9 +124,13 @@ def is_linearizable(calls: Sequence[Call]) -> bool:
             continue
         seen.add((done, state))
         left = [i for i in range(len(calls)) if not done >> i & 1]
-        first_end = min(calls[i].ended_ns for i in left)
+        first_end = min(calls[i].ended_ns for i in left if calls[i].certain)
+        last_begin = max(
+            (call.invoked_ns for i, call in enumerate(calls) if done >> i & 1), default=0
+        )
         for i in left:
             step = calls[i].step
-            if calls[i].invoked_ns <= first_end and step.allows(state):
+            in_time = calls[i].invoked_ns <= first_end and last_begin <= calls[i].ended_ns
+            if in_time and step.allows(state):
                 work.append((done | 1 << i, step.after(state)))
     return False

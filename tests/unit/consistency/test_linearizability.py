@@ -29,6 +29,7 @@ def test_it_agrees_with_trying_every_order(seed: int) -> None:
             processes=rng.randrange(2, 7),
             values=rng.randrange(1, 4),
             uncertain=rng.choice((0, 0.1, 0.4)),
+            repeated=rng.choice((0, 0.3)),
         )
         assert find_stuck(calls, None, plenty()) is None
         for _ in range(rng.randrange(1, 4)):
@@ -117,6 +118,26 @@ def test_an_uncertain_commit_may_show_late_or_never() -> None:
     assert judge([uncertain, *commits(1, "?1", 2, "?2")]).valid is True
     failed = uncertain._replace(outcome="fail", ended_ns=6)
     assert judge([failed, *commits(1, "?1", "?7")]).valid is False
+
+
+def test_a_commit_may_take_effect_again_until_it_is_answered() -> None:
+    """Its client sends it again when the coordinator that did it died before it could say so."""
+    before = [
+        operation_at(10, 100, 5),
+        operation_at(20, 30, 6, expected=5),
+        operation_at(40, 50, "?6"),
+        operation_at(60, 70, "?5"),
+    ]
+    before.sort(key=lambda each: each.ended_ns)
+    assert judge(before).valid is True
+    assert judge([*before, operation_at(110, 120, "?5")]).valid is True
+    for late in ("?6", "?-1"):
+        assert judge([*before, operation_at(110, 120, late)]).valid is False
+    # The same twice would need a third time; and what has a condition is sent once.
+    again = [operation_at(72, 75, 6, expected=5), operation_at(80, 90, "?5")]
+    assert judge(sorted([*before, *again], key=lambda each: each.ended_ns)).valid is False
+    once = [operation_at(1, 5, 5), operation_at(20, 100, 6, expected=5)]
+    assert judge([*once, operation_at(110, 115, 5), operation_at(120, 125, "?6")]).valid is False
 
 
 def test_what_a_failure_saw_counts() -> None:

@@ -50,7 +50,7 @@ def linearizability(registers: Registers, time_limit_s: float) -> Verdict:
             _add_finding(findings, key, calls, stuck)
     counts = {
         "registers": len(registers),
-        "operations": sum(map(len, registers.values())),
+        "operations": sum(len({call.line for call in calls}) for calls in registers.values()),
     }
     promise = "every register behaves like one copy that changes at one moment"
     if unknown and not findings.count:
@@ -72,6 +72,8 @@ def _add_finding(findings: Findings, key: str, calls: Sequence[Call], stuck: Stu
         enough = _shrink(calls, stuck)
     lines = [calls[index].line for index in enough]
     lines += _context(calls, stuck, set(enough))
+    # A call and its repetition are of one line.
+    lines = list(dict.fromkeys(lines))
     lines.sort(key={call.line: call.invoked_ns for call in calls}.__getitem__)
     findings.add(
         f"{key}: the operation of line {last.line} {step_text(last.step)}, which no order of the"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kraftpy.testing.consistency.checkers.linearizability import linearizability
-from kraftpy.testing.consistency.checkers.registers import Call, register_call
+from kraftpy.testing.consistency.checkers.registers import Call, register_calls
 from kraftpy.testing.consistency.checkers.stale import stale_reads
 from kraftpy.testing.consistency.operations import Operation
 from kraftpy.testing.consistency.verdicts import Verdict
@@ -20,9 +20,8 @@ class RegisterChecker:
         self._calls: dict[str, list[Call]] = {}
 
     def observe(self, operation: Operation) -> None:
-        found = register_call(operation)
-        if found is not None:
-            self._calls.setdefault(found[0], []).append(found[1])
+        for key, call in register_calls(operation):
+            self._calls.setdefault(key, []).append(call)
 
     def verdicts(self) -> Iterator[Verdict]:
         yield linearizability(self._calls, self._time_limit_s)

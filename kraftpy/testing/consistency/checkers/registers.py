@@ -11,7 +11,7 @@ of `metadata` is a name and holds its configuration, None while it doesn't exist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kraftpy.testing.consistency.operations import NEVER, Operation
@@ -66,7 +66,10 @@ def change_unless(excluded: State, value: State) -> Step:
 
 
 class Call(NamedTuple):
-    """A step in time; one that may never take effect (`certain` is false) has no end."""
+    """A step in time.
+
+    One that may never take effect (`certain` is false) has an end only if it can't do so later.
+    """
 
     step: Step
     invoked_ns: int
@@ -77,6 +80,20 @@ class Call(NamedTuple):
 
 Registers = Mapping[str, Sequence[Call]]
 """The calls of each register, in the order in which they ended."""
+
+
+def register_calls(operation: Operation) -> Iterator[tuple[str, Call]]:
+    """What an operation did, or may have done, to which register.
+
+    A commit without a condition may have been done once more before it was answered: clients send
+    it again when its answer is lost, and then it has its effect twice.
+    """
+    found = register_call(operation)
+    if found is not None:
+        yield found
+        key, call = found
+        if call.certain and call.step.is_write:
+            yield key, call._replace(certain=False)
 
 
 def register_call(operation: Operation) -> tuple[str, Call] | None:

@@ -14,8 +14,8 @@ What keeps that small, without leaving a linearization out:
 * A call that sets the state on a condition can hide writes too, if one of them restores the
   condition: chains of writes that end in the state it needs are tried whenever something is
   left to hide.
-* Uncertain calls have no end; they are used only in such chains.  Those with the same effect
-  take the place of one another, the earliest first.
+* Uncertain calls are used only in such chains, those that have an end before it.  Those with the
+  same effect take the place of one another, the earliest first.
 * Values that no call asks for can't be told apart: they are one, `UNSEEN`.
 * Of two configurations with the same state and the same calls done, the one that has hidden more
   and used less is enough.
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftpy.testing.consistency.checkers.registers import EQUAL, Call, State, Step
+from kraftpy.testing.consistency.operations import NEVER
 
 UNSEEN = "a value that no call asks for"
 _NONE: frozenset[int] = frozenset()
@@ -93,7 +94,9 @@ def events_of(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
     At one and the same moment beginnings come first: calls that touch count as concurrent.
     """
     events = [(call.invoked_ns, 0, index) for index, call in enumerate(calls)]
-    events += [(call.ended_ns, 1, index) for index, call in enumerate(calls) if call.certain]
+    events += [
+        (call.ended_ns, 1, index) for index, call in enumerate(calls) if call.ended_ns < NEVER
+    ]
     events.sort()
     return events
 
@@ -123,16 +126,29 @@ class _Search:
     def run(self) -> Stuck | None:
         for _, end, index in events_of(self._calls):
             step = self._steps[index]
-            if end:
+            if not self._calls[index].certain:
+                if step.sets:
+                    self._hold_possible(index, step, not end)
+            elif end:
                 if not self._return(index, step):
                     return self._stuck(index)
-            elif not self._calls[index].certain:
-                if step.sets:
-                    alike = self._uncertain.setdefault(step.result, {}).setdefault(step, [])
-                    alike.append(index)
             else:
                 self._group(step).add(index)
         return None
+
+    def _hold_possible(self, index: int, step: Step, possible: bool) -> None:
+        """An uncertain call may take effect from now on, or can't any more."""
+        by_step = self._uncertain.setdefault(step.result, {})
+        alike = by_step.setdefault(step, [])
+        if possible:
+            alike.append(index)
+            return
+        # `_settle` may have taken it out already.
+        alike[:] = [each for each in alike if each != index]
+        if not alike:
+            del by_step[step]
+        if not by_step:
+            del self._uncertain[step.result]
 
     def _group(self, step: Step) -> set[int]:
         if not step.sets:
