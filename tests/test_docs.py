@@ -25,8 +25,8 @@ from kraftpy.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-SPARK = ROOT / "docs" / "spark.md"
-PIPELINE = ROOT / "docs" / "pipeline.md"
+SPARK = ROOT / "kraftpy" / "spark" / "README.md"
+PIPELINE = ROOT / "kraftpy" / "pipeline" / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", SPARK, PIPELINE]
 API_COLUMNS = 3
 # The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.

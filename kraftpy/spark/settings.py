@@ -1,7 +1,7 @@
 """What a user asked for: the options of `format("kraftpy")`, checked and typed.
 
 The names, defaults and rules are those of Spark's Kafka source and sink; `OPTIONS` and `CLIENT`
-list all of them, and docs/spark.md is their table. Rules:
+list all of them, and kraftpy/spark/README.md is their table. Rules:
 
 * Spark hands over names in lower case; they are read without regard to case.
 * What Spark's source refuses is refused here, with what to type instead.

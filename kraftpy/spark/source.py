@@ -48,7 +48,7 @@ SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayTy
 
 
 class KraftpySource(DataSource):
-    """Topics of a Kafka cluster as tables; see docs/spark.md for the options."""
+    """Topics of a Kafka cluster as tables; see kraftpy/spark/README.md for the options."""
 
     @classmethod
     def name(cls) -> str:
