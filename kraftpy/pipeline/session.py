@@ -82,7 +82,7 @@ def start_session(
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """What Spark raises: its own errors, and those of the bridge to its Java."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     return (PySparkException, Py4JError)
