@@ -50,15 +50,27 @@ _MIB = 1 << 20
 _DAY_MS = 86_400_000
 
 
-@click.group()
+class _SparkCommand(click.Command):
+    """A command that needs Spark: says what to install, but not to who only asks for its help."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        needed = ("pyspark", "pyarrow", "numpy")
+        if missing := [name for name in needed if find_spec(name) is None]:
+            raise Failure(
+                f"the pipeline needs Spark, and {', '.join(missing)} isn't installed: type"
+                ' pip install "kraftpy[spark]" (and have Java 17 or later)',
+                EXIT_USAGE,
+            )
+        return super().invoke(ctx)
+
+
+class _Jobs(click.Group):
+    command_class = _SparkCommand
+
+
+@click.group(cls=_Jobs)
 def command() -> None:
     """Load topics into a lake of Parquet files and work on it, with Spark (kraftpy[spark])."""
-    if missing := [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]:
-        raise Failure(
-            f"the pipeline needs Spark, and {', '.join(missing)} isn't installed: type"
-            ' pip install "kraftpy[spark]" (and have Java 17 or later)',
-            EXIT_USAGE,
-        )
 
 
 def _spark_options(function: _F) -> _F:

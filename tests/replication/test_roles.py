@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.processes import free_port
@@ -70,9 +70,13 @@ def nodes(folder: Path) -> Iterator[Nodes]:
 
 
 def wait_for_brokers(admin: AdminClient, wanted: set[int]) -> None:
-    deadline = time.monotonic() + 30
-    while set(admin.list_topics(timeout=10).brokers) != wanted:
+    deadline = time.monotonic() + 60
+    there: set[int] = set()
+    while there != wanted:
         assert time.monotonic() < deadline
+        # While no broker answers librdkafka gives up at once or after its timeout.
+        with contextlib.suppress(KafkaException):
+            there = set(admin.list_topics(timeout=10).brokers)
         time.sleep(0.05)
 
 
