@@ -262,7 +262,8 @@ def kill_exporter(node_pid: int, times: int, log_path: Path) -> None:
         assert log_path.read_text().count("exporter-ended") == number
         assert f"exporter-ended pid={victim}" in log_path.read_text()
         assert children(node_pid).keys() == before.keys()
-    assert open_files(node_pid) == files
+    # Either count may have caught a file that was open for a moment; four lost ones show anyway.
+    until(lambda: open_files(node_pid) <= files, f"the node has more than {files} open files")
 
 
 def test_an_exporter_that_dies_is_replaced_and_the_node_goes_on() -> None:
