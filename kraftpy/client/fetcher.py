@@ -88,16 +88,17 @@ def _partition_missing(cluster: Cluster, names: Iterable[Partition], error: Exce
     )
 
 
-async def _list_offsets_of(
-    cluster: Cluster, leader: int, wanted: Mapping[Partition, int], isolation: int
-) -> dict[Partition, int]:
+def list_offsets_request(
+    timestamps: Mapping[Partition, int], isolation: int = READ_UNCOMMITTED
+) -> messages.ListOffsetsRequest:
+    """What a leader is asked for the offsets of timestamps (see `list_offsets`)."""
     kinds = messages.ListOffsetsRequest
-    topics: dict[str, list[Any]] = {}
-    for (topic, partition), when in wanted.items():
+    topics: dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]] = {}
+    for (topic, partition), when in timestamps.items():
         topics.setdefault(topic, []).append(
             kinds.ListOffsetsPartition(partition_index=partition, timestamp=when)
         )
-    request = kinds(
+    return kinds(
         replica_id=-1,
         isolation_level=isolation,
         topics=[
@@ -105,7 +106,12 @@ async def _list_offsets_of(
             for topic, partitions in topics.items()
         ],
     )
-    response = await cluster.request(request, node_id=leader)
+
+
+async def _list_offsets_of(
+    cluster: Cluster, leader: int, wanted: Mapping[Partition, int], isolation: int
+) -> dict[Partition, int]:
+    response = await cluster.request(list_offsets_request(wanted, isolation), node_id=leader)
     offsets = {}
     for topic in response.topics:
         for partition in topic.partitions:

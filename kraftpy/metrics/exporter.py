@@ -167,14 +167,17 @@ class Exporter:
 
     def _complete_lag(self, scrape: Scrape, timeout_s: float) -> None:
         """Asks other brokers where partitions end, if there are groups that read from them."""
-        from kraftpy.metrics.group_lag import complete, unknown_ends
+        from kraftpy.metrics.group_lag import complete
 
         address = scrape.samples.get("kafka_broker_info")
-        if address is None or not unknown_ends(scrape):
-            return
+        if address is not None:
+            bootstrap = address[0][0][1]
+            complete(scrape, self._open_log_ends, bootstrap, time.monotonic(), timeout_s)
+
+    def _open_log_ends(self) -> LogEnds:
         if self._log_ends is None:
             # Not before it's needed: the client takes memory.
             from kraftpy.metrics.log_ends import LogEnds
 
             self._log_ends = LogEnds()
-        complete(scrape, self._log_ends, address[0][0][1], time.monotonic(), timeout_s)
+        return self._log_ends

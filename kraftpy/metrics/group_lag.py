@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kraftpy.client.fetcher import Partition
     from kraftpy.metrics.collector import Scrape
@@ -38,16 +38,21 @@ def unknown_ends(scrape: Scrape) -> dict[Partition, int]:
 
 
 def complete(
-    scrape: Scrape, asks: Asks, bootstrap: str, now: float, timeout_s: float = ASK_TIMEOUT_S
+    scrape: Scrape,
+    open_asks: Callable[[], Asks],
+    bootstrap: str,
+    now: float,
+    timeout_s: float = ASK_TIMEOUT_S,
 ) -> None:
     """Fills in what can be known within `timeout_s`.
 
-    `now` (`time.monotonic()`) is after the scrape's frames came.
+    `open_asks` gives who is asked, if somebody has to be.  `now` (`time.monotonic()`) is after the
+    scrape's frames came.
     """
     wanted = unknown_ends(scrape)
     if not wanted:
         return
-    ends = asks.ask(bootstrap, wanted, min(timeout_s, ASK_TIMEOUT_S))
+    ends = open_asks().ask(bootstrap, wanted, min(timeout_s, ASK_TIMEOUT_S))
     found: dict[tuple[str, str], int | None] = {}
     for group_id, topic, rows, _ in scrape.group_offsets:
         for row in rows:

@@ -21,11 +21,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import LATEST, Partition
-from kraftpy.protocol import messages
+from kraftpy.client.fetcher import LATEST, Partition, list_offsets_request
 from kraftpy.protocol.errors import KafkaError
 
 BATCH_MAX = 50
@@ -149,7 +148,9 @@ class LogEnds:
             batch = names[start : start + BATCH_MAX]
             asked_at = time.monotonic()
             try:
-                response = await self._cluster.request(_list_offsets(batch), node_id=leader)
+                response = await self._cluster.request(
+                    list_offsets_request(dict.fromkeys(batch, LATEST)), node_id=leader
+                )
             except (ConnectionError, KafkaError) as error:
                 logger.debug("broker %d doesn't tell where partitions end: %s", leader, error)
                 return failed.union(names[start:])
@@ -161,19 +162,3 @@ class LogEnds:
                         failed.discard(name)
                         self._known[name] = LogEnd(partition.offset, asked_at)
         return failed
-
-
-def _list_offsets(names: Iterable[Partition]) -> Any:
-    kinds = messages.ListOffsetsRequest
-    topics: dict[str, list[Any]] = {}
-    for topic, partition in names:
-        topics.setdefault(topic, []).append(
-            kinds.ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
-        )
-    return kinds(
-        replica_id=-1,
-        topics=[
-            kinds.ListOffsetsTopic(name=topic, partitions=partitions)
-            for topic, partitions in topics.items()
-        ],
-    )

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.client.cluster import Cluster, check
+from kraftpy.client.fetcher import LATEST
 from kraftpy.client.group_admin import CONSUMER
 from kraftpy.page.model import NO_ANSWER, Group, Groups, Node, TopicPartition
-from kraftpy.page.survey import FAILURES, LATEST, pieces
+from kraftpy.page.survey import FAILURES, pieces
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError
 
@@ -98,8 +99,10 @@ class _Coordinator:
         return await self._client.request(request, node_id=self.id)
 
     async def _ask_members(self) -> None:
-        consumers = [id_ for id_, e in self.listed.items() if e.group_type.lower() == CONSUMER]
-        classic = [id_ for id_ in self.listed if id_ not in set(consumers)]
+        classic: list[str] = []
+        consumers: list[str] = []
+        for id_, listed in self.listed.items():
+            (consumers if listed.group_type.lower() == CONSUMER else classic).append(id_)
         for some in pieces(classic):
             self._count(await self._request(messages.DescribeGroupsRequest(groups=list(some))))
         for some in pieces(consumers):

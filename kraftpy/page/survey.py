@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from kraftpy.client.cluster import Cluster, NoBrokerError
 from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
+from kraftpy.client.fetcher import EARLIEST, LATEST, list_offsets_request
 from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.metrics.channel import Source
 from kraftpy.page.facts import ask_node
@@ -39,7 +40,6 @@ TIMEOUT_MS = 2_000
 CONNECT_TIMEOUT_MS = 1_000
 PIECE = 200
 """Partitions or groups in one request."""
-LATEST, EARLIEST = -1, -2
 NODE_FRESH_S = 1.0
 FAILURES = (ConnectionError, KafkaError)
 
@@ -255,21 +255,11 @@ class Survey:
 async def _offsets_of(
     client: Cluster, leader: int, names: Sequence[TopicPartition], when: int
 ) -> dict[TopicPartition, int]:
-    kinds = messages.ListOffsetsRequest
     found: dict[TopicPartition, int] = {}
     try:
         for some in pieces(names):
-            topics = [
-                kinds.ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        kinds.ListOffsetsPartition(partition_index=index, timestamp=when)
-                        for index in indexes
-                    ],
-                )
-                for topic, indexes in _by_topic(some).items()
-            ]
-            response = await client.request(kinds(replica_id=-1, topics=topics), node_id=leader)
+            request = list_offsets_request(dict.fromkeys(some, when))
+            response = await client.request(request, node_id=leader)
             for topic in response.topics:
                 for each in topic.partitions:
                     if not each.error_code:

@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from kraftpy.metrics.channel import Frame, Responder
-from kraftpy.metrics.events import EVENTS, event_frames, last_number
+from kraftpy.metrics.answering import answer
+from kraftpy.metrics.channel import Frame
+from kraftpy.metrics.events import last_number
 from kraftpy.metrics.frames import HEALTH, NODE, Samples, pieces
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.metrics.metadata import metadata_frames
@@ -30,15 +31,7 @@ def answer_metrics(
 ) -> None:
     """Answers the exporter at the other end of `sock` for as long as both live."""
     lag = LoopLag(loop)
-    numbers = ControllerNumbers(quorum, lag)
-    answers = {
-        "metrics": numbers.metrics,
-        "health": numbers.health,
-        "node": numbers.node,
-        "metadata": numbers.metadata,
-        EVENTS: event_frames,
-    }
-    Responder(loop, sock, answers, on_gone=lag.close)
+    answer(loop, sock, ControllerNumbers(quorum, lag), lag)
 
 
 class ControllerNumbers:

@@ -369,14 +369,17 @@ class Broker:
     def serves(self) -> bool:
         """Whether clients are let in and the quorum counts on this broker."""
         own = self.metadata.brokers.get(self.node_id)
-        leaving = self._membership.leaving or self.stopping
-        return self._live and not leaving and own is not None and own.active
+        return self._live and not self._leaving and own is not None and own.active
+
+    @property
+    def _leaving(self) -> bool:
+        return self._membership.leaving or self.stopping
 
     @property
     def state(self) -> str:
         """Where it is in its life, in a word or two for a person."""
         own = self.metadata.brokers.get(self.node_id)
-        if self._membership.leaving or self.stopping:
+        if self._leaving:
             return "shutting down"
         if not self._live:
             return "starting"

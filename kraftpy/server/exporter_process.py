@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kraftpy.core.config import Address
 from kraftpy.events import emit
-from kraftpy.metrics.channel import Responder, Source
-from kraftpy.metrics.events import EVENTS, event_frames
+from kraftpy.metrics.answering import answer
+from kraftpy.metrics.channel import Source
 from kraftpy.metrics.exporter import Exporter
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
@@ -192,12 +192,4 @@ def _bind(address: Address) -> socket.socket:
 def answer_metrics(sock: socket.socket, broker: Broker) -> None:
     """Answers the exporter at the other end of `sock` for as long as the node lives."""
     lag = LoopLag(broker.loop)
-    numbers = BrokerNumbers(broker, lag)
-    answers = {
-        "metrics": numbers.metrics,
-        "health": numbers.health,
-        "node": numbers.node,
-        "metadata": numbers.metadata,
-        EVENTS: event_frames,
-    }
-    Responder(broker.loop, sock, answers, on_gone=lag.close)
+    answer(broker.loop, sock, BrokerNumbers(broker, lag), lag)

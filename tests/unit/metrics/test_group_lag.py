@@ -52,7 +52,7 @@ def lags(scrape: Scrape) -> dict[tuple[str, ...], float]:
 def test_what_leaders_told_is_added_to_what_the_coordinator_knows() -> None:
     scrape = scrape_of((0, 10, 5), (1, 20, None), (2, 7, None))
     told = Told({("t", 1): LogEnd(50, NOW - 1), ("t", 2): LogEnd(7, NOW + 1)})
-    complete(scrape, told, "here:1", NOW)
+    complete(scrape, lambda: told, "here:1", NOW)
     assert told.wanted == {("t", 1): 20, ("t", 2): 7}
     assert lags(scrape) == {
         ("lag", "t", "0"): 5,
@@ -64,32 +64,32 @@ def test_what_leaders_told_is_added_to_what_the_coordinator_knows() -> None:
 
 def test_a_partition_that_nobody_tells_of_has_no_lag_and_its_topic_no_sum() -> None:
     scrape = scrape_of((0, 10, 5), (1, 20, None))
-    complete(scrape, Told({}), "here:1", NOW)
+    complete(scrape, lambda: Told({}), "here:1", NOW)
     assert lags(scrape) == {("lag", "t", "0"): 5}
 
 
 def test_an_end_from_before_the_commit_says_nothing() -> None:
     scrape = scrape_of((0, 20, None))
-    complete(scrape, Told({("t", 0): LogEnd(19, NOW - 1)}), "here:1", NOW)
+    complete(scrape, lambda: Told({("t", 0): LogEnd(19, NOW - 1)}), "here:1", NOW)
     assert lags(scrape) == {}
 
 
 def test_a_commit_beyond_the_end_is_no_lag() -> None:
     scrape = scrape_of((0, 20, None))
-    complete(scrape, Told({("t", 0): LogEnd(19, NOW + 0.1)}), "here:1", NOW)
+    complete(scrape, lambda: Told({("t", 0): LogEnd(19, NOW + 0.1)}), "here:1", NOW)
     assert lags(scrape) == {("lag", "t", "0"): 0, ("lag_sum", "t"): 0}
 
 
 def test_the_sum_needs_no_series_of_partitions() -> None:
     scrape = scrape_of((1, 20, None), shown=False)
     scrape.groups[-1][2][0][2] = 100  # partitions that the coordinator knows; no rows of them
-    complete(scrape, Told({("t", 1): LogEnd(50, NOW)}), "here:1", NOW)
+    complete(scrape, lambda: Told({("t", 1): LogEnd(50, NOW)}), "here:1", NOW)
     assert lags(scrape) == {("lag_sum", "t"): 130}
 
 
 def test_nobody_is_asked_where_the_coordinator_knows_all() -> None:
     scrape = scrape_of((0, 10, 5))
     told = Told({})
-    complete(scrape, told, "here:1", NOW)
+    complete(scrape, lambda: told, "here:1", NOW)
     assert told.wanted is None
     assert lags(scrape) == {("lag", "t", "0"): 5, ("lag_sum", "t"): 5}
