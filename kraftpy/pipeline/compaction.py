@@ -7,12 +7,11 @@ only if no rerun has replaced it meanwhile.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraftpy.pipeline.lake import Lake, LakeVersion, new_run
+from kraftpy.pipeline.lake import Lake, LakeVersion, clock_ms, new_run
 from kraftpy.pipeline.manifests import DataFile, Plan
 from kraftpy.pipeline.parquet import Target
 from kraftpy.pipeline.rewrite import Rewriting, rewrite
@@ -59,27 +58,23 @@ def compact(
     for begun in lake.unfinished():
         # A crashed one's work isn't worth finding; one that still runs learns it at its commit.
         if begun.kind == "compact":
-            lake.roll_back(begun.run, now_ms=_now_ms())
+            lake.roll_back(begun.run, now_ms=clock_ms())
     tasks = merges(lake.latest(), max_file_size_bytes)
     run = new_run()
     files: list[DataFile] = []
     if tasks:
-        plan = lake.freeze(Plan(run, "compact", {}, (), {}, _now_ms()))
+        plan = lake.freeze(Plan(run, "compact", {}, (), {}, clock_ms()))
         files = rewrite(spark, Target(lake.folder, run, max_file_size_bytes), tasks)
         merged = [file.path for task in tasks for file in task.files]
-        lake.commit(plan, now_ms=_now_ms(), add=files, remove=merged)
+        lake.commit(plan, now_ms=clock_ms(), add=files, remove=merged)
     return Compacted(
         run=run,
         merged=sum(len(task.files) for task in tasks),
         files=len(files),
         rows=sum(file.rows for file in files),
-        swept=len(lake.sweep(now_ms=_now_ms(), keep_ms=keep_ms)),
+        swept=len(lake.sweep(now_ms=clock_ms(), keep_ms=keep_ms)),
     )
 
 
 def _partition(file: DataFile) -> tuple[str, int]:
     return file.topic, file.partition
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

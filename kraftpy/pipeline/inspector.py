@@ -172,7 +172,6 @@ class Inspector:
 
     def _sequence(self, header: BatchHeader) -> bool:
         """Whether the producer's numbers say that the batch is new."""
-        count = header.records_count
         if header.producer_id < 0 or header.base_sequence < 0 or header.is_control:
             return True
         # A cleaned batch keeps the sequence of its last offset, whatever was removed.

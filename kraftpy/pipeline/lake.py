@@ -67,6 +67,11 @@ def new_run() -> str:
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)
 
 
+def clock_ms() -> int:
+    """The time that versions are stamped with."""
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class LakeVersion:
     """What is in the lake as of one version.  Nobody changes it.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kraftpy.pipeline.bounds import Bound, check_ends, resolve
 from kraftpy.pipeline.door import Door
-from kraftpy.pipeline.lake import DoesNotFitError, Lake, LakeError, RunEndedError, new_run
+from kraftpy.pipeline.lake import DoesNotFitError, Lake, LakeError, RunEndedError, clock_ms, new_run
 from kraftpy.pipeline.manifests import DataFile, Kind, Plan
 from kraftpy.pipeline.parquet import Target
 from kraftpy.pipeline.ranges import OffsetRange, Spans, missing
@@ -116,7 +116,7 @@ class Loader:
             raise LakeError(f"run {run} loaded nothing of {self._topic}")
         with self._door.brokers(self._topic) as brokers:
             identity, _ = self._door.describe(brokers, self._topic)
-        return Plan(new_run(), "rerun", {self._topic: identity}, ours, {}, _now_ms())
+        return Plan(new_run(), "rerun", {self._topic: identity}, ours, {}, clock_ms())
 
     def run(self, plan: Plan) -> Outcome:
         """Does what a plan says, and ends its run.
@@ -147,7 +147,7 @@ class Loader:
 
     def roll_back(self, plan: Plan) -> None:
         """Ends a run without a result; what it has written is swept later."""
-        self._lake.roll_back(plan.run, now_ms=_now_ms())
+        self._lake.roll_back(plan.run, now_ms=clock_ms())
 
     def ends(self) -> Mapping[int, int]:
         """Where the lake ends in each partition of the topic."""
@@ -190,7 +190,7 @@ class Loader:
         ranges = _at_most(ranges, self._limits.max_records)
         if not ranges:
             return None
-        return Plan(new_run(), kind, {self._topic: identity}, tuple(ranges), {}, _now_ms())
+        return Plan(new_run(), kind, {self._topic: identity}, tuple(ranges), {}, clock_ms())
 
     def _absent(
         self, wanted: OffsetRange, covered: Mapping[tuple[str, int], Spans]
@@ -223,7 +223,7 @@ class Loader:
             files = [*files, *rewrite(self._spark, target, keep_besides(remove, plan.ranges))]
         try:
             version = self._lake.commit(
-                plan, now_ms=_now_ms(), add=files, remove=[file.path for file in remove]
+                plan, now_ms=clock_ms(), add=files, remove=[file.path for file in remove]
             )
         except RunEndedError as error:
             return error.version
@@ -239,7 +239,3 @@ def _at_most(ranges: list[OffsetRange], records: int | None) -> list[OffsetRange
     return [
         one._replace(end=one.start - (-(one.end - one.start) * records // total)) for one in ranges
     ]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -68,3 +68,11 @@ def new_topic(broker: Broker) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def loading(spark: Any, broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Any:
+    """An empty topic of two partitions, and a folder for lakes."""
+    from tests.spark.loading import Loading
+
+    return Loading(spark, broker.bootstrap, new_topic(partitions=2), tmp_path)

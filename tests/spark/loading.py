@@ -14,6 +14,8 @@ from tests.spark.topics import fill, numbered
 
 Format = Literal["kraftpy", "kafka"]
 SMALL = Limits(max_records_per_task=300)
+ROWS = 2000
+"""How many the tests of faults have in both partitions."""
 
 
 class Loading:
@@ -51,3 +53,17 @@ class Loading:
         columns = ("partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
         found = table.select(*columns).orderBy("partition", "offset").collect()
         return [tuple(row) for row in found]
+
+
+def assert_each_once(loading: Loading) -> None:
+    """The next run finishes what there is to finish; all rows are there, nothing is left over."""
+    loader = loading.loader()
+    for plan in loader.unfinished():
+        loader.run(plan)
+    loading.load()
+    assert [row[:2] for row in loading.rows()] == [(p, n) for p in (0, 1) for n in range(ROWS // 2)]
+    lake = loading.lake()
+    lake.sweep(now_ms=1, keep_ms=0)
+    files = {str(path.relative_to(lake.folder)) for path in lake.folder.rglob("*.parquet")}
+    assert files == lake.latest().files.keys()
+    assert not list(lake.folder.glob("_kraftpy/plans/*.json"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +13,8 @@ from kraftpy.pipeline.bounds import Bound, BoundError
 from kraftpy.pipeline.compaction import compact
 from kraftpy.pipeline.lake import Lake
 from kraftpy.spark.brokers import DataLossError
-from kraftpy.testing import Broker
 from tests.spark.loading import Loading
 from tests.spark.topics import START_MS, delete_before
-
-
-@pytest.fixture
-def loading(spark: Any, broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Loading:
-    return Loading(spark, broker.bootstrap, new_topic(partitions=2), tmp_path)
 
 
 def test_two_loads_are_one_and_both_doors_give_the_same(loading: Loading) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,33 +9,16 @@ import pytest
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.lake import DoesNotFitError, LakeError
 from kraftpy.spark.brokers import DataLossError
-from kraftpy.testing import Broker
-from tests.spark.loading import Loading
+from tests.spark.loading import ROWS, Loading, assert_each_once
 from tests.spark.topics import delete_before, delete_topic
 
-ROWS = 2000
 WRITE_FILES = "kraftpy.pipeline.table.write_files"
 
 
 @pytest.fixture
-def loading(spark: Any, broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Loading:
-    loading = Loading(spark, broker.bootstrap, new_topic(partitions=2), tmp_path)
+def loading(loading: Loading) -> Loading:
     loading.fill(ROWS)
     return loading
-
-
-def assert_each_once(loading: Loading) -> None:
-    """The next run finishes what there is to finish; all rows are there, nothing is left over."""
-    loader = loading.loader()
-    for plan in loader.unfinished():
-        loader.run(plan)
-    loading.load()
-    assert [row[:2] for row in loading.rows()] == [(p, n) for p in (0, 1) for n in range(ROWS // 2)]
-    lake = loading.lake()
-    lake.sweep(now_ms=1, keep_ms=0)
-    files = {str(path.relative_to(lake.folder)) for path in lake.folder.rglob("*.parquet")}
-    assert files == lake.latest().files.keys()
-    assert not list(lake.folder.glob("_kraftpy/plans/*.json"))
 
 
 def test_a_load_goes_on_only_where_the_topic_does(loading: Loading) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,14 +13,12 @@ from kraftpy.pipeline.groups import commit_ends
 from kraftpy.pipeline.load import Limits
 from kraftpy.pipeline.stream import stream
 from kraftpy.spark.brokers import DataLossError
-from kraftpy.testing import Broker
 from tests.spark.loading import Loading
 from tests.spark.topics import delete_before, fill, on_cluster
 
 
 @pytest.fixture
-def loading(spark: Any, broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Loading:
-    loading = Loading(spark, broker.bootstrap, new_topic(partitions=2), tmp_path)
+def loading(loading: Loading) -> Loading:
     loading.fill(100)
     return loading
 
