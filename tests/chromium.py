@@ -28,6 +28,10 @@ class ChromiumError(Exception):
     """The browser didn't do what was asked."""
 
 
+class ThrownError(ChromiumError):
+    """What the page was asked threw."""
+
+
 def program() -> str | None:
     """Where it is, None if it isn't there."""
     return next(filter(None, map(shutil.which, NAMES)), None)
@@ -178,12 +182,22 @@ class Chromium:
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
         if "exceptionDetails" in answer:
-            raise ChromiumError(f"{expression}: {answer['exceptionDetails']}")
+            raise ThrownError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def until(self, expression: str, timeout_s: float = TIMEOUT_S) -> Any:
-        """The value of an expression once it is true."""
-        return wait_for(lambda: self.run(expression), expression, timeout_s)
+        """The value of an expression once it is true.
+
+        One that throws isn't true yet: while a page is being left, elements are missing.
+        """
+
+        def value() -> Any:
+            try:
+                return self.run(expression)
+            except ThrownError:
+                return None
+
+        return wait_for(value, expression, timeout_s)
 
     def picture(self, file: Path, height_max: int = 20_000) -> None:
         """A PNG of all of the page, or of so much of it."""
