@@ -414,12 +414,14 @@ class AppendableLog(ReadableLog):
         return bool(self._sealed_unflushed)
 
     def begin_flush(self) -> FlushJob | None:
-        """What to sync so that everything appended by now is on disk; None when it is already.
+        """What to sync so that everything appended by now is on disk.
 
-        Raises OSError when a file that has to be synced can't be opened.
+        None when it is already, or the log was deleted. Raises OSError when a file that has to be
+        synced can't be opened.
         """
-        if self.log_end_offset <= self.recovery_point and not (
-            self._sealed_unflushed or self._folder_unsynced
+        if not self.stored or (
+            self.log_end_offset <= self.recovery_point
+            and not (self._sealed_unflushed or self._folder_unsynced)
         ):
             return None
         files = [self._files.open(path) for path in self._sealed_unflushed if path.exists()]

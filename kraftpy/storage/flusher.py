@@ -8,6 +8,8 @@ Rules that it keeps:
 * The thread runs `FlushJob`s and nothing else. Logs are looked at and changed on the event loop.
 * At most one job of a log is under way. Another log's job may wait behind the one that runs, so
   that the disk isn't idle while the loop is busy.
+* A log that can't be flushed now keeps nobody waiting but its own: it tries again behind the others
+  (`retry`).
 * A callback is called after the fsync of its offset succeeded, never otherwise. A failed fsync
   stops the process (`Files.fsync_failed`).
 """
@@ -32,6 +34,8 @@ Post = Callable[..., object]
 Flushed = Callable[[int], object]
 
 _MAX_JOBS_UNDER_WAY: Final = 2
+# Of one call: whatever it is may hit all of thousands of logs, each with a line in the log.
+_MAX_FAILURES: Final = 4
 _JOBS_FOR_ONE_THREAD: Final = 4
 _FSYNC_THREADS: Final = 4
 
@@ -89,18 +93,25 @@ class Flusher:
             callbacks[callback] = None
         self._start_jobs()
 
+    def retry(self) -> None:
+        """Tries again what couldn't be begun; for the tick."""
+        self._start_jobs()
+
     def _start_jobs(self) -> None:
-        while len(self._under_way) < _MAX_JOBS_UNDER_WAY:
+        failures = 0
+        while len(self._under_way) < _MAX_JOBS_UNDER_WAY and failures < _MAX_FAILURES:
             log = next((log for log in self._requests if log not in self._under_way), None)
             if log is None:
                 return
+            callbacks = self._requests.pop(log)
             try:
                 job = log.begin_flush()
             except OSError as error:
                 # Out of file descriptors, say: nothing was flushed, so nothing is answered.
                 logger.error("can't flush %s yet: %s", log, error)
-                return
-            callbacks = self._requests.pop(log)
+                failures += 1
+                self._requests[log] = callbacks
+                continue
             if job is None:
                 self._post(self._call, log, callbacks)
                 continue

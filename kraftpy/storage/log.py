@@ -325,6 +325,7 @@ class Log(AppendableLog):
     def forget(self) -> None:
         """The log was deleted: whoever still reads keeps the files, everybody else is refused."""
         self._offline = "it was deleted"
+        self.stored = False
         for segment in self._segments:
             segment.forget()
 

@@ -335,6 +335,7 @@ class LogManager:
             self._checkpointer.start(jobs)
 
     def _request_flushes(self, now_ms: int) -> None:
+        self._flusher.retry()
         for directory in self.directories:
             for log in directory.written_logs:
                 if log.has_sealed_unflushed:

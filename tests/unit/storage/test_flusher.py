@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kraftpy.storage.appendable_log import FlushJob
 from kraftpy.storage.files import Files
 from kraftpy.storage.flusher import Flusher
+from kraftpy.storage.log import Log
 
 from .support import SMALL, Loop, Store, append, batch, fill, with_config
 
@@ -183,7 +185,54 @@ def test_waiting_without_file_descriptors(
         loop.run_all()
         assert done == []
     files.allowed.release(100)
-    flusher.request(log, 1)  # the next tick's
+    flusher.retry()
     while not done:
         loop.run_one()
     assert done == [1]
+
+
+def test_a_log_deleted_before_its_flush(slow: tuple[Store, Loop, SlowFiles, Flusher]) -> None:
+    store, loop, files, flusher = slow
+    first, second, doomed, other = (store.log(name) for name in ("a", "b", "doomed", "other"))
+    done: list[str] = []
+    for log in (first, second, doomed, other):  # two are under way at a time, the others wait
+        fill(log, 1)
+        flusher.request(log, 1, lambda _, log=log: done.append(log.topic))
+    store.manager.delete("doomed", 0)
+    files.allowed.release(100)
+    while other.recovery_point < 1:
+        loop.run_one()
+    loop.run_all()
+    assert {"a", "b", "other"} <= set(done)
+    assert doomed.recovery_point == 0
+
+
+def test_a_log_that_cannot_be_flushed_keeps_no_other_waiting(
+    slow: tuple[Store, Loop, SlowFiles, Flusher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loop, files, flusher = slow
+    ill, *well = (store.log("new", partition) for partition in range(3))
+    begin = type(ill).begin_flush
+    tried: list[str] = []
+
+    def refuse(log: Log) -> FlushJob | None:
+        if log is ill:
+            tried.append(str(log))
+            raise OSError(errno.EIO, "Input/output error")
+        return begin(log)
+
+    files.allowed.release(100)
+    done: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(type(ill), "begin_flush", refuse)
+        for log in (ill, *well):
+            fill(log, 1)
+            flusher.request(log, 1, lambda _, log=log: done.append(str(log)))
+        while len(done) < 2:
+            loop.run_one()
+        assert sorted(done) == ["new-1", "new-2"]
+        assert len(tried) < 20
+    flusher.retry()
+    while len(done) < 3:
+        loop.run_one()
+    assert done[-1] == "new-0"
