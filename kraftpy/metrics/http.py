@@ -18,6 +18,7 @@ import gzip
 import io
 import logging
 import math
+import re
 import socket
 import threading
 import time
@@ -38,9 +39,19 @@ LINGER_MAX_S = 1.0
 ROOM_MAX_S = 0.5
 COMPRESSED_FROM_BYTES = 1024
 _GZIP_LEVEL = 1
+_WEIGHT_0 = re.compile(r"q=0(\.0{0,3})?")
 _NOTHING: Mapping[str, str] = {}
 
 logger = logging.getLogger(__name__)
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the header names gzip, and not with a weight of 0 (RFC 9110 section 12.5.3)."""
+    for coding in accept_encoding.split(","):
+        name, *parameters = (part.strip().lower() for part in coding.split(";"))
+        if name == "gzip":
+            return not any(_WEIGHT_0.fullmatch(parameter) for parameter in parameters)
+    return False
 
 
 class Answer(NamedTuple):
@@ -232,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _takes_gzip(self) -> bool:
-        return "gzip" in self.headers.get("Accept-Encoding", "")
+        return accepts_gzip(self.headers.get("Accept-Encoding", ""))
 
     def _metrics(self) -> None:
         text, content_type = self.server.exporter.metrics(
