@@ -1,0 +1,131 @@
+"""What the commands of `kraftpy pipeline` have in common on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+import click
+
+from kraftpy.cli.common import EXIT_USAGE, TEXT, Failure
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MIB = 1 << 20
+
+
+class SparkCommand(click.Command):
+    """A command that needs Spark: says what to install, but not to who only asks for its help."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        needed = ("pyspark", "pyarrow", "numpy")
+        if missing := [name for name in needed if find_spec(name) is None]:
+            raise Failure(
+                f"the pipeline needs Spark, and {', '.join(missing)} isn't installed: type"
+                ' pip install "kraftpy[spark]" (and have Java 17 or later)',
+                EXIT_USAGE,
+            )
+        return super().invoke(ctx)
+
+
+def spark_options(function: F) -> F:
+    for option in (
+        click.option(
+            "--conf",
+            "confs",
+            type=TEXT,
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of the Spark session. Repeatable.",
+        ),
+        click.option(
+            "--master",
+            type=TEXT,
+            metavar="URL",
+            help="Spark's master.  [default: local[*], or the one of spark-submit]",
+        ),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and don't."),
+    ):
+        function = option(function)
+    return function
+
+
+def source_options(function: F) -> F:
+    for option in (
+        click.option(
+            "--file-size",
+            "file_size_mib",
+            type=click.IntRange(1, 65_536),
+            default=256,
+            show_default=True,
+            metavar="MIB",
+            help="A file that has this size is closed and followed by another.",
+        ),
+        click.option(
+            "--task-records",
+            type=click.IntRange(1),
+            default=1_000_000,
+            show_default=True,
+            metavar="N",
+            help="The most offsets that one task reads.",
+        ),
+        click.option(
+            "--option",
+            "options",
+            type=TEXT,
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of the source, for example failOnDataLoss=false. Repeatable.",
+        ),
+        click.option(
+            "--source",
+            type=click.Choice(["kraftpy", "kafka"]),
+            default="kraftpy",
+            show_default=True,
+            help="Whose reader: ours, or Spark's connector (which has to be on the session).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+abandon_option = click.option(
+    "--abandon", is_flag=True, help="Roll back an unfinished run instead of finishing it."
+)
+
+
+group_option = click.option(
+    "--group", type=TEXT, metavar="ID", help="Commit where the lake ends as this group's offsets."
+)
+
+
+def bound_options(start: str, end: str) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        syntax = "earliest, latest, lake, OFFSET, @TIME or JSON"
+        for option in (
+            click.option(
+                "--to",
+                "end",
+                type=TEXT,
+                default=end,
+                show_default=True,
+                help=f"{syntax}; exclusive.",
+            ),
+            click.option(
+                "--from", "start", type=TEXT, default=start, show_default=True, help=f"{syntax}."
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def read_bound(text: str, option: str) -> Any:
+    from kraftpy.pipeline.bounds import Bound, BoundError
+
+    try:
+        return Bound.read(text)
+    except BoundError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
