@@ -342,13 +342,18 @@ class Broker:
         """Whether others have all that was acknowledged, and do without this replica already.
 
         One whose former life still is let in might be elected, or get in sync, before this one
-        registers.
+        registers. The log of a deleted topic, whose records are kept for a while all the same
+        (`LogManager.set_aside_strays`), may be damaged too.
         """
+        if self.metadata.cluster_id is None:
+            return False
         own = self.metadata.brokers.get(self.node_id)
         if own is not None and not own.fenced:
             return False
         known = self.metadata.topics.get(topic)
-        state = None if known is None else known.partitions.get(partition)
+        if known is None:
+            return True
+        state = known.partitions.get(partition)
         return state is not None and bool(state.isr) and self.node_id not in state.isr
 
     def topic_config(self, name: str) -> TopicConfig:

@@ -239,7 +239,7 @@ class LogDir:
         self.files.sync_folder(self.path)
         self.clean_shutdown_epoch = None
         logger.error(
-            "set %s-%d aside as %s and get its records from the other replicas: %s",
+            "set %s-%d aside as %s; what is still in use of it comes from the other replicas: %s",
             topic,
             partition,
             target,

@@ -6,6 +6,7 @@ import random
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
@@ -57,6 +58,22 @@ def test_a_damaged_replica_that_is_back_before_it_is_missed() -> None:
         cluster.restart(victim)
         cluster.wait_healthy()
         assert contents(cluster, victim) == before
+
+
+def test_a_damaged_log_of_a_topic_that_was_deleted_meanwhile() -> None:
+    with Cluster(3, log_segment_bytes=4096) as cluster:
+        fill(cluster)
+        cluster.wait_healthy()
+        victim = cluster.leader_of("orders")
+        assert victim is not None
+        cluster.kill(victim)
+        assert "orders-0/" in flip_bits(cluster.nodes[victim].log_dir, random.Random(1))
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.delete_topics(["orders"])["orders"].result(30)
+        cluster.restart(victim)
+        cluster.wait_healthy()
+        (aside,) = cluster.nodes[victim].log_dir.glob("orders-*-damaged")
+        assert str(aside) in cluster.nodes[victim].log_path.read_text()
 
 
 def test_the_only_replica_is_never_given_up() -> None:
