@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kraftpy.testing.consistency.page import NOT_HEALED, document, headline, story
+from kraftpy.page.paper import document
+from kraftpy.testing.consistency.page import NOT_HEALED, headline, story
 from kraftpy.testing.consistency.pictures import seconds
+from kraftpy.testing.consistency.style import STYLE
 
 Summary = Mapping[str, Any]
 
@@ -69,7 +71,7 @@ def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) ->
         f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
     )
     path = folder / "index.html"
-    path.write_text(document(f"consistency: {title.lower()}", body), encoding="utf-8")
+    path.write_text(document(f"consistency: {title.lower()}", body, STYLE), encoding="utf-8")
     return path
 
 

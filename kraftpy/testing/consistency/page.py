@@ -15,7 +15,8 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from kraftpy.testing.consistency import charts
+from kraftpy.page import charts
+from kraftpy.page.paper import document
 from kraftpy.testing.consistency.pictures import (
     OUTCOMES,
     fault_bands,
@@ -78,17 +79,7 @@ def render(report: Report) -> str:
             _how_to_read(),
         )
     )
-    return document(title, body)
-
-
-def document(title: str, body: str) -> str:
-    """A whole page around the content of its `main`."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>"
-        f"<body><main>{body}</main></body></html>\n"
-    )
+    return document(title, body, STYLE)
 
 
 def _not_healed(report: Report) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from kraftpy.testing.consistency import charts
-from kraftpy.testing.consistency.charts import Band
+from kraftpy.page import charts
+from kraftpy.page.charts import Band
 
 Report = Mapping[str, Any]
 
@@ -119,7 +119,9 @@ def over_time(report: Report) -> str:
         drawn: str,
         legend: Sequence[tuple[str, str]] = (),
     ) -> str:
-        return charts.chart(title, unit, scale, behind + drawn, legend, duration_s)
+        return charts.chart(
+            title, unit, scale, behind + drawn, legend, charts.time_axis(duration_s)
+        )
 
     rates = series["per_second"]
     scale = charts.linear(max(sum(column) for column in zip(*rates.values(), strict=True)))

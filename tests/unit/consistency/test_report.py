@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kraftpy.page.charts import decades, line, linear, number, time_text
 from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, evidence
-from kraftpy.testing.consistency.charts import decades, line, linear, number, time_text
 from kraftpy.testing.consistency.evidence import keep_anomalies, keep_nodes, kept_files
 from kraftpy.testing.consistency.matrix import left_out, total, write_index
 from kraftpy.testing.consistency.page import NOT_HEALED, render

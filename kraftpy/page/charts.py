@@ -1,7 +1,8 @@
-"""Pictures of a run: SVG that stretches, with its words beside it in HTML.
+"""Plots for pages that are read without a server: SVG that stretches, its words beside it in HTML.
 
 Rules: an SVG has no text and is drawn on `WIDTH` x its height, stretched to the room there is, so
-words keep their size on a phone.  Everything from a history is escaped.
+words keep their size on a phone.  Everything that is given is escaped.  `paper` says what
+classes look like.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Band(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How values become heights: linear from 0 to `top`, or in powers of ten from `low`."""
+    """How values become heights: linear from `low` (0 or less) or in powers of ten, to `top`."""
 
     low: float
     top: float
@@ -40,17 +41,19 @@ class Scale(NamedTuple):
             span = math.log10(self.top / self.low)
             part = math.log10(max(value, self.low) / self.low) / span
         else:
-            part = value / self.top
+            part = (value - self.low) / (self.top - self.low)
         return HEIGHT * (1 - min(1.0, part))
 
 
-def linear(highest: float) -> Scale:
-    """From 0 to a round number that is not below this."""
-    if highest <= 0:
-        return Scale(0, 1, False)
-    step = 10 ** math.floor(math.log10(highest))
-    top = next(step * times for times in (1, 2, 5, 10) if step * times >= highest * 0.999)
-    return Scale(0, top, False)
+def linear(highest: float, lowest: float = 0) -> Scale:
+    """From 0, or a round number that is not above `lowest`, to one that is not below `highest`."""
+    low = -_round_up(-lowest) if lowest < 0 else 0
+    return Scale(low, _round_up(highest) if highest > 0 else 0 if low else 1, False)
+
+
+def _round_up(value: float) -> float:
+    step = 10.0 ** math.floor(math.log10(value))
+    return next(step * times for times in (1, 2, 5, 10) if step * times >= value * 0.999)
 
 
 def decades(values: Iterable[float]) -> Scale:
@@ -128,11 +131,15 @@ def _ticks(scale: Scale) -> list[float]:
         count = round(math.log10(scale.top / scale.low))
         every = math.ceil(count / _TICKS)
         return [scale.low * 10**power for power in range(0, count + 1, every)]
+    if scale.low < 0:
+        return sorted({scale.low, 0.0, scale.top})
     return [scale.top * part / 2 for part in range(3)]
 
 
 def number(value: float) -> str:
     """A number as short as a person wants it."""
+    if value < 0:
+        return f"-{number(-value)}"
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if value >= limit:
             return f"{value / (1000 if unit == 'k' else limit):.3g}{unit}"
@@ -152,9 +159,9 @@ def chart(
     scale: Scale,
     drawing: str,
     legend: Sequence[tuple[str, str]],
-    duration_s: float,
+    x_axis: str,
 ) -> str:
-    """A figure with axes; the legend's entries are a class and a word."""
+    """A figure with axes, `x_axis` as `axis` makes it; the legend's entries: a class and a word."""
     labels = "".join(
         f'<span style="top:{scale.y(value):.0f}%">{number(value)}</span>' for value in _ticks(scale)
     )
@@ -162,13 +169,18 @@ def chart(
     return (
         f"<figure><figcaption>{escape(title)} <small>{escape(unit)}</small></figcaption>"
         f'<div class="plot"><div class="y">{labels}</div>{svg(grid(scale) + drawing)}</div>'
-        f'{time_axis(duration_s)}<div class="legend">{keys}</div></figure>'
+        f'{x_axis}<div class="legend">{keys}</div></figure>'
     )
 
 
 def time_axis(duration_s: float) -> str:
-    texts = [time_text(duration_s * part / _TICKS, duration_s) for part in range(_TICKS + 1)]
-    return f'<div class="x">{"".join(f"<span>{text}</span>" for text in texts)}</div>'
+    """The axis of something that took so long."""
+    return axis([time_text(duration_s * part / _TICKS, duration_s) for part in range(_TICKS + 1)])
+
+
+def axis(texts: Iterable[str]) -> str:
+    """Words below a plot, spread over its width."""
+    return f'<div class="x">{"".join(f"<span>{escape(text)}</span>" for text in texts)}</div>'
 
 
 def time_text(seconds: float, duration_s: float) -> str:
