@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -33,10 +33,17 @@ class Door:
     format: Literal["kraftpy", "kafka"] = "kraftpy"
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def brokers(self, topic: str) -> Brokers:
-        """The cluster, for the driver's questions; with the isolation that the job reads with."""
-        wanted = {**self._options(), "subscribe": topic}
-        return Brokers(read_settings(wanted, BATCH).client)
+    def brokers(self, topic: str, *, patiently: bool = False) -> Brokers:
+        """The cluster, for the driver's questions; with the isolation that the job reads with.
+
+        `patiently`: they are asked for as long as a task may go without progress.  That is for who
+        has work to lose, and has reached them before.
+        """
+        client = read_settings({**self._options(), "subscribe": topic}, BATCH).client
+        if patiently:
+            retries = client.poll_timeout_ms // max(client.retry_interval_ms, 100)
+            client = replace(client, retries=max(client.retries, retries))
+        return Brokers(client)
 
     def fails_on_data_loss(self) -> bool:
         """Whether a job ends when offsets that it wants are gone."""

@@ -128,7 +128,7 @@ class Loader:
         began = time.monotonic()
         self._check_identity(plan)
         files = self._write(plan, self._read(plan))
-        self._check_identity(plan)
+        self._check_identity(plan, patiently=True)
         version = self._commit(plan, files)
         change = self._lake.read(version)
         if change.kind == "rollback":
@@ -158,8 +158,8 @@ class Loader:
             if topic == self._topic and spans
         }
 
-    def _check_identity(self, plan: Plan) -> None:
-        with self._door.brokers(self._topic) as brokers:
+    def _check_identity(self, plan: Plan, *, patiently: bool = False) -> None:
+        with self._door.brokers(self._topic, patiently=patiently) as brokers:
             identity, _ = self._door.describe(brokers, self._topic)
         if identity != plan.topics[self._topic]:
             raise DoesNotFitError(

@@ -23,7 +23,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable, new_lane
+from kraftpy.client.cluster import (
+    Cluster,
+    NoBrokerError,
+    Retry,
+    check,
+    error_code,
+    is_retriable,
+    new_lane,
+)
 from kraftpy.client.fetcher import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -335,6 +343,9 @@ class _Reading:
         missing = (
             isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
+        if isinstance(error, NoBrokerError):
+            # Whoever planned this task has reached them: they are away, not misspelt.
+            error = NoBrokerError(str(error), first_contact=False)
         patience_s = self._brokers.settings.poll_timeout_ms / 1000
         if missing:
             patience_s = min(patience_s, _MISSING_TOPIC_PATIENCE_S)
