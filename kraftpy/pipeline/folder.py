@@ -14,9 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
+_HALF = ".tmp"
+_PUT_AT_MOST_S = 3600.0
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://?")
 
@@ -68,7 +72,7 @@ def put_if_absent(path: Path, data: bytes) -> bool:
     Raises OSError; then the file may be there or not, but never in part.
     """
     make_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_HALF}")
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -84,6 +88,14 @@ def put_if_absent(path: Path, data: bytes) -> bool:
         return not taken
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sweep_halves(folder: Path) -> None:
+    """Deletes what those left anywhere in the folder who were killed while they put a file."""
+    for path in folder.rglob(f"*{_HALF}"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _PUT_AT_MOST_S:
+                path.unlink()
 
 
 def numbered(folder: Path, suffix: str = ".json") -> Iterator[int]:

@@ -1,7 +1,7 @@
 """A lake: Parquet files with the records of topics, and versions that say which files count.
 
     <lake>/_kraftpy/plans/<run>.json                      what a run is going to do
-    <lake>/_kraftpy/versions/<20 digits>.json             what each version changed
+    <lake>/_kraftpy/versions/<20 digits>.json             what each version changed (see log.py)
     <lake>/topic=<t>/partition=<p>/<offset>.<run>.<attempt>.parquet
 
 Rules:
@@ -12,6 +12,8 @@ Rules:
   removed it and the time for slow readers is over.
 * A run ends by one version that names it: its result, or its rollback.  Of two processes that work
   on one run the first to commit wins; what the other has written is never named.
+* A run is under way while its plan is in the lake: the plan is there before the run's first file,
+  and goes behind the version that ends it.  So a run that ended long ago needn't be remembered.
 * A range of offsets is in the lake once.  A version that doesn't fit the one before it is refused
   when it is committed, by the same rules that it is read by (`LakeVersion.after`).
 * Offsets are stored with the data: where a load goes on is where the lake ends (`LakeVersion.end`),
@@ -20,28 +22,36 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from kraftpy.pipeline.folder import local_folder, numbered, put_if_absent
+from kraftpy.pipeline.folder import local_folder, put_if_absent, sweep_halves
+from kraftpy.pipeline.log import VersionLog
 from kraftpy.pipeline.manifests import (
+    Checkpoint,
     DataFile,
     Manifest,
     Plan,
     TopicIdentity,
-    decode_manifest,
     decode_plan,
     encode,
 )
 from kraftpy.pipeline.ranges import OffsetRange, Spans, common, union
 
 META: Final = "_kraftpy"
+
+_logger = logging.getLogger("kraftpy.pipeline")
+
+_REMEMBERED: Final = 1000
+"""How many versions back a checkpoint knows the runs that have ended."""
 
 _DATA_FILE: Final = re.compile(r"^\d{20}\.(?P<run>[A-Za-z0-9_-]+)\.[0-9a-f]+\.parquet$")
 
@@ -77,8 +87,8 @@ class LakeVersion:
     """What is in the lake as of one version.  Nobody changes it.
 
     `files` by path; `covered`: the offsets of a partition that were loaded, with or without a
-    record; `ended`: the version with which a run ended; `removed_at_ms`: when a file stopped
-    counting.
+    record; `ended`: the version with which a run ended, of those that ended lately or have a plan
+    yet; `removed_at_ms`: when a file stopped counting, of those that are on the disk yet.
     """
 
     number: int = 0
@@ -110,25 +120,27 @@ class LakeVersion:
                     " into another lake"
                 )
 
-    def after(self, change: Manifest) -> LakeVersion:
-        """The version that `change` makes of this one.  Raises DoesNotFitError."""
-        self._check(change)
-        covered = dict(self.covered)
-        for topic, partition, start, end in change.ranges:
-            spans = covered.get((topic, partition), ())
-            covered[topic, partition] = union(spans, [(start, end)])
-        gone = set(change.remove)
-        files = {path: file for path, file in self.files.items() if path not in gone}
-        files.update((file.path, file) for file in change.add)
-        return replace(
-            self,
-            number=change.version,
-            files=files,
-            covered=covered,
-            topics={**self.topics, **change.topics},
-            ended={**self.ended, change.run: change.version},
-            removed_at_ms={**self.removed_at_ms, **dict.fromkeys(gone, change.committed_at_ms)},
-        )
+    def after(self, changes: Iterable[Manifest]) -> LakeVersion:
+        """The version that `changes`, one after the other, make of this one.
+
+        Raises DoesNotFitError.
+        """
+        files, covered, topics = dict(self.files), dict(self.covered), dict(self.topics)
+        ended, removed_at_ms = dict(self.ended), dict(self.removed_at_ms)
+        after = LakeVersion(self.number, files, covered, topics, ended, removed_at_ms)
+        for change in changes:
+            after._check(change)
+            for topic, partition, start, end in change.ranges:
+                spans = covered.get((topic, partition), ())
+                covered[topic, partition] = union(spans, [(start, end)])
+            for path in change.remove:
+                del files[path]
+                removed_at_ms[path] = change.committed_at_ms
+            files.update((file.path, file) for file in change.add)
+            topics.update(change.topics)
+            ended[change.run] = change.version
+            after = replace(after, number=change.version)
+        return after
 
     def _check(self, change: Manifest) -> None:
         if change.run in self.ended:
@@ -192,6 +204,7 @@ class Lake:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._latest = LakeVersion()
+        self._log = VersionLog(folder / META)
 
     @classmethod
     def at(cls, place: str, *, create: bool = False) -> Lake:
@@ -209,25 +222,30 @@ class Lake:
 
     def latest(self) -> LakeVersion:
         """The newest version.  Raises LakeError or ManifestError if it can't be read."""
-        numbers = sorted(n for n in numbered(self._versions) if n > self._latest.number)
-        for number in numbers:
-            path = self._version_path(number)
-            change = decode_manifest(str(path), path.read_bytes())
-            if change.version != number or number != self._latest.number + 1:
-                raise LakeError(
-                    f"{path} isn't version {self._latest.number + 1}, which follows"
-                    f" {self._latest.number}; restore {self._versions} from a copy of the lake"
-                )
-            self._latest = self._latest.after(change)
+        if not self._latest.number and (checkpoint := self._log.newest_checkpoint()):
+            self._latest = _from_checkpoint(checkpoint)
+        changes = list(self._log.changes(self._latest.number))
+        if changes:
+            self._latest = self._latest.after(changes)
         return self._latest
 
     def read(self, number: int) -> Manifest:
         """What one version changed.  Raises LakeError if there is none with that number."""
-        path = self._version_path(number)
-        try:
-            return decode_manifest(str(path), path.read_bytes())
-        except FileNotFoundError as error:
-            raise LakeError(f"the lake has no version {number}") from error
+        change = self._log.get(number) if number > 0 else None
+        if change is None:
+            raise LakeError(f"the lake has no version {number}")
+        return change
+
+    def history(self) -> Iterator[Manifest]:
+        """What each version changed, oldest first.  Raises ManifestError."""
+        return self._log.changes()
+
+    def find(self, run: str) -> Manifest | None:
+        """The version with which a run ended; None if none has.  Raises ManifestError."""
+        number = self.latest().ended.get(run)
+        if number is not None:
+            return self.read(number)
+        return next((change for change in self.history() if change.run == run), None)
 
     def freeze(self, plan: Plan) -> Plan:
         """Stores the plan before its run begins; of two plans for one run the first one stands."""
@@ -238,12 +256,12 @@ class Lake:
 
     def unfinished(self) -> list[Plan]:
         """The plans whose runs haven't ended, oldest first: they run now, or have crashed."""
+        names = self._planned()
         ended = self.latest().ended
-        names = sorted(path.stem for path in self._plans.glob("*.json"))
         found = []
-        for run in names:
-            if run not in ended:
-                path = self._plan_path(run)
+        for run in names - ended.keys():
+            path = self._plan_path(run)
+            with contextlib.suppress(FileNotFoundError):  # it has ended since
                 found.append(decode_plan(str(path), path.read_bytes()))
         return sorted(found, key=lambda plan: (plan.created_at_ms, plan.run))
 
@@ -258,7 +276,8 @@ class Lake:
         """Ends the plan's run: from here on its files count.  Returns when that is durable.
 
         Raises RunEndedError if it has ended already, DoesNotFitError if others have changed the
-        lake so that this change isn't one of it, LakeError if a file isn't there as described.
+        lake so that this change isn't one of it, LakeError if a file isn't there as described or
+        the run has no plan.
         """
         if (ended := self.latest().ended.get(plan.run)) is not None:
             raise RunEndedError(plan.run, ended)  # its files may have been swept already
@@ -286,32 +305,80 @@ class Lake:
         """Deletes what no reader needs; returns the paths, relative to the lake.
 
         That is: files that were removed more than `keep_ms` ago, files of ended runs that no
-        version ever named, and the plans of ended runs.
+        version ever named, the plans of ended runs, and what those left who were killed while
+        they put a file.
         """
+        files = sorted(self.folder.glob("topic=*/partition=*/*.parquet"))
+        planned = self._planned()
+        # Last, so that it knows of those files whose runs have ended since they were listed.
         version = self.latest()
+        under_way = planned - version.ended.keys()
         swept = []
-        for path in sorted(self.folder.glob("topic=*/partition=*/*.parquet")):
+        for path in files:
             name = path.relative_to(self.folder)
             match = _DATA_FILE.match(path.name)
-            if match is None or match["run"] not in version.ended or str(name) in version.files:
+            if match is None or match["run"] in under_way or str(name) in version.files:
                 continue
             removed_at_ms = version.removed_at_ms.get(str(name))
             if removed_at_ms is None or removed_at_ms + keep_ms <= now_ms:
                 path.unlink(missing_ok=True)
                 swept.append(name)
-        for path in self._plans.glob("*.json"):
-            if path.stem in version.ended:
-                path.unlink(missing_ok=True)
+        for run in planned & version.ended.keys():
+            self._plan_path(run).unlink(missing_ok=True)
+        sweep_halves(self.folder / META)
         return swept
 
     def _end(self, change: Manifest) -> LakeVersion:
         while True:
             before = self.latest()
             change = replace(change, version=before.number + 1)
-            after = before.after(change)
-            if put_if_absent(self._version_path(change.version), encode(change)):
+            after = before.after([change])
+            if not self._plan_path(change.run).exists():
+                raise LakeError(
+                    f"run {change.run} has no plan in {self._plans} (any more: its run has ended"
+                    " long ago); nothing was changed"
+                )
+            if self._log.put(change):
                 self._latest = after
+                self._tidy(change.run)
                 return after
+
+    def _tidy(self, run: str) -> None:
+        """What is done behind a commit, so that the lake's small files stay few.
+
+        The run has ended; whatever goes wrong here is left to the next one.
+        """
+        try:
+            self._plan_path(run).unlink(missing_ok=True)
+            if self._log.needs_checkpoint(self._latest.number):
+                self._log.put_checkpoint(self._checkpoint())
+        except OSError as error:
+            _logger.warning("run %s has ended well, but the lake isn't tidied: %s", run, error)
+
+    def _checkpoint(self) -> Checkpoint:
+        version = self._latest
+        planned = self._planned()
+        since = version.number - _REMEMBERED
+        return Checkpoint(
+            version=version.number,
+            files=tuple(version.files.values()),
+            covered=tuple(
+                OffsetRange(topic, partition, start, end)
+                for (topic, partition), spans in version.covered.items()
+                for start, end in spans
+            ),
+            topics=version.topics,
+            ended={
+                run: number
+                for run, number in version.ended.items()
+                if number > since or run in planned
+            },
+            removed_at_ms={
+                path: at_ms
+                for path, at_ms in version.removed_at_ms.items()
+                if (self.folder / path).exists()
+            },
+        )
 
     def _check_file(self, file: DataFile) -> None:
         try:
@@ -325,18 +392,29 @@ class Lake:
             raise LakeError(f"{file.path} has {size_bytes} bytes, not {file.size_bytes}; run again")
 
     @property
-    def _versions(self) -> Path:
-        return self.folder / META / "versions"
-
-    @property
     def _plans(self) -> Path:
         return self.folder / META / "plans"
 
-    def _version_path(self, number: int) -> Path:
-        return self._versions / f"{number:020d}.json"
+    def _planned(self) -> set[str]:
+        """The runs whose plans are in the lake."""
+        return {path.stem for path in self._plans.glob("*.json")}
 
     def _plan_path(self, run: str) -> Path:
         return self._plans / f"{run}.json"
+
+
+def _from_checkpoint(checkpoint: Checkpoint) -> LakeVersion:
+    covered: dict[tuple[str, int], Spans] = {}
+    for topic, partition, start, end in checkpoint.covered:
+        covered[topic, partition] = union(covered.get((topic, partition), ()), [(start, end)])
+    return LakeVersion(
+        number=checkpoint.version,
+        files={file.path: file for file in checkpoint.files},
+        covered=covered,
+        topics=checkpoint.topics,
+        ended=checkpoint.ended,
+        removed_at_ms=checkpoint.removed_at_ms,
+    )
 
 
 def _touches(wanted: Mapping[tuple[str, int], Spans], file: DataFile) -> bool:

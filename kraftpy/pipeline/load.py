@@ -107,11 +107,10 @@ class Loader:
 
     def plan_rerun_of(self, run: str) -> Plan:
         """What doing a run's work again would do.  Raises LakeError if it didn't end well."""
-        version = self._lake.latest().ended.get(run)
-        if version is None:
+        change = self._lake.find(run)
+        if change is None:
             raise LakeError(f"no run {run} has ended in this lake: see `kraftpy pipeline runs`")
-        ranges = self._lake.read(version).ranges
-        ours = tuple(one for one in ranges if one.topic == self._topic)
+        ours = tuple(one for one in change.ranges if one.topic == self._topic)
         if not ours:
             raise LakeError(f"run {run} loaded nothing of {self._topic}")
         with self._door.brokers(self._topic) as brokers:

@@ -4,7 +4,9 @@ A manifest is one change of a lake: files that count from now on, files that don
 ranges of offsets that are in the lake because of it.  A plan is what a run is going to do; it is
 frozen before the first record is read, so whoever finishes the run does the same work.
 
-Both are JSON.  What is read is checked field by field: a file that somebody has edited or that is
+A checkpoint is what the manifests up to a version add up to.
+
+All are JSON.  What is read is checked field by field: a file that somebody has edited or that is
 of a later format is an error with its name, never a lake with something missing.
 """
 
@@ -21,6 +23,9 @@ FORMAT: Final = 1
 
 Kind: TypeAlias = Literal["load", "rerun", "stream", "compact", "rollback"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+_RESTORE: Final = "restore it from a copy of the lake"
 
 
 class ManifestError(Exception):
@@ -81,11 +86,49 @@ class Manifest:
     remove: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A lake as of a version; see `LakeVersion`, which has the same fields.
+
+    Of runs that ended and of files that were removed it has those that somebody may ask for yet.
+    """
+
+    version: int
+    files: tuple[DataFile, ...]
+    covered: tuple[OffsetRange, ...]
+    topics: Mapping[str, TopicIdentity]
+    ended: Mapping[str, int]
+    removed_at_ms: Mapping[str, int]
+
+
 def encode(content: Plan | Manifest) -> bytes:
     """The bytes of the file; `decode_plan` and `decode_manifest` give back an equal object."""
-    fields = asdict(content)
-    fields["ranges"] = [list(one) for one in content.ranges]
-    return json.dumps({"format": FORMAT, **fields}, indent=1).encode() + b"\n"
+    return json.dumps(_plain(content), indent=1).encode() + b"\n"
+
+
+def encode_line(content: Manifest) -> bytes:
+    """The same in one line."""
+    return json.dumps(_plain(content)).encode() + b"\n"
+
+
+def _plain(content: Plan | Manifest) -> dict[str, Any]:
+    ranges = [list(one) for one in content.ranges]
+    return {"format": FORMAT, **asdict(content), "ranges": ranges}
+
+
+def encode_checkpoint(content: Checkpoint) -> bytes:
+    """The bytes of the file, of which `decode_checkpoint` gives back an equal object."""
+    fields = {
+        "format": FORMAT,
+        "version": content.version,
+        # There may be very many: `asdict` takes ten times as long.
+        "files": [{name: getattr(one, name) for name in _FILE_FIELDS} for one in content.files],
+        "covered": [list(one) for one in content.covered],
+        "topics": {name: asdict(one) for name, one in content.topics.items()},
+        "ended": dict(content.ended),
+        "removed_at_ms": dict(content.removed_at_ms),
+    }
+    return json.dumps(fields).encode() + b"\n"
 
 
 def decode_plan(name: str, data: bytes) -> Plan:
@@ -116,11 +159,25 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
     )
 
 
+def decode_checkpoint(name: str, data: bytes) -> Checkpoint:
+    """Raises ManifestError."""
+    fields = _Fields(name, data, "delete it: what it says is in the versions and the history too")
+    return Checkpoint(
+        version=fields.number("version"),
+        files=tuple(fields.file(one) for one in fields.items("files", list)),
+        covered=fields.ranges("covered"),
+        topics=fields.topics(),
+        ended=fields.numbers("ended"),
+        removed_at_ms=fields.numbers("removed_at_ms"),
+    )
+
+
 class _Fields:
     """The fields of one JSON object, each of the type that is asked for, or ManifestError."""
 
-    def __init__(self, name: str, data: bytes) -> None:
+    def __init__(self, name: str, data: bytes, advice: str = _RESTORE) -> None:
         self._name = name
+        self._advice = advice
         try:
             self._content = json.loads(data)
         except ValueError as error:
@@ -131,7 +188,7 @@ class _Fields:
             raise self._wrong(f"has format {found!r}, this version reads {FORMAT}: upgrade kraftpy")
 
     def _wrong(self, what: str) -> ManifestError:
-        return ManifestError(f"{self._name} {what}; restore it from a copy of the lake")
+        return ManifestError(f"{self._name} {what}; {self._advice}")
 
     def checked(self, value: Any, kind: type) -> Any:
         # bool is an int in Python and isn't one in JSON.
@@ -151,6 +208,9 @@ class _Fields:
     def texts(self, key: str) -> dict[str, str]:
         return {name: self.checked(value, str) for name, value in self.items(key, dict).items()}
 
+    def numbers(self, key: str) -> dict[str, int]:
+        return {name: self.checked(value, int) for name, value in self.items(key, dict).items()}
+
     def kind(self) -> Kind:
         found = self.text("kind")
         for kind in KINDS:
@@ -167,9 +227,9 @@ class _Fields:
             for name, one in self.items("topics", dict).items()
         }
 
-    def ranges(self) -> tuple[OffsetRange, ...]:
+    def ranges(self, key: str = "ranges") -> tuple[OffsetRange, ...]:
         found = []
-        for one in self.items("ranges", list):
+        for one in self.items(key, list):
             if len(self.checked(one, list)) != len(OffsetRange._fields):
                 raise self._wrong(f"has {one!r:.80} where a range belongs")
             topic, *numbers = one
@@ -181,7 +241,7 @@ class _Fields:
 
     def file(self, one: Any) -> DataFile:
         values = self.checked(one, dict)
-        types = {name: str if kind == "str" else int for name, kind in _FILE_FIELDS.items()}
+        types = _FILE_FIELDS
         if values.keys() != types.keys():
             raise self._wrong(f"has {one!r:.200} where a data file belongs")
         file = DataFile(**{name: self.checked(values[name], types[name]) for name in types})
@@ -190,6 +250,6 @@ class _Fields:
         return file
 
 
-_FILE_FIELDS: Final[dict[str, str]] = {
-    name: str(kind) for name, kind in DataFile.__annotations__.items()
+_FILE_FIELDS: Final[dict[str, type]] = {
+    name: str if kind == "str" else int for name, kind in DataFile.__annotations__.items()
 }

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import kraftpy.pipeline.lake
 import kraftpy.pipeline.load
+import kraftpy.pipeline.log
 import kraftpy.pipeline.table
 from kraftpy.cli.app import app
 from kraftpy.pipeline.folder import put_if_absent
@@ -61,7 +61,7 @@ def main(stage: str, arguments: list[str]) -> None:
         load = kraftpy.pipeline.load
         load.write_table = _dying_after(load.write_table)  # type: ignore[attr-defined]
     elif stage == "version named":
-        kraftpy.pipeline.lake.put_if_absent = _name_version
+        kraftpy.pipeline.log.put_if_absent = _name_version
     elif stage == "committed":
         Lake.commit = _dying_after(Lake.commit)  # type: ignore[method-assign]
     app(arguments)

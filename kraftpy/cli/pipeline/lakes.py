@@ -69,7 +69,7 @@ def runs(lake: str, output: str) -> None:
 
     with failures():
         opened = Lake.at(lake)
-        changes = [opened.read(number + 1) for number in range(opened.latest().number)]
+        changes = list(opened.history())
         begun = opened.unfinished()
     if output == "json":
         echo_json(

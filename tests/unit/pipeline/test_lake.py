@@ -58,7 +58,7 @@ def test_a_lake_grows_by_whole_versions(lake: Lake) -> None:
 
 
 def test_offsets_without_a_record_are_in_the_lake_too(lake: Lake) -> None:
-    lake.commit(plan((0, 100)), now_ms=1)
+    lake.commit(lake.freeze(plan((0, 100))), now_ms=1)
     assert lake.latest().end(TOPIC, 0) == 100
     assert not lake.latest().files
 
@@ -119,7 +119,7 @@ def test_two_writers_at_once_both_get_their_version(lake: Lake) -> None:
 def test_a_rerun_replaces_its_ranges(lake: Lake) -> None:
     old = load(lake, 0, 10)
     kept = load(lake, 10, 20)
-    again = plan((0, 10), kind="rerun")
+    again = lake.freeze(plan((0, 10), kind="rerun"))
     new = write(lake, again.run, 0, 9)
     with pytest.raises(DoesNotFitError, match="would stay"):
         lake.commit(again, now_ms=100, add=[new])
@@ -133,7 +133,7 @@ def test_a_rerun_replaces_its_ranges(lake: Lake) -> None:
 
 def test_a_rerun_keeps_what_a_file_holds_besides(lake: Lake) -> None:
     old = load(lake, 0, 20)
-    again = plan((0, 10), kind="rerun")
+    again = lake.freeze(plan((0, 10), kind="rerun"))
     files = [write(lake, again.run, 0, 9), write(lake, again.run, 10, 19)]
     beyond = write(lake, again.run, 10, 20, attempt="b")
     with pytest.raises(DoesNotFitError, match="wasn't to load"):
@@ -144,7 +144,7 @@ def test_a_rerun_keeps_what_a_file_holds_besides(lake: Lake) -> None:
 
 def test_a_compaction_keeps_all_rows(lake: Lake) -> None:
     small = [load(lake, 0, 10), load(lake, 10, 20)]
-    merging = plan(kind="compact")
+    merging = lake.freeze(plan(kind="compact"))
     merged, short = write(lake, merging.run, 0, 19), write(lake, merging.run, 0, 18)
     remove = [file.path for file in small]
     with pytest.raises(DoesNotFitError, match="keeps all rows"):
@@ -173,11 +173,25 @@ def test_a_lake_that_lost_a_version_is_not_read(lake: Lake) -> None:
     second = lake.folder / "_kraftpy" / "versions" / f"{2:020d}.json"
     contents = second.read_bytes()
     second.unlink()
-    with pytest.raises(LakeError, match="isn't version 2"):
+    with pytest.raises(ManifestError, match=f"{second.name} is missing"):
         Lake(lake.folder).latest()
     second.write_bytes(contents[:50])
     with pytest.raises(ManifestError, match=second.name):
         Lake(lake.folder).latest()
+
+
+def test_a_run_without_a_plan_ends_no_more(lake: Lake) -> None:
+    """It has ended so long ago that the lake has forgotten how."""
+    wanted = plan((0, 10))
+    file = write(lake, wanted.run, 0, 9)
+    for end in (lambda: lake.commit(wanted, now_ms=1, add=[file]), lambda: _roll_back(lake)):
+        with pytest.raises(LakeError, match=r"has no plan in .*nothing was changed"):
+            end()
+    assert lake.latest().number == 0
+
+
+def _roll_back(lake: Lake) -> object:
+    return lake.roll_back("somebody", now_ms=1)
 
 
 def test_a_folder_that_is_no_lake_is_told(tmp_path: Path) -> None:
