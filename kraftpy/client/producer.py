@@ -12,6 +12,8 @@ Rules:
   copy of the lost batch that is still on its way is refused once a later one is written.
 * OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID say that the leader lacks what came before
   the batch, and so the batch, the only one in flight: it is sent again with the next epoch.
+* With `stop_on_failure` nothing is sent behind a batch that failed for good: what waits fails with
+  it, and so does what comes.  Else records of a partition may be written behind one that wasn't.
 * At most `buffer_size_bytes` of records wait; `send` waits for room.  A batch that is not
   acknowledged `delivery_timeout_ms` after its first record fails with its last error.
 """
@@ -91,11 +93,15 @@ class Delivery:
 
 
 class EncodedRecords(NamedTuple):
-    """Records for one batch as the format has them: offset deltas from 0 on, timestamp deltas 0."""
+    """Records for one batch as the format has them: offset deltas from 0 on.
+
+    Timestamp deltas are from `timestamp_ms` on; None for the largest says that all are 0.
+    """
 
     data: bytes | memoryview
     records_count: int
     timestamp_ms: int
+    max_timestamp_ms: int | None = None
 
 
 class _Batch:
@@ -191,6 +197,7 @@ class Producer:
         buffer_size_bytes: int = 32 * 1024 * 1024,
         delivery_timeout_ms: int = 120_000,
         idempotent: bool | None = None,
+        stop_on_failure: bool = False,
         partitioner: Partitioner | None = None,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
@@ -205,6 +212,8 @@ class Producer:
         self._buffer_size_bytes = buffer_size_bytes
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._idempotent = acks == -1 if idempotent is None else idempotent
+        self._stop_on_failure = stop_on_failure
+        self._stopped: Exception | None = None
         self._partitioner = partitioner
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
@@ -255,8 +264,7 @@ class Producer:
         room in the buffer.  Raises UnknownPartitionError, and KafkaError(MESSAGE_TOO_LARGE) for a
         record that is larger than the whole buffer.
         """
-        if self._closed:
-            raise RuntimeError("the producer is closed")
+        self._check_open()
         info = await self._cluster.topic(topic, auto_create=True)
         if self._key_serializer is not None and key is not None:
             key = self._key_serializer(key)
@@ -291,8 +299,7 @@ class Producer:
 
         Waits and raises as `send` does.
         """
-        if self._closed:
-            raise RuntimeError("the producer is closed")
+        self._check_open()
         info = await self._cluster.topic(topic, auto_create=True)
         if partition not in info.partitions:
             raise _unknown_partition(topic, partition, len(info.partitions))
@@ -302,6 +309,12 @@ class Producer:
         batch.size += len(records.data)
         self._buffered_bytes += len(records.data)
         return Delivery(batch, 0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the producer is closed")
+        if self._stopped is not None:
+            raise self._stopped
 
     def _choose(self, topic: str, key: bytes | None, size: int) -> int:
         partitions = self._cluster.topics[topic].partitions
@@ -329,6 +342,7 @@ class Producer:
                 await self._room.wait()
             finally:
                 self._flushing -= 1
+            self._check_open()
 
     def _open_batch(self, topic: str, partition: int, size: int, now: float) -> _Batch:
         """The batch that takes a record of this size: the partition's open one, or a new one."""
@@ -557,12 +571,18 @@ class Producer:
             self._producer = (producer_id, epoch + 1)
 
     def _complete(self, name: tuple[str, int], outcome: int | Exception) -> None:
-        queue = self._queues[name]
-        batch = queue.batches.popleft()
-        if not queue.batches:
+        batch = self._queues[name].batches.popleft()
+        self._note_activity(name)
+        self._finish(batch, outcome)
+
+    def _note_activity(self, name: tuple[str, int]) -> None:
+        """Batches were taken out of the partition's queue: it may have none left."""
+        if not self._queues[name].batches:
             self._active.discard(name)
             if not self._active:
                 self._idle.set()
+
+    def _finish(self, batch: _Batch, outcome: int | Exception) -> None:
         self._buffered_bytes -= batch.size - RECORD_BATCH_OVERHEAD
         self._room.set()
         if batch.done.cancelled():
@@ -570,6 +590,8 @@ class Producer:
         if isinstance(outcome, Exception):
             self._failure = self._failure or outcome
             batch.done.set_exception(outcome)
+            if self._stop_on_failure:
+                self._stop(outcome)
         else:
             batch.done.set_result(outcome)
         for index, callback in batch.callbacks:
@@ -578,6 +600,21 @@ class Producer:
                 None if isinstance(outcome, Exception) else batch.metadata(index, outcome),
                 outcome if isinstance(outcome, Exception) else None,
             )
+
+    def _stop(self, error: Exception) -> None:
+        """Let nothing more be sent, and fail what waits; what is in flight is still answered."""
+        if self._stopped is not None:
+            return
+        self._stopped = error
+        for name in list(self._active):
+            batches = self._queues[name].batches
+            sent = [batches.popleft()] if self._queues[name].in_flight else []
+            waiting = list(batches)
+            batches.clear()
+            batches.extend(sent)
+            self._note_activity(name)
+            for batch in waiting:
+                self._finish(batch, error)
 
 
 def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartitionError:

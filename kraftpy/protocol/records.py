@@ -373,6 +373,7 @@ def build_batch_of_data(
     data: Buffer,
     count: int,
     timestamp: int,
+    max_timestamp: int | None = None,
     *,
     compression: str = "none",
     producer_id: int = NO_PRODUCER_ID,
@@ -381,12 +382,14 @@ def build_batch_of_data(
 ) -> bytes:
     """Build one batch from records that are encoded already.
 
-    All `count` of them have this timestamp (delta 0) and offset deltas from 0 on without gaps.
+    Their offset deltas are from 0 on without gaps, their timestamp deltas from `timestamp` on; None
+    for `max_timestamp` says that all deltas are 0.
     """
+    latest = timestamp if max_timestamp is None else max_timestamp
     attributes = COMPRESSION_NAMES.index(compression)
     producer = (producer_id, producer_epoch, base_sequence)
     header = BatchHeader(
-        (0, 0, -1, 2, 0, attributes, count - 1, timestamp, timestamp, *producer, count)
+        (0, 0, -1, 2, 0, attributes, count - 1, timestamp, latest, *producer, count)
     )
     return assemble_batch(header, compress(compression, data) if attributes else data)
 

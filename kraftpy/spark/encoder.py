@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraftpy.client.partitioner import SEED
+from kraftpy.client.producer import EncodedRecords
 from kraftpy.protocol.records import encode_varint
 from kraftpy.spark.varints import Bytes, Numbers
 
@@ -28,17 +29,23 @@ _M = np.uint32(0x5BD1E995)
 
 
 class Rows(NamedTuple):
-    """Records to write, side by side; `headers` is None or a list of (key, value) for each."""
+    """Records to write, side by side.
+
+    `headers` is None or a list of (key, value) for each; `timestamps_ms` is None where all have the
+    time of writing.
+    """
 
     key: pa.Array
     value: pa.Array
     headers: pa.Array | None
+    timestamps_ms: Numbers | None = None
 
     def take(self, places: Any) -> Rows:
         return Rows(
             self.key.take(places),
             self.value.take(places),
             None if self.headers is None else self.headers.take(places),
+            None if self.timestamps_ms is None else self.timestamps_ms[np.asarray(places)],
         )
 
 
@@ -91,11 +98,8 @@ def _word(data: Bytes, positions: Numbers, length: int) -> Any:
     return word
 
 
-def encode_rows(rows: Rows, batch_size_bytes: int) -> Iterator[tuple[memoryview, int]]:
-    """The rows, which go to one partition, in batches of about this size: (records, how many).
-
-    Each batch's records have offset deltas from 0 on and timestamp deltas of 0.
-    """
+def encode_rows(rows: Rows, batch_size_bytes: int, now_ms: int) -> Iterator[EncodedRecords]:
+    """The rows, which go to one partition, in batches of about this size."""
     count = len(rows.value)
     tails = _tails(rows.headers)
     tail_sizes = np.full(count, 1) if tails is None else sizes_of(tails)
@@ -106,7 +110,11 @@ def encode_rows(rows: Rows, batch_size_bytes: int) -> Iterator[tuple[memoryview,
     value_lengths = np.where(_nulls(rows.value), -1, value_sizes)
     front = _Numbers(count)
     front.add_zero()  # attributes
-    front.add_zero()  # timestamp
+    times = rows.timestamps_ms
+    if times is None:
+        front.add_zero()
+    else:
+        front.add(times - times[firsts])
     front.add(np.arange(count) - firsts)
     front.add(key_lengths)
     middle = _Numbers(count)
@@ -117,7 +125,11 @@ def encode_rows(rows: Rows, batch_size_bytes: int) -> Iterator[tuple[memoryview,
     whole.join(front)
     data, edges = _interleave(whole.array(), rows.key, middle.array(), rows.value, tails)
     for low, high in itertools.pairwise(cuts):
-        yield data[edges[low] : edges[high]], int(high - low)
+        records = data[edges[low] : edges[high]], int(high - low)
+        if times is None:
+            yield EncodedRecords(*records, now_ms)
+        else:
+            yield EncodedRecords(*records, int(times[low]), int(times[low:high].max()))
 
 
 def _cuts(sizes: Numbers, batch_size_bytes: int) -> Numbers:
@@ -170,7 +182,7 @@ class _Numbers:
         self._used.append(np.ones(self._count, bool))
 
     def add(self, numbers: Numbers) -> None:
-        """A number of at most 32 bits for every record."""
+        """A number for every record."""
         raw = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
         shown = np.ones(self._count, bool)
         while shown.any():

@@ -88,6 +88,12 @@ OPTIONS = (
     ),
     Option("groupIdPrefix", _READ, "", "taken and not used: no consumer group is joined"),
     Option("pushFilters", (BATCH,), "false", "filters choose partitions and offsets (see below)"),
+    Option(
+        "keepTimestamps",
+        (SINK,),
+        "false",
+        "records have the time in the column `timestamp`, not now",
+    ),
     Option("topic", (SINK,), "", "where records go; else the column `topic` says"),
     Option("includeHeaders", (SINK,), "false", "taken and not used: a column `headers` is enough"),
 )
@@ -244,6 +250,7 @@ class WriteSettings:
     client: ClientSettings
     topic: str | None
     producer: Mapping[str, Any] = field(default_factory=dict)
+    keep_timestamps: bool = False
 
 
 def read_settings(options: Options, where: str) -> ReadSettings:
@@ -293,7 +300,12 @@ def write_settings(options: Options) -> WriteSettings:
         producer["idempotent"] = reader.boolean("kafka.enable.idempotence", True)
         if producer["idempotent"] and producer["acks"] != -1:
             raise OptionError("option kafka.enable.idempotence needs kafka.acks=all")
-    return WriteSettings(_client(reader), reader.text("topic") or None, producer)
+    return WriteSettings(
+        client=_client(reader),
+        topic=reader.text("topic") or None,
+        producer=producer,
+        keep_timestamps=reader.boolean("keepTimestamps", False),
+    )
 
 
 def _client(reader: _Reader) -> ClientSettings:

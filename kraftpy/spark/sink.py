@@ -1,11 +1,17 @@
 """The writers: rows of a DataFrame to records of topics, at least once.
 
 The columns are those of Spark's Kafka sink: `value`, and if wanted `key`, `topic`, `partition` and
-`headers`. A task writes through `kraftpy.client`'s idempotent producer, and is done when everything
-it wrote is acknowledged; so nothing is lost. A task that Spark runs again writes its rows again.
+`headers`; with the option keepTimestamps also `timestamp`. A task writes through `kraftpy.client`'s
+idempotent producer, and is done when everything it wrote is acknowledged; so nothing is lost. A
+task that Spark runs again writes its rows again.
 
-What a task does is `deliver`; what makes it a task of a batch or of a stream is around it. A writer
-that commits a transaction for each task needs another producer and nothing else.
+What a task does is `deliver`; what makes it a task of a batch or of a stream is around it. Rules:
+
+* A task's rows are one part or several. A part is marked once all of it is acknowledged, before any
+  row of the next is sent. A writer that commits a transaction for each part needs another producer
+  and nothing else.
+* Nothing is sent behind a batch that failed. So a part that is sent again repeats the beginning of
+  a partition's rows and goes on: the first copies of all rows are in their order.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +32,7 @@ from pyspark.sql.datasource import (
 )
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.producer import EncodedRecords, Producer
+from kraftpy.client.producer import Producer
 from kraftpy.spark.encoder import Rows, encode_rows, partitions_of_keys, sizes_of
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings
@@ -44,6 +50,7 @@ _TYPES = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+_TIMESTAMP = ("timestamp",)
 
 
 def check_columns(schema: StructType, settings: WriteSettings) -> None:
@@ -56,7 +63,10 @@ def check_columns(schema: StructType, settings: WriteSettings) -> None:
         )
     if settings.topic is None and "topic" not in kinds:
         raise OptionError('set the option topic, or have a column topic: .option("topic", "out")')
-    for name, allowed in _TYPES.items():
+    types = {**_TYPES, "timestamp": _TIMESTAMP} if settings.keep_timestamps else _TYPES
+    if settings.keep_timestamps and "timestamp" not in kinds:
+        raise OptionError("option keepTimestamps is set, and there is no column timestamp")
+    for name, allowed in types.items():
         if name in kinds and kinds[name] not in allowed:
             raise OptionError(
                 f"column {name} is {kinds[name]} and has to be {' or '.join(allowed)}; cast it"
@@ -70,6 +80,14 @@ class Written(WriterCommitMessage):
     records: int
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a task, and whom to tell how many they were once all of them are acknowledged."""
+
+    tables: Iterable[pa.RecordBatch]
+    mark: Callable[[int], None]
+
+
 class _Task:
     """One task's rows on their way to their partitions."""
 
@@ -77,6 +95,7 @@ class _Task:
         self._cluster = cluster
         self._producer = producer
         self._topic = settings.topic
+        self._keep_timestamps = settings.keep_timestamps
         self._batch_size_bytes: int = settings.producer["batch_size_bytes"]
         self._turn = random.randrange(1 << 16)  # noqa: S311 - tasks should not all begin at 0
 
@@ -88,14 +107,14 @@ class _Task:
                 _binary(part, "key"),
                 _binary(part, "value"),
                 part.column("headers") if "headers" in part.schema.names else None,
+                _timestamps_ms(part) if self._keep_timestamps else None,
             )
             info = await self._cluster.topic(topic, auto_create=True)
             chosen = self._partitions(part, rows, len(info.partitions))
             now_ms = int(time.time() * 1000)
             for partition, here in _groups(chosen):
                 taken = rows if here is None else rows.take(pa.array(here))
-                for data, count in encode_rows(taken, self._batch_size_bytes):
-                    records = EncodedRecords(data, count, now_ms)
+                for records in encode_rows(taken, self._batch_size_bytes, now_ms):
                     await self._producer.send_encoded(topic, partition, records)
 
     def _topics(self, table: pa.RecordBatch) -> Iterator[tuple[str, Any]]:
@@ -134,6 +153,13 @@ def _binary(table: pa.RecordBatch, name: str) -> pa.Array:
     return table.column(name).cast(pa.binary())
 
 
+def _timestamps_ms(table: pa.RecordBatch) -> Numbers:
+    column = table.column("timestamp")
+    if column.null_count:
+        raise ValueError("the column timestamp is null in some row; every row needs one")
+    return column.cast(pa.int64()).to_numpy().astype(np.int64) // 1000
+
+
 def _groups(numbers: Numbers) -> Iterator[tuple[int, Any]]:
     """(number, places where it stands in rising order, None for everywhere)."""
     if len(numbers) and (numbers == numbers[0]).all():
@@ -148,9 +174,14 @@ def _groups(numbers: Numbers) -> Iterator[tuple[int, Any]]:
 
 def deliver(settings: WriteSettings, tables: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of a task; returns when all of them are acknowledged, or raises."""
+    return deliver_parts(settings, [Part(tables, lambda _: None)])
+
+
+def deliver_parts(settings: WriteSettings, parts: Iterable[Part]) -> Written:
+    """Write the parts of a task one after the other, and mark each; or raise."""
 
     async def run() -> Written:
-        records = 0
+        total = 0
         client = settings.client
         async with (
             Cluster(
@@ -159,14 +190,19 @@ def deliver(settings: WriteSettings, tables: Iterable[pa.RecordBatch]) -> Writte
                 request_timeout_ms=client.request_timeout_ms,
                 connect_timeout_ms=client.connect_timeout_ms,
             ) as cluster,
-            Producer(cluster, **settings.producer) as producer,
+            Producer(cluster, stop_on_failure=True, **settings.producer) as producer,
         ):
             task = _Task(cluster, producer, settings)
-            for table in tables:
-                await task.send(table)
-                records += table.num_rows
-                await asyncio.sleep(0)  # the next table may be long in coming
-        return Written(records)
+            for part in parts:
+                records = 0
+                for table in part.tables:
+                    await task.send(table)
+                    records += table.num_rows
+                    await asyncio.sleep(0)  # the next table may be long in coming
+                await producer.flush()
+                part.mark(records)
+                total += records
+        return Written(total)
 
     return asyncio.run(run())
 

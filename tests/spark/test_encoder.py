@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftpy.client.partitioner import partition_of_key
-from kraftpy.protocol.records import build_batch_of_data, iter_records
+from kraftpy.protocol.records import build_batch_of_data, iter_records, read_batch_header
 from kraftpy.spark.encoder import Rows, encode_rows, partitions_of_keys
 from kraftpy.spark.source import SCHEMA_WITH_HEADERS
 
@@ -20,19 +21,31 @@ rows = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(rows=rows, size=st.integers(1, 3000), front=st.integers(0, 3), plain=st.booleans())
-def test_what_is_encoded_is_read_back(rows: list, size: int, front: int, plain: bool) -> None:
+@given(
+    rows=rows,
+    size=st.integers(1, 3000),
+    front=st.integers(0, 3),
+    plain=st.booleans(),
+    times=st.none() | st.lists(st.integers(-1, 1 << 45), min_size=40, max_size=40),
+)
+def test_what_is_encoded_is_read_back(
+    rows: list, size: int, front: int, plain: bool, times: list[int] | None
+) -> None:
     front = min(front, len(rows) - 1)
     keys, values, headers = (pa.array(c, t) for c, t in zip(
         zip(*rows, strict=True), (pa.binary(), pa.binary(), HEADERS), strict=True))  # fmt: skip
-    part = Rows(keys[front:], values[front:], None if plain else headers[front:])
-    found = []
-    for data, count in encode_rows(part, size):
-        records = list(iter_records(build_batch_of_data(data, count, 5)))
-        assert [record.offset for record in records] == list(range(count))
-        assert {record.timestamp for record in records} == {5}
-        assert count == 1 or len(data) <= size
+    ages = None if times is None else np.array(times[front : len(rows)], np.int64)
+    part = Rows(keys[front:], values[front:], None if plain else headers[front:], ages)
+    found, stamped = [], []
+    for batch in encode_rows(part, size, 5):
+        raw = build_batch_of_data(*batch)
+        records = list(iter_records(raw))
+        assert [record.offset for record in records] == list(range(batch.records_count))
+        assert read_batch_header(raw).max_timestamp == max(r.timestamp for r in records)
+        assert batch.records_count == 1 or len(batch.data) <= size
+        stamped += [record.timestamp for record in records]
         found += [(r.key, r.value, r.headers) for r in records]
+    assert stamped == ([5] * len(found) if times is None else times[front : len(rows)])
     assert found == [
         (k, v, [] if plain else [(h["key"], h["value"]) for h in hs or []])
         for k, v, hs in rows[front:]

@@ -10,6 +10,7 @@ import pytest
 
 from kraftpy.client.partitioner import partition_of_key
 from kraftpy.testing import Broker
+from tests.spark.topics import START_MS, fill
 
 NewTopic = Callable[..., str]
 SCHEMA = "key binary, value string, partition int, headers array<struct<key:string,value:binary>>"
@@ -109,11 +110,43 @@ def test_a_stream_is_written(
     ]
 
 
+def test_timestamps_are_kept_if_that_is_asked_for(
+    spark: Any, broker: Broker, new_topic: NewTopic
+) -> None:
+    source, plain, kept = new_topic(2), new_topic(2), new_topic(2)
+    times = [START_MS + (n * 7919) % 1000 for n in range(300)]
+    fill(
+        broker.bootstrap,
+        source,
+        [
+            {"value": b"%d" % n, "partition": n % 2, "timestamp_ms": at}
+            for n, at in enumerate(times)
+        ],
+    )
+    frame = (
+        spark.read.format("kraftpy")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("subscribe", source)
+        .load()
+        .select("value", "partition", "timestamp")
+    )
+    save(frame, broker, topic=plain)
+    save(frame, broker, topic=kept, keepTimestamps="true")
+    columns = ("partition", "offset", "value", "timestamp")
+    here, there, copied = (
+        [tuple(row[name] for name in columns) for row in read(spark, broker, topic)]
+        for topic in (source, plain, kept)
+    )
+    assert copied == here
+    assert min(row[3] for row in there) > max(row[3] for row in here)
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
         ("id", {"topic": "t"}, "no column value among id"),
         ("cast(id as string) as value", {}, "set the option topic"),
+        ("'v' as value", {"topic": "t", "keepTimestamps": "true"}, "there is no column timestamp"),
         ("id as value", {"topic": "t"}, "value is bigint and has to be string or binary"),
         ("'v' as value", {"topic": "t", "mode": "overwrite"}, "only be appended to"),
         ("'v' as value, 9 as partition", {"topic": "one"}, "has partitions 0 to 0, not 9"),

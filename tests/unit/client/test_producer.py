@@ -16,7 +16,12 @@ from kraftpy.client.producer import EncodedRecords, Producer, RecordMetadata, Un
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, build_batch, read_batch_header
+from kraftpy.protocol.records import (
+    RECORD_BATCH_OVERHEAD,
+    build_batch,
+    iter_records,
+    read_batch_header,
+)
 
 from .peer import HANG_UP, SILENCE, Peer, running
 
@@ -62,6 +67,19 @@ def test_a_batch_that_is_encoded_already_keeps_its_place() -> None:
     produce(peer, work, compression="gzip")
     assert peer.written["t", 0] == [(None, b"a"), (None, b"b"), (b"k", b"c"), (None, b"d")]
     assert [read_batch_header(raw).base_sequence for raw in peer.raw_batches] == [0, 1, 3]
+
+
+def test_encoded_records_have_their_own_timestamps() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        data = build_batch([(7, None, b"b", []), (9, None, b"c", [])])[RECORD_BATCH_OVERHEAD:]
+        await producer.send_encoded("t", 0, EncodedRecords(data, 2, 7, 9))
+
+    produce(peer, work)
+    (raw,) = peer.raw_batches
+    assert [record.timestamp for record in iter_records(raw)] == [7, 9]
+    assert read_batch_header(raw).max_timestamp == 9
 
 
 def test_keys_choose_partitions_as_in_java_and_keep_their_order() -> None:
@@ -285,6 +303,28 @@ def test_gives_up_after_the_delivery_timeout_with_the_last_error() -> None:
 
     produce(peer, work, delivery_timeout_ms=300)
     assert len(peer.asked(ApiKey.PRODUCE)) > 1
+
+
+def test_nothing_is_sent_behind_a_failure_if_that_is_asked_for() -> None:
+    peer = Peer({"t": 2})
+    refused = iter([10])  # MESSAGE_TOO_LARGE, once
+    peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
+        request, lambda *_: (next(refused, 0), None)
+    )
+
+    async def work(producer: Producer) -> None:
+        sent = [await producer.send("t", b"%d" % n, partition=0) for n in range(30)]
+        for each in sent:
+            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                await each
+        for partition in (0, 1):
+            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                await producer.send("t", b"later", partition=partition)
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+
+    produce(peer, work, batch_size_bytes=100, stop_on_failure=True)
+    assert len(peer.asked(ApiKey.PRODUCE)) == 1
 
 
 def test_waits_for_a_leader() -> None:
