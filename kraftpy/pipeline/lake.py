@@ -23,6 +23,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import re
 import secrets
@@ -44,7 +45,7 @@ from kraftpy.pipeline.manifests import (
     decode_plan,
     encode,
 )
-from kraftpy.pipeline.ranges import OffsetRange, Spans, common, union
+from kraftpy.pipeline.ranges import OffsetRange, Spans, common, missing, union
 
 META: Final = "_kraftpy"
 
@@ -162,6 +163,8 @@ class LakeVersion:
             self._check_rerun(change)
         elif change.kind == "compact":
             self._check_compact(change)
+        elif change.kind == "write":
+            self._check_write(change)
         elif change.add or change.remove or change.ranges:
             raise DoesNotFitError("a rollback changes nothing")
 
@@ -196,6 +199,16 @@ class LakeVersion:
         before, after = (_rows(self.files[path] for path in change.remove), _rows(change.add))
         if before != after or change.ranges:
             raise DoesNotFitError(f"a compaction keeps all rows, this one had {before} → {after}")
+
+    def _check_write(self, change: Manifest) -> None:
+        for topic, partition, start, end in change.ranges:
+            if missing(self.covered.get((topic, partition), ()), start, end):
+                raise DoesNotFitError(
+                    f"offsets {start} to {end - 1} of {topic}-{partition} are not"
+                    " all in the lake, so they can't have been written from it"
+                )
+        if change.add or change.remove:
+            raise DoesNotFitError("a write changes no file of the lake")
 
 
 class Lake:
@@ -236,6 +249,15 @@ class Lake:
             raise LakeError(f"the lake has no version {number}")
         return change
 
+    def version(self, number: int) -> LakeVersion:
+        """The lake as of a version.  Raises LakeError if there is none with that number."""
+        latest = self.latest()
+        if number == latest.number:
+            return latest
+        if not 0 < number < latest.number:
+            raise LakeError(f"the lake has no version {number}: its newest is {latest.number}")
+        return LakeVersion().after(itertools.islice(self.history(), number))
+
     def history(self) -> Iterator[Manifest]:
         """What each version changed, oldest first.  Raises ManifestError."""
         return self._log.changes()
@@ -272,6 +294,7 @@ class Lake:
         now_ms: int,
         add: Iterable[DataFile] = (),
         remove: Iterable[str] = (),
+        written: int = 0,
     ) -> LakeVersion:
         """Ends the plan's run: from here on its files count.  Returns when that is durable.
 
@@ -294,6 +317,8 @@ class Lake:
                 ranges=plan.ranges,
                 add=files,
                 remove=tuple(remove),
+                targets=plan.targets,
+                written=written,
             )
         )
 
@@ -304,20 +329,21 @@ class Lake:
     def sweep(self, *, now_ms: int, keep_ms: int) -> list[Path]:
         """Deletes what no reader needs; returns the paths, relative to the lake.
 
-        That is: files that were removed more than `keep_ms` ago, files of ended runs that no
-        version ever named, the plans of ended runs, and what those left who were killed while
-        they put a file.
+        That is: files that were removed more than `keep_ms` ago and that no run under way reads,
+        files of ended runs that no version ever named, the plans of ended runs, and what those left
+        who were killed while they put a file.
         """
         files = sorted(self.folder.glob("topic=*/partition=*/*.parquet"))
         planned = self._planned()
         # Last, so that it knows of those files whose runs have ended since they were listed.
         version = self.latest()
         under_way = planned - version.ended.keys()
+        kept = version.files.keys() | self._read_now()
         swept = []
         for path in files:
             name = path.relative_to(self.folder)
             match = _DATA_FILE.match(path.name)
-            if match is None or match["run"] in under_way or str(name) in version.files:
+            if match is None or match["run"] in under_way or str(name) in kept:
                 continue
             removed_at_ms = version.removed_at_ms.get(str(name))
             if removed_at_ms is None or removed_at_ms + keep_ms <= now_ms:
@@ -394,6 +420,11 @@ class Lake:
     @property
     def _plans(self) -> Path:
         return self.folder / META / "plans"
+
+    def _read_now(self) -> set[str]:
+        """The files that runs under way read."""
+        versions = {plan.reads for plan in self.unfinished() if plan.reads}
+        return {path for number in versions for path in self.version(number).files}
 
     def _planned(self) -> set[str]:
         """The runs whose plans are in the lake."""

@@ -77,7 +77,7 @@ class Loader:
         return [
             plan
             for plan in self._lake.unfinished()
-            if self._topic in plan.topics and plan.kind != "compact"
+            if self._topic in plan.topics and plan.kind in ("load", "stream", "rerun")
         ]
 
     def plan_load(

@@ -21,7 +21,7 @@ from kraftpy.pipeline.ranges import OffsetRange
 
 FORMAT: Final = 1
 
-Kind: TypeAlias = Literal["load", "rerun", "stream", "compact", "rollback"]
+Kind: TypeAlias = Literal["load", "rerun", "stream", "compact", "write", "rollback"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
@@ -62,7 +62,11 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does.  `options` are those that decide what its files hold."""
+    """What a run does.  `options` are those that decide what its files hold, or what is written.
+
+    A write has in `targets` the topic that it writes to, and in `reads` the version of the lake
+    whose files it reads; these stay in the lake while the plan does.
+    """
 
     run: str
     kind: Kind
@@ -70,11 +74,16 @@ class Plan:
     ranges: tuple[OffsetRange, ...]
     options: Mapping[str, str]
     created_at_ms: int
+    targets: Mapping[str, TopicIdentity] = field(default_factory=dict)
+    reads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version of a lake, as the difference from the version before it."""
+    """One version of a lake, as the difference from the version before it.
+
+    A write changes nothing in the lake: `targets` have `written` rows more since, from `ranges`.
+    """
 
     version: int
     run: str
@@ -84,6 +93,8 @@ class Manifest:
     ranges: tuple[OffsetRange, ...] = ()
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()
+    targets: Mapping[str, TopicIdentity] = field(default_factory=dict)
+    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,8 @@ def decode_plan(name: str, data: bytes) -> Plan:
         ranges=fields.ranges(),
         options=fields.texts("options"),
         created_at_ms=fields.number("created_at_ms"),
+        targets=fields.topics("targets"),
+        reads=fields.number("reads"),
     )
 
 
@@ -156,6 +169,8 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
         ranges=fields.ranges(),
         add=tuple(fields.file(one) for one in fields.items("add", list)),
         remove=tuple(fields.checked(one, str) for one in fields.items("remove", list)),
+        targets=fields.topics("targets"),
+        written=fields.number("written"),
     )
 
 
@@ -218,13 +233,13 @@ class _Fields:
                 return kind
         raise self._wrong(f"has the unknown kind {found!r:.80}")
 
-    def topics(self) -> dict[str, TopicIdentity]:
+    def topics(self, key: str = "topics") -> dict[str, TopicIdentity]:
         return {
             name: TopicIdentity(
                 cluster_id=self.checked(self.checked(one, dict).get("cluster_id"), str),
                 topic_id=self.checked(one.get("topic_id"), str),
             )
-            for name, one in self.items("topics", dict).items()
+            for name, one in self.items(key, dict).items()
         }
 
     def ranges(self, key: str = "ranges") -> tuple[OffsetRange, ...]:

@@ -85,8 +85,8 @@ def runs(lake: str, output: str) -> None:
 
 
 def _rows(change: Manifest) -> int:
-    return sum(file.rows for file in change.add)
+    return change.written + sum(file.rows for file in change.add)
 
 
 def _spans(change: Manifest | Plan) -> str:
-    return " ".join(map(str, change.ranges))
+    return " ".join([*map(str, change.ranges), *(f"-> {name}" for name in change.targets)])

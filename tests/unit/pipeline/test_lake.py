@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,34 @@ def test_a_writer_that_dies_anywhere_leaves_the_version_before_or_after(
         load(reader, 10, 20)
     assert reader.latest().covered == {(TOPIC, 0): ((0, 20),)}
     assert sum(one.rows for one in reader.latest().files.values()) == 20
+
+
+def test_what_was_written_from_a_lake_has_to_be_in_it(lake: Lake) -> None:
+    load(lake, 0, 10)
+    before = lake.latest()
+    written = replace(plan((2, 7), kind="write"), targets={"copy": IDENTITY}, reads=1)
+    after = lake.commit(lake.freeze(written), now_ms=1, written=5)
+    assert (after.files, after.covered) == (before.files, before.covered)
+    assert lake.read(2).targets == {"copy": IDENTITY}
+    assert lake.read(2).written == 5
+    with pytest.raises(DoesNotFitError, match="not all in the lake"):
+        lake.commit(lake.freeze(plan((2, 11), kind="write")), now_ms=1)
+
+
+def test_files_that_a_run_under_way_reads_stay(lake: Lake) -> None:
+    files = [load(lake, 0, 10), load(lake, 10, 20)]
+    write_plan = lake.freeze(replace(plan((0, 20), kind="write"), reads=2))
+    merged = lake.freeze(plan(kind="compact"))
+    lake.commit(
+        merged,
+        now_ms=1,
+        add=[replace(write(lake, merged.run, 0, 19), rows=20)],
+        remove=[file.path for file in files],
+    )
+    assert list(lake.version(2).files) == [file.path for file in files]
+    assert len(lake.latest().files) == 1
+    assert lake.sweep(now_ms=10, keep_ms=0) == []
+    lake.commit(write_plan, now_ms=1)
+    assert [str(path) for path in lake.sweep(now_ms=10, keep_ms=0)] == [f.path for f in files]
+    with pytest.raises(LakeError, match="has no version 5"):
+        lake.version(5)

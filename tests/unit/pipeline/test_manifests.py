@@ -20,7 +20,9 @@ from kraftpy.pipeline.ranges import OffsetRange
 TOPICS = {"flights": TopicIdentity("cluster", "topic-id")}
 RANGES = (OffsetRange("flights", 0, 5, 9), OffsetRange("flights", 1, 0, 0))
 FILE = DataFile("topic=flights/partition=0/x.parquet", "flights", 0, 5, 8, 4, 100, -1, 7, "ab")
-MANIFEST = Manifest(3, "run-1", "rerun", 1_000, TOPICS, RANGES, (FILE,), ("gone.parquet",))
+MANIFEST = Manifest(
+    3, "run-1", "rerun", 1_000, TOPICS, RANGES, (FILE,), ("gone.parquet",), TOPICS, 7
+)
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:
