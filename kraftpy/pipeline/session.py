@@ -6,12 +6,15 @@ goes along by itself; what it imports (Arrow, NumPy, the codecs) has to be insta
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
 import shlex
 import shutil
 import sys
 import tempfile
 import zipfile
+import zipimport
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +53,8 @@ def start_session(
 
     from kraftpy.spark import register
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    python = conf.get("spark.pyspark.python")  # only spark-submit knows this one by itself
+    os.environ["PYSPARK_PYTHON"] = python or os.environ.get("PYSPARK_PYTHON") or sys.executable
     logging = Path(tempfile.mkdtemp(prefix="kraftpy-")) / "log4j2.properties"
     builder = SparkSession.builder.appName(name)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -74,9 +78,10 @@ def start_session(
         session = builder.getOrCreate()
     finally:
         shutil.rmtree(logging.parent)
+    # Spark keeps with each function, and with the source, which packages go with it: those before.
+    if re.fullmatch(r"local(\[.*\])?", session.sparkContext.master) is None:
+        _send_package(session)
     register(session)
-    if not session.sparkContext.master.startswith("local"):
-        session.sparkContext.addPyFile(str(_package()))
     return session
 
 
@@ -88,13 +93,17 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException, Py4JError)
 
 
-def _package() -> Path:
-    """A zip of this package, for workers that don't have it."""
+def _send_package(session: SparkSession) -> None:
+    """Lets workers import this package, whether or not they have it (then in this version)."""
     import kraftpy
 
+    if isinstance(kraftpy.__loader__, zipimport.zipimporter):
+        return  # it came by `spark-submit --py-files`, as it does to workers
     root = Path(kraftpy.__file__).parent
-    target = Path(tempfile.mkdtemp(prefix="kraftpy-")) / "kraftpy.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    folder = Path(tempfile.mkdtemp(prefix="kraftpy-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # workers fetch it from there
+    package = folder / "kraftpy.zip"
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(root.rglob("*.py")):
             archive.write(path, Path("kraftpy") / path.relative_to(root))
-    return target
+    session.sparkContext.addPyFile(str(package))
