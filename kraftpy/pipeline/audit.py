@@ -7,6 +7,8 @@ Rules:
 * A lake is compared over the offsets that it says it has and that the topic still has: every record
   that a reader of committed records gets is in it once, the same in key, value, headers and time.
   A row whose record is gone from the topic is legal where the cleaner works.
+* A partition whose log can't be read past its damage isn't compared, and that is told: its readers
+  end there too.
 * An audit changes nothing.
 """
 
@@ -26,8 +28,10 @@ from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.inspector import FINDINGS_MAX, Counts, Finding, Inspector
 from kraftpy.pipeline.lake import Lake
 from kraftpy.pipeline.ranges import OffsetRange, common
+from kraftpy.pipeline.stored import StoredLog
 from kraftpy.pipeline.table import read_lake
-from kraftpy.spark.brokers import Brokers
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.spark.brokers import Brokers, DataLossError
 from kraftpy.spark.decoder import Slice
 from kraftpy.spark.settings import ClientSettings
 
@@ -55,6 +59,12 @@ class PartitionAudit:
     counts: Counts
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def readable(self) -> bool:
+        """Whether consumers get through it: lost records and odd epochs don't stop them."""
+        told = [one.kind in ("gap", "epoch") for one in self.findings]
+        return all(told) and len(told) == self.counts.findings
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -69,11 +79,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found; `differences` only with a lake."""
+    """What was found; the rest only with a lake: `skipped` are partitions that weren't compared."""
 
     partitions: tuple[PartitionAudit, ...]
     differences: tuple[Difference, ...] = ()
     compared: tuple[OffsetRange, ...] = ()
+    skipped: tuple[int, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -100,17 +111,19 @@ def audit(
     partitions = _inspect(plan, door, spark)
     if lake is None:
         return Audit(partitions)
+    skipped = tuple(one.partition for one in partitions if not one.readable)
     version = lake.latest()
     version.check_topics(_identity(door, plan.topic))
     compared = tuple(
         OffsetRange(one.topic, one.partition, start, end)
         for one in plan.ranges
+        if one.partition not in skipped
         for start, end in common(
             version.covered.get((one.topic, one.partition), ()), one.start, one.end
         )
     )
     differences = _differences(plan, door, spark, lake, compared) if compared else ()
-    return Audit(partitions, differences, compared)
+    return Audit(partitions, differences, compared, skipped)
 
 
 def _identity(door: Door, topic: str) -> dict[str, Any]:
@@ -152,18 +165,35 @@ def _task(
 
 def inspect(settings: ClientSettings, wanted: OffsetRange, compacted: bool) -> PartitionAudit:
     """Reads a partition's log as it is stored, and says what is wrong with it."""
-    inspector = Inspector(wanted.start, compacted)
-
-    def look(response: Any, left: Slice) -> int:
-        return inspector.look(response.records or b"", left.start, left.end)
-
+    inspector = Inspector(wanted.start, wanted.end, compacted)
     # What aborted transactions wrote is part of the log.
     with Brokers(replace(settings, isolation=READ_UNCOMMITTED)) as brokers:
-        brokers.scan(Slice(*wanted), look)
+        log = StoredLog(lambda at, size: _fetch(brokers, wanted, log, at, size), *wanted[2:])
+        for one in log:
+            inspector.take(one)
     inspector.finish()
     return PartitionAudit(
         *wanted, counts=inspector.counts, findings=tuple(inspector.findings[:FINDINGS_MAX])
     )
+
+
+def _fetch(
+    brokers: Brokers, wanted: OffsetRange, log: StoredLog, at: int, size: int
+) -> bytes | None:
+    try:
+        return bytes(brokers.fetch_stored(Slice(*wanted[:2], at, wanted.end), size).records)
+    except KafkaError as error:
+        if error.code == ErrorCode.CORRUPT_MESSAGE:
+            return None
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+    start = brokers.earliest([wanted[:2]])[wanted[:2]]
+    if not at < start <= log.reached:
+        raise DataLossError(
+            f"{wanted.topic}-{wanted.partition} has no offset {log.reached} any more: its log"
+            f" starts at {start} now"
+        )
+    return _fetch(brokers, wanted, log, start, size)
 
 
 def _decode(text: str) -> PartitionAudit:

@@ -57,7 +57,7 @@ class DataLossError(RuntimeError):
         super().__init__(
             f"{what}. Some records may have been lost before they were read: retention removed "
             "them, or the topic was deleted or made anew. To go on without them, set the option "
-            "failOnDataLoss to false"
+            "failOnDataLoss to false (of kraftpy pipeline: --option failOnDataLoss=false)"
         )
 
 
@@ -210,17 +210,30 @@ class Brokers:
             if ahead is not None:
                 self._give_up(ahead)
 
-    def scan(self, wanted: Slice, look: Callable[[Any, Slice], int]) -> None:
-        """Fetch a slice as it is stored, damaged or not.
+    def fetch_stored(self, wanted: Slice, max_bytes: int) -> Any:
+        """A fetch's answer as it is stored, damaged or not, from the slice's start on.
 
-        `look` takes each answer's part for the partition and what is left of the slice, and gives
-        the offset to go on from.  Raises as `read` does, but for what is wrong with batches.
+        Raises DataLossError if the log ends before it, ConnectionError, and KafkaError:
+        CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE.
         """
-        reading = _Reading(self, wanted, fail_on_data_loss=True)
-        while reading.left:
-            response = self._answer(reading, None)
-            if response is not None:
-                reading.move(look(response, reading.left), response)
+        patience = Retry(self.settings.poll_timeout_ms)
+        deadline = time.monotonic() + self.settings.poll_timeout_ms / 1000
+        while time.monotonic() < deadline:
+            try:
+                data = self.run(self._fetch(wanted, max_bytes))
+                check(data.error_code)
+            except (ConnectionError, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code == ErrorCode.CORRUPT_MESSAGE:
+                    raise
+                self.run(patience.wait(error))
+                self.cluster().topics.pop(wanted.topic, None)
+            else:
+                if data.records:
+                    return data
+        raise DataLossError(
+            f"{wanted.topic}-{wanted.partition} has no record at offsets {wanted.start} to"
+            f" {wanted.end - 1}"
+        )
 
     def _start_fetch(self, reading: _Reading) -> asyncio.Task[Any]:
         task = self._loop.create_task(self._fetch(reading.left, reading.bytes_wanted()))
@@ -356,7 +369,10 @@ class _Reading:
         except KafkaError:
             if not missing:
                 raise
-            self._lose(f"{self._name()} does not exist any more")
+            self._lose(
+                f"{self._name()} does not exist any more: {self.left.end - self.left.start} "
+                f"offsets ({self.left.start} to {self.left.end - 1}) are gone"
+            )
             self.left = None
         else:
             self._brokers.cluster().topics.pop(self.left.topic, None)
@@ -367,11 +383,17 @@ class _Reading:
         start = self._brokers.earliest([name])[name]
         if self.left.start >= start:
             end = self._brokers.offsets({name: LATEST})[name]
-            self._lose(f"{self._name()} ends at offset {end}, before offset {self.left.start}")
+            self._lose(
+                f"{self._name()} ends at offset {end}, before offset {self.left.start}: "
+                f"{self.left.end - self.left.start} offsets are gone"
+            )
             self.left = None
             return
         stop = min(start, self.left.end)
-        self._lose(f"{self._name()} starts at offset {start}: {self.left.start} to {stop - 1} gone")
+        self._lose(
+            f"{self._name()} starts at offset {start}: {stop - self.left.start} offsets "
+            f"({self.left.start} to {stop - 1}) are gone"
+        )
         self.left = replace(self.left, start=stop) if stop < self.left.end else None
 
     def _lose(self, what: str) -> None:

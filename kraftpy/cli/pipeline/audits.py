@@ -75,6 +75,8 @@ def _tell_audit(topic: str, found: Audit) -> None:
             f"{difference.kind}: {difference.rows} of {topic}-{difference.partition},"
             f" offsets {difference.first} to {difference.last}"
         )
+    for partition in found.skipped:
+        click.echo(f"{topic}-{partition} isn't compared with the lake: readers end at its damage")
     if found.clean:
         lake = " and the lake" if found.compared else ""
         click.echo(f"nothing is wrong with {topic}{lake}")
