@@ -43,6 +43,16 @@ def load(file: Path | None) -> list[Event]:
     return events
 
 
+def as_they_ended() -> list[Event]:
+    """The flights in the order in which they landed, or were cancelled, at that time."""
+    ended = []
+    for event in _flights():
+        flight = json.loads(event.value)
+        minutes = (flight["dep_delay"] or 0) + (flight["air_time"] or 0)
+        ended.append(event._replace(timestamp_ms=event.timestamp_ms + minutes * 60_000))
+    return sorted(ended, key=lambda event: event.timestamp_ms)
+
+
 def _lines(file: Path) -> Iterator[Event]:
     """One event a line; its key is what stands before a tab, or else its first word."""
     now_ms = int(time.time() * 1000)
@@ -86,6 +96,18 @@ def _text(text: str) -> str | None:
     return None if text == "NA" else text
 
 
+def main() -> int:
+    """`python -m tests.demo.events`: for `kraftpy produce flights -f '%T %k %v\\n'`."""
+    try:
+        events = as_they_ended()
+    except EventsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for event in events:
+        sys.stdout.buffer.write(b"%d %s %s\n" % (event.timestamp_ms, event.key, event.value))
+    return 0
+
+
 def _archive() -> Path:
     """The package's source archive, fetched once."""
     name, _, version = PACKAGE.partition("==")
@@ -108,3 +130,7 @@ def _archive() -> Path:
                 f"try `make demo INPUT=FILE` with a file of your own.\n{done.stderr}"
             )
     return archive
+
+
+if __name__ == "__main__":
+    sys.exit(main())

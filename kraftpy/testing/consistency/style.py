@@ -12,7 +12,8 @@ border-top:1px solid var(--line)}
 .verdicts p{margin:0;font-size:.9rem;overflow-wrap:anywhere}
 .verdicts p+p{color:var(--c);font-weight:600}
 .verdicts li.fail,.verdicts li.info{grid-column:1/-1}
-.runs{grid-template-columns:1fr}.badge{align-self:start;text-align:center;font-size:.75rem;font-weight:700;letter-spacing:.03em;
+.runs{grid-template-columns:1fr}
+.badge{align-self:start;text-align:center;font-size:.75rem;font-weight:700;letter-spacing:.03em;
 color:var(--on);background:var(--c);border-radius:99px;padding:2px 8px;margin-top:2px}
 .op{display:grid;gap:2px;padding:8px 0 8px 12px;border-left:3px solid var(--line);margin:6px 0}
 .op span{color:var(--c);font-weight:600;font-size:.85rem}
@@ -35,8 +36,7 @@ border-left:2px dashed var(--accent)}
 .story{color:var(--ink)!important;max-width:70ch;margin-top:10px!important;font-size:.95rem!important}
 .why{color:var(--fail)!important;font-weight:600;overflow-wrap:anywhere}
 .promised{color:var(--soft);font-size:.9rem;margin:.4em 0}
-.felt td:nth-child(2),.felt th:nth-child(2){
-text-align:left}
+.felt td:nth-child(2),.felt th:nth-child(2){text-align:left}
 .busy{--c:var(--busy)}
 .dots{fill:none;stroke:var(--c);stroke-width:3;stroke-linecap:round;
 vector-effect:non-scaling-stroke;opacity:.7}
