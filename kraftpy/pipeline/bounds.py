@@ -119,9 +119,17 @@ def check_ends(brokers: Brokers, topic: str, starts: Mapping[int, int], *, fail:
     for name in names:
         start = starts[name[1]]
         if start < first[name]:
-            report_loss(f"{topic}-{name[1]} starts at {first[name]}, after offset {start}", fail)
+            report_loss(
+                f"{topic}-{name[1]} starts at {first[name]}, after offset {start}: "
+                f"{first[name] - start} offsets are gone",
+                fail,
+            )
         if start > last[name]:
-            report_loss(f"{topic}-{name[1]} ends at {last[name]}, before offset {start}", fail)
+            report_loss(
+                f"{topic}-{name[1]} ends at {last[name]}, before offset {start}: "
+                f"{start - last[name]} offsets were taken back",
+                fail,
+            )
 
 
 def _named(bound: Bound, topic: str, partitions: list[int]) -> dict[int, int]:

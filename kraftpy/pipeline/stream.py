@@ -27,9 +27,11 @@ def stream(loader: Loader, *, every_s: float | None, stop: threading.Event) -> I
 
     Raises what `Loader.plan_load` and `Loader.run` do.
     """
-    for begun in loader.unfinished():
-        yield loader.run(begun)
     target = loader.log_ends() if every_s is None else None
+    for begun in loader.unfinished():
+        if stop.is_set():
+            return
+        yield loader.run(begun)
     while not stop.is_set():
         began = time.monotonic()
         plan = loader.plan_load(_LAKE, _LATEST, "stream", until=target)

@@ -42,6 +42,16 @@ def partitions_of(brokers: Brokers, topics: Topics, *, must_exist: bool = True) 
     return sorted(set(topics.partitions) & set(there))
 
 
+def ids_of(brokers: Brokers, partitions: Iterable[Partition]) -> dict[str, str]:
+    """The ids of the topics, as they were when these partitions were asked for.
+
+    Nothing of those that have none: brokers before Kafka 2.8 know no ids.
+    """
+    known = brokers.cluster().topics
+    names = sorted({topic for topic, _ in partitions if topic in known})
+    return {name: known[name].id.hex() for name in names if any(known[name].id)}
+
+
 def resolve(brokers: Brokers, partitions: Sequence[Partition], position: Position) -> Offsets:
     """The offset of a position in each partition; OptionError when it can't be told."""
     if position.kind == "earliest":
@@ -101,7 +111,8 @@ def batch_ranges(
         start, end = starts[name], ends[name]
         if start < firsts[name] and start < end:
             report_loss(
-                f"{_names([name])} starts at offset {firsts[name]}, after the wanted {start}",
+                f"{_names([name])} starts at offset {firsts[name]}, after the wanted {start}: "
+                f"{min(firsts[name], end) - start} offsets are gone",
                 fail_on_data_loss,
             )
             start = firsts[name]
@@ -124,7 +135,8 @@ def ranges_between(begin: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> 
         start, stop = begin[name], end[name]
         if stop < start:
             report_loss(
-                f"{_names([name])} was read up to offset {start} and ends at {stop} now",
+                f"{_names([name])} was read up to offset {start} and ends at {stop} now: "
+                f"{start - stop} offsets were taken back",
                 fail_on_data_loss,
             )
         elif start < stop:

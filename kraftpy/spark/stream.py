@@ -1,16 +1,23 @@
 """The stream reader: batches between offsets that Spark keeps in its checkpoint.
 
 An offset is what Spark's Kafka source writes, `{"flights":{"0":23}}`. Beside the topics it may
-have a member "@from": where the batch that ends here began in partitions of which the offset before
-it knows nothing. For the first batch that is all of them. That closes a gap: Spark does not store
-where a stream began; when it repeats a first batch that was planned but not committed, it asks for
-the initial offset again, which may be another one by then ("latest" has moved, retention has
-removed what was earliest). The end of that batch is in the checkpoint, and with it its beginning.
-("@" can't be in the name of a topic.)
+have two members more ("@" can't be in the name of a topic):
+
+* "@from": where the batch that ends here began in partitions of which the offset before it knows
+  nothing. For the first batch that is all of them. That closes a gap: Spark does not store where a
+  stream began; when it repeats a first batch that was planned but not committed, it asks for the
+  initial offset again, which may be another one by then ("latest" has moved, retention has removed
+  what was earliest). The end of that batch is in the checkpoint, and with it its beginning.
+* "@ids": which topics the names stood for (KIP-516). A topic that was deleted and made anew has
+  other records at the same offsets; by its id it is known also when it has grown as long again.
+
+Rules:
 
 * Planning is a pure function of (start, end, options): a repeated batch reads the same offsets.
-* Partitions that come later are read from their first offset on. If that isn't 0, or partitions
-  are gone, or a log ends before where it was read, data is lost: `failOnDataLoss` decides.
+* Partitions that come later are read from their first offset on. If that isn't 0, or partitions or
+  topics are gone, or a log ends before where it was read, data is lost: `failOnDataLoss` decides.
+* A topic that was made anew is a new one, and read from its start on. A task of a batch that was
+  planned before finds out for itself.
 * minOffsetsPerTrigger holds a batch back, at most for maxTriggerDelay; it does nothing with
   `trigger(availableNow=True)`, which would never end.
 """
@@ -20,7 +27,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -33,28 +40,49 @@ from pyspark.sql.streaming.datasource import (
 
 from kraftpy.spark.batch import Task, read_task
 from kraftpy.spark.brokers import Brokers, report_loss
-from kraftpy.spark.planning import partitions_of, ranges_between, resolve, split
+from kraftpy.spark.planning import ids_of, partitions_of, ranges_between, resolve, split
 from kraftpy.spark.positions import Offsets, offsets_of, table_of
 from kraftpy.spark.settings import ReadSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FROM = "@from"
+    from kraftpy.spark.decoder import Slice
+
+_FROM, _IDS = "@from", "@ids"
 
 
-def read_offset(offset: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
-    """(offsets, where partitions began that the offset before does not know)."""
-    topics = {name: table for name, table in offset.items() if name != _FROM}
-    return offsets_of(topics), offsets_of(offset.get(_FROM, {}))
+class Place(NamedTuple):
+    """An offset of a stream: where partitions are, where those began that the one before it does
+    not know, and the ids of the topics."""
+
+    offsets: Offsets
+    begun: Offsets
+    ids: Mapping[str, str]
+
+    @classmethod
+    def read(cls, offset: Mapping[str, Any]) -> Place:
+        """Out of what Spark keeps."""
+        topics = {name: table for name, table in offset.items() if name not in (_FROM, _IDS)}
+        ids = {str(name): str(each) for name, each in offset.get(_IDS, {}).items()}
+        return cls(offsets_of(topics), offsets_of(offset.get(_FROM, {})), ids)
+
+    def table(self) -> dict[str, Any]:
+        """What Spark keeps."""
+        table: dict[str, Any] = table_of(self.offsets)
+        if self.begun:
+            table[_FROM] = table_of(self.begun)
+        if self.ids:
+            table[_IDS] = dict(sorted(self.ids.items()))
+        return table
 
 
-def write_offset(offsets: Offsets, begun: Offsets) -> dict[str, Any]:
-    """The offset that `read_offset` reads."""
-    table: dict[str, Any] = table_of(offsets)
-    if begun:
-        table[_FROM] = table_of(begun)
-    return table
+class StreamTask(Task):
+    """What one task reads, and the id that its topic had when that was planned."""
+
+    def __init__(self, part: Slice, topic_id: str | None) -> None:
+        super().__init__(part)
+        self.topic_id = topic_id
 
 
 def limited(begin: Offsets, end: Offsets, most: int) -> Offsets:
@@ -75,6 +103,10 @@ def limited(begin: Offsets, end: Offsets, most: int) -> Offsets:
     return found
 
 
+def _by_partition(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"{offset} of partition {number}" for number, offset in offsets.items())
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics batch by batch; lives as long as the query does."""
 
@@ -82,7 +114,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.settings = settings
         self.columns = tuple(columns)
         self._initial: Offsets | None = None
+        self._initial_ids: dict[str, str] = {}
         self._target: Offsets | None = None
+        self._target_ids: dict[str, str] = {}
         self._known_latest: Offsets = {}
         self._batch_at = -math.inf
 
@@ -91,8 +125,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             with self._brokers() as brokers:
                 partitions = partitions_of(brokers, self.settings.topics)
+                self._initial_ids = ids_of(brokers, partitions)
                 self._initial = resolve(brokers, partitions, self.settings.starting)
-        return write_offset(self._initial, self._initial)
+        return Place(self._initial, self._initial, self._initial_ids).table()
 
     def _brokers(self) -> Brokers:
         return Brokers(self.settings.client)
@@ -106,33 +141,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with self._brokers() as brokers:
-            self._target = brokers.latest(
-                partitions_of(brokers, self.settings.topics, must_exist=False)
-            )
+            self._target, self._target_ids = self._ends(brokers)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return write_offset(self._known_latest, {}) if self._known_latest else None
+        return table_of(self._known_latest) if self._known_latest else None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends: `start` itself if it has to wait."""
-        known, begun = read_offset(start)
+        known, begun, known_ids = Place.read(start)
         first = known == begun  # nothing was read yet: this is the initial offset
         with self._brokers() as brokers:
-            latest = self._latest_of_all(brokers, known)
-            added = sorted(set(latest) - set(known))
+            latest, ids = self._latest_of_all(brokers, known)
+            anew = {name for name in ids if known_ids.get(name, ids[name]) != ids[name]}
+            added = sorted(name for name in latest if name not in known or name[0] in anew)
             new = self._begin_added(brokers, added)
+        self._report_lost(known, latest, anew)
         begin = {**known, **new}
-        missing = sorted(set(known) - set(latest))
-        if missing:
-            report_loss(f"partitions {missing} are not there any more", self._fails)
         end = {name: latest[name] for name in sorted(latest)}
-        for name in end:
-            if end[name] < begin[name]:
-                report_loss(
-                    f"partition {name[1]} of topic {name[0]!r} was read up to offset {begin[name]} "
-                    f"and ends at {end[name]} now",
-                    self._fails,
-                )
         if not self._is_enough(begin, end, limit):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -140,35 +165,66 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == known and not new:
             return start
         self._batch_at = time.monotonic()
-        return write_offset(end, begin if first else new)
+        return Place(end, begin if first else new, ids).table()
+
+    def _report_lost(self, known: Offsets, latest: Offsets, anew: set[str]) -> None:
+        """Report what was to be read and is gone, as far as it can be told without reading."""
+        for name in sorted(anew):
+            ends = {number: end for (topic, number), end in sorted(known.items()) if topic == name}
+            report_loss(
+                f"topic {name!r} was deleted and made anew; what the old one had behind offsets "
+                f"{_by_partition(ends)} is lost, and the new one is read from its start",
+                self._fails,
+            )
+        for (topic, number), was in sorted(known.items()):
+            if topic in anew:
+                continue
+            end = latest.get((topic, number))
+            if end is None:
+                report_loss(
+                    f"partition {number} of topic {topic!r}, read up to offset {was}, is not there "
+                    "any more",
+                    self._fails,
+                )
+            elif end < was:
+                report_loss(
+                    f"partition {number} of topic {topic!r} was read up to offset {was} and ends "
+                    f"at {end} now: {was - end} offsets were taken back",
+                    self._fails,
+                )
 
     @property
     def _fails(self) -> bool:
         return self.settings.fail_on_data_loss
 
-    def _latest_of_all(self, brokers: Brokers, known: Offsets) -> Offsets:
-        """The latest offsets; asked again a few times when partitions seem to be gone.
+    def _latest_of_all(self, brokers: Brokers, known: Offsets) -> tuple[Offsets, dict[str, str]]:
+        """The latest offsets and the topics' ids; asked a few times if partitions seem to be gone.
 
         A broker that has just started may know less than others. What is taken for gone is read
         from its first offset on when it comes back.
         """
-        latest = self._latest(brokers)
+        latest, ids = self._latest(brokers)
         for _ in range(self.settings.client.retries):
             if set(known) <= set(latest):
                 break
             time.sleep(self.settings.client.retry_interval_ms / 1000)
             if self._target is not None:
                 self.prepareForTriggerAvailableNow()
-            latest = self._latest(brokers)
-        return latest
+            latest, ids = self._latest(brokers)
+        return latest, ids
 
-    def _latest(self, brokers: Brokers) -> Offsets:
+    def _latest(self, brokers: Brokers) -> tuple[Offsets, dict[str, str]]:
         if self._target is not None:
-            self._known_latest = self._target
+            self._known_latest, ids = self._target, self._target_ids
         else:
-            there = partitions_of(brokers, self.settings.topics, must_exist=False)
-            self._known_latest = brokers.latest(there)
-        return self._known_latest
+            self._known_latest, ids = self._ends(brokers)
+        return self._known_latest, ids
+
+    def _ends(self, brokers: Brokers) -> tuple[Offsets, dict[str, str]]:
+        there = partitions_of(brokers, self.settings.topics, must_exist=False)
+        # The ids first: of a topic that is made anew meanwhile the next batch will know.
+        ids = ids_of(brokers, there)
+        return brokers.latest(there), ids
 
     def _begin_added(self, brokers: Brokers, added: Sequence[tuple[str, int]]) -> Offsets:
         begun = brokers.earliest(added)
@@ -191,12 +247,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; of these two offsets and the options alone."""
-        known, _ = read_offset(start)
-        until, begun = read_offset(end)
+        known = Place.read(start).offsets
+        until, begun, ids = Place.read(end)
         ranges = ranges_between({**known, **begun}, until, fail_on_data_loss=self._fails)
         settings = self.settings
         parts = split(ranges, settings.min_partitions, settings.max_records_per_partition)
-        return [Task(part) for part in parts]
+        return [StreamTask(part, ids.get(part.topic)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(self.settings, self.columns, partition)
+        if isinstance(partition, StreamTask) and self._was_made_anew(partition):
+            return
+        yield from read_task(self.settings, self.columns, partition)
+
+    def _was_made_anew(self, task: StreamTask) -> bool:
+        """Whether the task's topic is another one than was planned; reported then."""
+        part = task.value
+        with self._brokers() as brokers:
+            there = brokers.partitions([part.topic])
+            found = ids_of(brokers, [(name, 0) for name in there]).get(part.topic)
+        if task.topic_id is None or found in (None, task.topic_id):
+            return False  # if it isn't there, reading it says so
+        report_loss(
+            f"topic {part.topic!r} was deleted and made anew: {part.end - part.start} offsets of "
+            f"partition {part.partition} ({part.start} to {part.end - 1}) are lost",
+            self._fails,
+        )
+        return True

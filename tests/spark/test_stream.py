@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,14 @@ from kraftpy.spark.decoder import COLUMNS
 from kraftpy.spark.settings import STREAM, OptionError, read_settings
 from kraftpy.spark.stream import StreamReader, limited
 from kraftpy.testing import Broker
-from tests.spark.topics import create_topic, delete_before, fill, numbered, on_cluster
+from tests.spark.topics import (
+    create_topic,
+    delete_before,
+    delete_topic,
+    fill,
+    numbered,
+    on_cluster,
+)
 
 NewTopic = Callable[..., str]
 ALL = ReadAllAvailable()
@@ -70,7 +80,7 @@ def test_earliest_that_retention_has_moved(broker: Broker, new_topic: NewTopic) 
     again = reader(broker, topic, startingOffsets="earliest")
     assert planned(again, again.initialOffset(), end) == [(0, 0, 20)]
     (task,) = again.partitions(again.initialOffset(), end)
-    with pytest.raises(DataLossError, match="starts at offset 5: 0 to 4 gone"):
+    with pytest.raises(DataLossError, match=r"starts at offset 5: 5 offsets \(0 to 4\) are gone"):
         list(again.read(task))
     lenient = reader(broker, topic, startingOffsets="earliest", failOnDataLoss=False)
     rows = [row for part in lenient.read(task) for row in part.column("offset").to_pylist()]
@@ -135,22 +145,59 @@ def test_partitions_come_and_topics_are_made_anew(broker: Broker, new_topic: New
     fill(broker.bootstrap, topic, numbered(3))
     assert planned(stream, more, stream.latestOffset(more, ALL)) == [(0, 10, 13)]
 
-    async def anew(cluster: Cluster) -> None:
-        await Admin(cluster).delete_topic(topic)
-
-    on_cluster(broker.bootstrap, anew)
-    create_topic(broker.bootstrap, topic, 1)
-    fill(broker.bootstrap, topic, numbered(4))
-    with pytest.raises(DataLossError, match=rf"\('{topic}', 1\)\] are not there any more"):
-        stream.latestOffset(more, ALL)
+    make_anew(broker, topic, 4)
+    lost = r"deleted and made anew; what the old one had behind offsets 13 of partition 0, 7 of par"
+    with pytest.raises(DataLossError, match=lost):
+        stream.latestOffset(end := stream_end(more, 13), ALL)
     lenient = reader(broker, topic, failOnDataLoss=False)
-    behind = lenient.latestOffset(more, ALL)
-    assert behind == {topic: {"0": 4}}
-    assert planned(lenient, more, behind) == []
-    with pytest.raises(DataLossError, match="was read up to offset 10 and ends at 4"):
-        stream.partitions(more, behind)
+    behind = lenient.latestOffset(end, ALL)
+    assert behind[topic] == {"0": 4}
+    assert planned(lenient, end, behind) == [(0, 0, 4)]
     fill(broker.bootstrap, topic, numbered(2))
     assert planned(lenient, behind, lenient.latestOffset(behind, ALL)) == [(0, 4, 6)]
+    # A checkpoint of before there were ids in it.
+    del end["@ids"]
+    gone = rf"partition 1 of topic '{topic}', read up to offset 7, is not there any more"
+    with pytest.raises(DataLossError, match=gone):
+        stream.latestOffset({topic: {"0": 2, "1": 7}}, ALL)
+    with pytest.raises(DataLossError, match=r"up to offset 13 and ends at 6 now: 7 offsets were"):
+        stream.latestOffset({topic: {"0": 13}}, ALL)
+    with pytest.raises(DataLossError, match=r"up to offset 13 and ends at 6 now: 7 offsets were"):
+        stream.partitions({topic: {"0": 13}}, {topic: {"0": 6}})
+    assert planned(lenient, {topic: {"0": 13}}, {topic: {"0": 6}}) == []
+
+
+def stream_end(offset: dict[str, Any], first: int) -> dict[str, Any]:
+    """The offset, but further in partition 0."""
+    ((topic, table),) = ((name, table) for name, table in offset.items() if name[0] != "@")
+    return {topic: {**table, "0": first}, "@ids": offset["@ids"]}
+
+
+def make_anew(broker: Broker, topic: str, records: int) -> None:
+    delete_topic(broker.bootstrap, topic)
+    create_topic(broker.bootstrap, topic, 1)
+    fill(broker.bootstrap, topic, numbered(records))
+
+
+def test_a_topic_made_anew_that_has_grown_as_long_is_not_taken_for_the_old_one(
+    broker: Broker, new_topic: NewTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(1)
+    fill(broker.bootstrap, topic, numbered(10))
+    stream = reader(broker, topic, startingOffsets="earliest")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ALL)
+    (task,) = stream.partitions(start, end)
+    make_anew(broker, topic, 30)
+    with pytest.raises(DataLossError, match=r"made anew.*option failOnDataLoss to false"):
+        stream.latestOffset(end, ALL)
+    lenient = reader(broker, topic, failOnDataLoss=False)
+    assert planned(lenient, end, lenient.latestOffset(end, ALL)) == [(0, 0, 30)]
+    # The batch was planned before: its task must not read what is there now.
+    with pytest.raises(DataLossError, match=r"made anew: 10 offsets of partition 0 \(0 to 9\)"):
+        list(reader(broker, topic).read(task))
+    assert list(lenient.read(task)) == []
+    assert "10 offsets of partition 0 (0 to 9) are lost; going on without them" in caplog.text
 
 
 def test_a_broker_that_knows_less_is_asked_again(
@@ -204,29 +251,116 @@ def test_available_now_again_and_again(
     topic = new_topic(2)
     fill(broker.bootstrap, topic, numbered(100, 2))
 
-    def once() -> Any:
+    def once(door: str) -> Any:
         frame = stream(
-            spark, broker, topic, startingOffsets="earliest", maxOffsetsPerTrigger=60,
-            includeHeaders=True,
+            spark, broker, topic, door, startingOffsets="earliest", maxOffsetsPerTrigger=60,
+            minPartitions=4, includeHeaders=True,
         )  # fmt: skip
-        return run(frame, tmp_path / "out", tmp_path / "checkpoint")
+        progress = run(frame, tmp_path / door / "out", tmp_path / door / "checkpoint")
+        sizes = [each["numInputRows"] for each in progress if each["numInputRows"]]
+        return sizes, json.loads(progress[-1]["sources"][0]["latestOffset"])[topic]
 
-    progress = once()
-    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [60, 40]
-    assert json.loads(progress[-1]["sources"][0]["latestOffset"])[topic] == {"0": 50, "1": 50}
-    fill(broker.bootstrap, topic, numbered(30, 2, 100))
-    once()
-    once()
-    rows = spark.read.parquet(str(tmp_path / "out"))
-    theirs = (
-        spark.read.format("kafka")
-        .options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic})
-        .option("includeHeaders", "true")
-        .load()
+    doors = ("kraftpy", "kafka")
+    for door in doors:
+        assert once(door) == ([60, 40], {"0": 50, "1": 50})
+    fill(broker.bootstrap, topic, numbered(30, 2, 100), compression="zstd")
+    for door in doors:
+        assert once(door) == ([30], {"0": 65, "1": 65})
+        once(door)
+    ours, theirs = (
+        spark.read.parquet(str(tmp_path / door / "out")).sort("partition", "offset").collect()
+        for door in doors
     )
-    order = ["partition", "offset"]
-    assert rows.sort(order).collect() == theirs.sort(order).collect()
-    assert rows.count() == 130
+    assert ours == theirs
+    assert len(ours) == 130
+
+
+class Following:
+    """A query without an end; `offsets` are what it has read, by batch and partition."""
+
+    def __init__(self, frame: Any, checkpoint: Path) -> None:
+        self.offsets: list[dict[int, list[int]]] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.query = (
+            frame.writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+
+    def _take(self, frame: Any, number: int) -> None:
+        batch: dict[int, list[int]] = {}
+        for row in frame.select("partition", "offset").collect():
+            batch.setdefault(row.partition, []).append(row.offset)
+        self.offsets.append(batch)
+        assert self.may_go_on.wait(60)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is done inside happens while a batch runs."""
+        self.may_go_on.clear()
+        yield
+        self.may_go_on.set()
+
+    def wait_for(self, batches: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(self.offsets) < batches:
+            assert time.monotonic() < deadline
+            assert self.query.isActive, self.query.exception()
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_partitions_and_losses_inside_a_running_query(
+    spark: Any, broker: Broker, new_topic: NewTopic, tmp_path: Path, fails: bool
+) -> None:
+    topic = new_topic(1)
+    frame = stream(
+        spark, broker, topic, startingOffsets="earliest", failOnDataLoss=fails,
+        maxRecordsPerPartition=6,
+    )  # fmt: skip
+    following = Following(frame, tmp_path)
+    following.wait_for(1)  # the first batch has nothing, and is one
+    following.query.processAllAvailable()
+    with following.held():
+        fill(broker.bootstrap, topic, numbered(10))
+        following.wait_for(2)
+        on_cluster(broker.bootstrap, lambda cluster: Admin(cluster).create_partitions(topic, 2))
+        fill(broker.bootstrap, topic, [row | {"partition": 1} for row in numbered(7)])
+    following.query.processAllAvailable()
+    assert following.offsets[2:] == [{1: list(range(7))}]
+    with following.held():
+        fill(broker.bootstrap, topic, numbered(1))
+        following.wait_for(4)
+        fill(broker.bootstrap, topic, numbered(20))
+        delete_before(broker.bootstrap, topic, 0, 19)
+    if fails:
+        gone = r"starts at offset 19: .* offsets .* are gone.*option failOnDataLoss to false"
+        with pytest.raises(Exception, match=gone):
+            following.query.processAllAvailable()
+    else:
+        following.query.processAllAvailable()
+    following.query.stop()
+    read = sorted(n for batch in following.offsets for n in batch.get(0, ()))
+    assert read == [*range(11), *(() if fails else range(19, 31))]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "refused"),
+    [
+        ({"continuous": "1 second"}, "kraftpy does not support continuous processing"),
+        ({"realTime": "5 seconds"}, "REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED"),
+    ],
+)
+def test_triggers_that_python_sources_do_not_have_are_refused(
+    spark: Any, broker: Broker, new_topic: NewTopic, tmp_path: Path, trigger: Any, refused: str
+) -> None:
+    """Spark has no interface for them; it says so, rather than anything being read."""
+    writer = stream(spark, broker, new_topic(1)).writeStream.format("console")
+    writer = writer.outputMode("update").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(Exception, match=refused):
+        writer.trigger(**trigger).start().awaitTermination(60)
 
 
 def test_a_query_that_died_in_its_first_batch_loses_nothing(

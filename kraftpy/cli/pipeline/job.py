@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,7 @@ class Job:
         self._options = options
         self._session: Any = None
         self._topic = topic
+        self.when_started: Callable[[], None] = lambda: None
         if lake is not None:
             with failures():
                 self.lake: Lake = Lake.at(lake, create=create)
@@ -109,6 +110,7 @@ class Job:
                 dict(parse_key_values(self._options["confs"], "--conf")),
                 progress=sys.stderr.isatty(),
             )
+            self.when_started()
         return self._session
 
     @contextlib.contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +17,7 @@ from kraftpy.cli.pipeline.options import (
     source_options,
     spark_options,
 )
+from kraftpy.cli.pipeline.stopping import Stopping
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.manifests import Plan
@@ -60,6 +59,7 @@ def load(topic: str, lake: str, start: str, end: str, abandon: bool, **more: Any
 @click.option(
     "--max-records", type=click.IntRange(1), metavar="N", help="About the most that one load takes."
 )
+@abandon_option
 @group_option
 @source_options
 @spark_options
@@ -71,11 +71,13 @@ def stream(
     available_now: bool,
     every_ms: int | None,
     max_records: int | None,
+    abandon: bool,
     **more: Any,
 ) -> None:
-    """Load what comes, again and again, until SIGTERM, which waits for the load under way.
+    """Load what comes, again and again, until SIGTERM or Ctrl-C.
 
-    The lake is the checkpoint: a stream that died goes on where the lake ends.
+    These wait for the load under way; a second one leaves it to the next run.  The lake is the
+    checkpoint: a stream that died goes on where the lake ends, and finishes what it had begun.
 
     \b
     kraftpy pipeline stream flights /data/lake --every 60
@@ -86,17 +88,21 @@ def stream(
 
     if available_now == (every_ms is not None):
         raise click.UsageError("say either --available-now or --every SECONDS")
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stopping = Stopping("load")
+    stopping.take()
     job = Job("stream", topic, lake, more, create=True, max_records=max_records)
+    job.when_started = stopping.take
     runs = rows = 0
     with job.failures():
         if more["dry_run"]:
             plan = job.loader.plan_load(Bound("lake"), Bound("latest"), "stream")
-            job.report([*job.loader.unfinished(), *([plan] if plan else [])])
+            begun = [] if abandon else job.loader.unfinished()
+            job.report([*begun, *([plan] if plan else [])])
             return
+        if abandon:
+            job.finish_or_abandon(abandon)
         every_s = None if every_ms is None else every_ms / 1000
-        for outcome in stream_loads(job.loader, every_s=every_s, stop=stop):
+        for outcome in stream_loads(job.loader, every_s=every_s, stop=stopping.event):
             job.commit_group()
             runs, rows = runs + 1, rows + outcome.rows
             if more["output"] == "table":
