@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import urllib.request
 import venv
-from importlib.metadata import distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,16 +41,26 @@ def environment() -> dict[str, str]:
     return {**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def make_python(folder: Path) -> Path:
-    """A Python with `ON_WORKERS` and nothing else."""
+def make_python(folder: Path, *more: str) -> Path:
+    """A Python with `ON_WORKERS`, `more` and what they require, and nothing else."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = folder / "lib" / version / "site-packages"
-    for name in ON_WORKERS:
-        found = distribution(name)
+    for found in _with_requirements(*ON_WORKERS, *more):
         for top in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             (packages / top).symlink_to(str(found.locate_file(top)))
     return folder / "bin" / "python"
+
+
+def _with_requirements(*names: str) -> list[Distribution]:
+    left, found = [*names], {}
+    while left:
+        name = left.pop()
+        if name not in found:
+            found[name] = distribution(name)
+            needed = [each for each in found[name].requires or () if ";" not in each]
+            left += [re.split(r"[^\w.-]", each)[0] for each in needed]
+    return list(found.values())
 
 
 class Standalone:

@@ -19,7 +19,7 @@ class SparkCommand(click.Command):
     """A command that needs Spark: says what to install, but not to who only asks for its help."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        needed = ("pyspark", "pyarrow", "numpy")
+        needed = ("pyspark", "pyarrow", "pandas", "numpy")
         if missing := [name for name in needed if find_spec(name) is None]:
             raise Failure(
                 f"the pipeline needs Spark, and {', '.join(missing)} isn't installed: type"

@@ -8,13 +8,13 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from kraftpy.cli import pipeline
 from kraftpy.cli.app import app
 from kraftpy.cli.common import EXIT_USAGE, Failure
+from kraftpy.cli.pipeline import options
 
 
 def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "find_spec", lambda _: None)
+    monkeypatch.setattr(options, "find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["pipeline", "load", "t", "lake"], standalone_mode=False)
     assert isinstance(done.exception, Failure)
     assert done.exception.code == EXIT_USAGE
