@@ -15,10 +15,10 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -122,7 +122,19 @@ def audit(
             version.covered.get((one.topic, one.partition), ()), one.start, one.end
         )
     )
-    differences = _differences(plan, door, spark, lake, compared) if compared else ()
+    stored = read_lake(spark(), lake, plan.topic, version)
+    covered = [
+        OffsetRange(plan.topic, partition, *span)
+        for (topic, partition), spans in version.covered.items()
+        for span in spans
+        if topic == plan.topic
+    ]
+    differences = (
+        *_differences(
+            plan, door.table(spark(), compared, max_records_per_task=_TASK), stored, compared
+        ),
+        *_outside(stored, covered),
+    )
     return Audit(partitions, differences, compared, skipped)
 
 
@@ -204,24 +216,21 @@ def _decode(text: str) -> PartitionAudit:
 
 # The lake
 
-_TASK_RECORDS = 1_000_000
+_TASK: Final = 1_000_000
 
 
 def _differences(
     plan: AuditPlan,
-    door: Door,
-    spark: Callable[[], SparkSession],
-    lake: Lake,
-    ranges: tuple[OffsetRange, ...],
+    topic: DataFrame | None,
+    stored: DataFrame,
+    compared: Sequence[OffsetRange],
 ) -> tuple[Difference, ...]:
     from pyspark.sql import functions as sql
 
-    topic = door.table(spark(), ranges, max_records_per_task=_TASK_RECORDS)
     if topic is None:
         return ()
-    stored = read_lake(spark(), lake, plan.topic).where(_within(ranges))
     mine = (
-        _with_digest(stored)
+        _with_digest(stored.where(_within(compared)))
         .groupBy("partition", "offset")
         .agg(sql.count("*").alias("times"), sql.first("digest").alias("stored"))
     )
@@ -233,20 +242,28 @@ def _differences(
         .when(sql.col("digest").isNull(), gone)
         .when(sql.col("digest") != sql.col("stored"), "not the same in the lake")
     )
-    rows = (
-        both.withColumn("kind", kind)
-        .where("kind is not null")
-        .groupBy("partition", "kind")
-        .agg(
-            sql.count("*").alias("rows"), sql.min("offset").alias("a"), sql.max("offset").alias("z")
-        )
-        .orderBy("partition", "kind")
-        .collect()
-    )
-    return tuple(Difference(row.partition, row.kind, row.rows, row.a, row.z) for row in rows)
+    return _collect(both.withColumn("kind", kind).where("kind is not null"))
 
 
-def _within(ranges: tuple[OffsetRange, ...]) -> Column:
+def _outside(stored: DataFrame, covered: Sequence[OffsetRange]) -> tuple[Difference, ...]:
+    """Rows of offsets that the lake doesn't say it has."""
+    from pyspark.sql import functions as sql
+
+    rows = stored.where(~_within(covered))
+    return _collect(rows.withColumn("kind", sql.lit("outside of what was loaded")))
+
+
+def _collect(rows: DataFrame) -> tuple[Difference, ...]:
+    """The rows, which have a `kind`, by partition and kind."""
+    from pyspark.sql import functions as sql
+
+    offsets = (sql.min("offset").alias("first"), sql.max("offset").alias("last"))
+    counted = rows.groupBy("partition", "kind").agg(sql.count("*").alias("rows"), *offsets)
+    found = counted.select(*Difference.__annotations__).orderBy("partition", "kind").collect()
+    return tuple(Difference(*row) for row in found)
+
+
+def _within(ranges: Iterable[OffsetRange]) -> Column:
     from pyspark.sql import functions as sql
 
     offset = sql.col("offset")
@@ -254,7 +271,7 @@ def _within(ranges: tuple[OffsetRange, ...]) -> Column:
         (sql.col("partition") == one.partition) & (offset >= one.start) & (offset < one.end)
         for one in ranges
     ]
-    return reduce(lambda one, other: one | other, each)
+    return reduce(lambda one, other: one | other, each, sql.lit(False))
 
 
 def _with_digest(records: DataFrame) -> DataFrame:
@@ -262,6 +279,6 @@ def _with_digest(records: DataFrame) -> DataFrame:
     return records.selectExpr(
         "partition",
         "offset",
-        "xxhash64(key is null, key, value is null, value, to_json(headers), timestamp,"
+        "xxhash64(topic, key is null, key, value is null, value, to_json(headers), timestamp,"
         " timestampType) as digest",
     )
