@@ -61,7 +61,7 @@ def content(
         "about": definition.about,
         "topic": definition.topic,
         "zone": definition.zone.key,
-        "made_at": made_at.astimezone(UTC).isoformat(timespec="seconds"),
+        "made_at": f"{made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         "source": dict(source),
         "first": writer.moment(numbers.first_ms),
         "last": writer.moment(numbers.last_ms),
@@ -266,9 +266,6 @@ class _Writer:
         found = sorted({day for day, _ in cells})
         days = _days(found[0], found[-1])[-_CALENDAR_DAYS:]
         per_day = 1440 // span_minutes
-        slots = [
-            f"{n * span_minutes // 60:02d}:{n * span_minutes % 60:02d}" for n in range(per_day)
-        ]
         absent = 0 if one.measure.function == "count" else None
         drawn = [[cells.get((day, n), absent) for day in days] for n in range(per_day)]
         note = f"the newest {len(days)} days" if len(found) > len(days) else ""
@@ -276,7 +273,7 @@ class _Writer:
             "shape": "calendar",
             **_described(one),
             "columns": days,
-            "rows": slots,
+            "rows": [f"{hour:02d}:00" for hour in (0, 6, 12, 18, 24)],
             "cells": drawn,
             "note": note,
         }
@@ -303,11 +300,9 @@ class _Writer:
             "median_events": _quantile(rows["events"], 0.5),
             "median_length": length(_quantile(lengths, 0.5) or 0),
             "plots": [
-                _histogram("events in a session", _counts(rows["events"])),
-                _histogram("length of a session", _lengths(lengths)),
-                _histogram(
-                    f"sessions of one {' and '.join(sessions.by)}", _counts(keys["count_all"])
-                ),
+                _counts("events in a session", rows["events"]),
+                _lengths("length of a session", lengths),
+                _counts(f"sessions of one {' and '.join(sessions.by)}", keys["count_all"]),
             ]
             if rows.num_rows
             else [],
@@ -431,59 +426,53 @@ def _quantile(column: Any, quantile: float) -> float | None:
     return found
 
 
-def _histogram(label: str, classes: list[tuple[str, int]]) -> Json:
+def _histogram(label: str, unit: str, classes: list[tuple[str, int]]) -> Json:
     return {
         "shape": "columns",
         "label": label,
-        "unit": "",
+        "unit": unit,
         "kind": "count",
         "labels": [name for name, _ in classes],
         "values": [count for _, count in classes],
     }
 
 
-def _counts(column: Any) -> list[tuple[str, int]]:
+def _counts(label: str, column: Any) -> Json:
     """How often each number is there: by ones, or by classes of one width if there are many."""
     top = int(_quantile(column, 0.99) or 1)
     width = _round_width(top / _CLASSES)
-    classes = [
-        (str(low) if width == 1 else f"{low}-{low + width - 1}", low, low + width)
-        for low in range(1 if width == 1 else 0, top + 1, width)
-    ]
-    return _classed(column, classes, lambda low: f"{low}+")
+    lows = list(range(1 if width == 1 else 0, top + 1, width))
+    unit = "" if width == 1 else f"in classes of {width}"
+    return _histogram(label, unit, _classed(column, lows, width, 1))
 
 
-def _lengths(column: Any) -> list[tuple[str, int]]:
+def _lengths(label: str, column: Any) -> Json:
     """How often lengths of time are there, by classes that a clock has."""
     top = _quantile(column, 0.99) or 0
-    width = next((each for each in _CLOCK_MS if top / each <= _CLASSES), _CLOCK_MS[-1])
-    ends = range(0, int(min(top, width * _CLASSES)) + 1, width)
-    classes = [(length(low) if low else "0", low, low + width) for low in ends]
-    return _classed(column, classes, lambda low: f"{length(low)}+")
+    widths = [(unit * n, name, unit) for unit, name, numbers in _CLOCK_MS for n in numbers]
+    width, name, unit = next((each for each in widths if top / each[0] <= _CLASSES), widths[-1])
+    lows = list(range(0, int(min(top, width * _CLASSES)) + 1, width))
+    said = name if width == unit else f"{name}, in classes of {width // unit}"
+    return _histogram(label, said, _classed(column, lows, width, unit))
 
 
-_CLOCK_MS: Final = [
-    unit * times
-    for unit, multiples in (
-        (1000, (1, 2, 5, 10, 30)),
-        (60_000, (1, 2, 5, 10, 15, 30)),
-        (3_600_000, (1, 2, 3, 6, 12)),
-        (86_400_000, (1, 2, 7, 14, 30, 90, 365)),
-    )
-    for times in multiples
-]
+_CLOCK_MS: Final = (
+    (1000, "seconds", (1, 2, 5, 10, 30)),
+    (60_000, "minutes", (1, 2, 5, 10, 15, 30)),
+    (3_600_000, "hours", (1, 2, 3, 6, 12)),
+    (86_400_000, "days", (1, 2, 7, 14, 30, 90, 365)),
+)
 
 
-def _classed(
-    column: Any, classes: Sequence[tuple[str, int, int]], beyond: Any
-) -> list[tuple[str, int]]:
+def _classed(column: Any, lows: Sequence[int], width: int, unit: int) -> list[tuple[str, int]]:
+    """How many are in each class, called by where it begins, and how many are beyond the last."""
     found = []
-    for name, low, high in classes:
-        inside = pc.and_(pc.greater_equal(column, low), pc.less(column, high))
-        found.append((name, _total(inside.cast(pa.int64()))))
-    last = classes[-1][2]
-    if more := _total(pc.greater_equal(column, last).cast(pa.int64())):
-        found.append((beyond(last), more))
+    for low in lows:
+        inside = pc.and_(pc.greater_equal(column, low), pc.less(column, low + width))
+        found.append((str(low // unit), _total(inside.cast(pa.int64()))))
+    beyond = lows[-1] + width
+    if more := _total(pc.greater_equal(column, beyond).cast(pa.int64())):
+        found.append((f"{beyond // unit}+", more))
     return found
 
 

@@ -20,6 +20,8 @@ _OUTLIERS: Final = 0.02
 _NONE: Final = "(none)"
 _BROAD: Final = ("calendar", "ranked")
 """Shapes that take a whole row of the page."""
+_BROAD_FROM: Final = 60
+"""And so do lines of so many points."""
 
 Plot = Mapping[str, Any]
 
@@ -28,7 +30,8 @@ def plot(one: Plot) -> Html:
     """A figure."""
     drawn = _SHAPES[one["shape"]](one)
     note = tag("p", one["note"], class_="note") if one.get("note") else None
-    return tag("div", drawn, note, class_="broad" if one["shape"] in _BROAD else None)
+    broad = one["shape"] in _BROAD or len(one.get("axis", ())) >= _BROAD_FROM
+    return tag("div", drawn, note, class_="broad" if broad else None)
 
 
 def text(value: Any, kind: str, unit: str = "") -> str:
@@ -107,7 +110,7 @@ def _lines(one: Plot) -> Html:
         if len(lines) > 1
     ]
     axis = charts.axis(spread(one["axis"]))
-    return Html(charts.chart(one["label"], _unit(one), scale, drawn, legend, axis))
+    return _chart(one, scale, drawn, legend, axis)
 
 
 def shown_text(name: str) -> str:
@@ -126,15 +129,22 @@ def _columns(one: Plot) -> Html:
         many = " many" if len(labels) > 12 else ""
         spans = "".join(f"<span>{escape(label)}</span>" for label in labels)
         axis = f'<div class="x cols{many}">{spans}</div>'
-    return Html(charts.chart(one["label"], _unit(one), scale, drawn, (), axis))
+    return _chart(one, scale, drawn, (), axis)
+
+
+def _chart(
+    one: Plot, scale: charts.Scale, drawn: str, legend: Sequence[tuple[str, str]], axis: str
+) -> Html:
+    title, unit = shown_text(one["label"]), shown_text(_unit(one))
+    return Html(charts.chart(title, unit, scale, drawn, legend, axis))
 
 
 def spread(labels: Sequence[str]) -> list[str]:
     """Some of the labels, the first and the last among them."""
-    if len(labels) <= _TICKS:
-        return list(labels)
     last = len(labels) - 1
-    return [labels[round(last * part / (_TICKS - 1))] for part in range(_TICKS)]
+    if last >= _TICKS:
+        labels = [labels[round(last * part / (_TICKS - 1))] for part in range(_TICKS)]
+    return [*map(shown_text, labels)]
 
 
 class _Shades:
@@ -183,12 +193,12 @@ def _calendar(one: Plot) -> Html:
     drawn = "".join(
         f'<path class="h{level}" d="{"".join(found)}"/>' for level, found in sorted(paths.items())
     )
-    size = f"0 0 {len(one['columns'])} {len(one['rows'])}"
+    size = f"0 0 {len(one['columns'])} {len(one['cells'])}"
     svg = Html(
         f'<svg class="heat" viewBox="{size}" preserveAspectRatio="none" aria-hidden="true">'
         f"{drawn}</svg>"
     )
-    labels = [tag("span", label) for label in spread(one["rows"])]
+    labels = [tag("span", label) for label in one["rows"]]
     return tag(
         "figure",
         _caption(one),

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -46,6 +48,7 @@ LATENESS_MS: Final = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 24 * 3_600_000)
 _BEHIND: Final = "behind_ms"
 _LATE: Final = "is_late"
 _SESSION: Final = "#session"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class TooManyRowsError(Exception):
@@ -108,20 +111,27 @@ def compute(spark: SparkSession, definition: Definition, records: DataFrame) -> 
     `records` has partition, offset, key, value and timestamp.  Raises TooManyRowsError and Spark's
     errors.
     """
-    with _in_utc(spark):
+    with _settings(spark):
         return _Engine(definition).run(records)
 
 
 @contextmanager
-def _in_utc(spark: SparkSession) -> Iterator[None]:
-    """Functions of times mean the session's zone; ours are shifted to the report's before."""
-    key = "spark.sql.session.timeZone"
-    before = spark.conf.get(key)
-    spark.conf.set(key, "UTC")
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """UTC, which functions of times are to mean: ours are shifted to the report's zone before.
+
+    And not 200 partitions: a report is a dozen of small jobs, whose time would go into empty tasks.
+    """
+    wanted = {"spark.sql.session.timeZone": "UTC"}
+    if _PARTITIONS not in dict(spark.sparkContext.getConf().getAll()):
+        wanted[_PARTITIONS] = str(2 * spark.sparkContext.defaultParallelism)
+    before = {key: spark.conf.get(key) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
     try:
         yield
     finally:
-        spark.conf.set(key, before)
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 class _Engine:
@@ -134,7 +144,7 @@ class _Engine:
         try:
             used = prepared.where(self._is_used())
             quality = self._quality(prepared)
-            lateness, first_ms, last_ms, figures = self._head(used)
+            lateness, first_ms, last_ms, figures, keyless = self._head(used)
             return Numbers(
                 quality=quality,
                 lateness=lateness,
@@ -142,7 +152,10 @@ class _Engine:
                 last_ms=last_ms,
                 figures=figures,
                 tables=[self._table(each, used) for each in self._definition.tables],
-                sessions=[self._sessions(each, used) for each in self._definition.sessions],
+                sessions=[
+                    Made(self._sessions(each, used), keyless=count)
+                    for each, count in zip(self._definition.sessions, keyless, strict=True)
+                ],
             )
         finally:
             prepared.unpersist()
@@ -183,21 +196,25 @@ class _Engine:
 
     def _quality(self, prepared: DataFrame) -> Quality:
         is_used = fn.coalesce(self._is_used(), fn.lit(False))
+        names = [each.name for each in self._definition.fields]
+        wrong = fn.split("mistyped", ",")
         counted = prepared.groupBy("problem").agg(
-            fn.count(fn.lit(1)).alias("all"), fn.count(fn.when(is_used, 1)).alias("used")
+            fn.count(fn.lit(1)),
+            fn.count(fn.when(is_used, 1)),
+            *(fn.count(fn.when(fn.array_contains(wrong, name), 1)) for name in names),
         )
-        rows = [(row["problem"], row["all"], row["used"]) for row in counted.collect()]
-        problems = {problem: count for problem, count, _ in rows if problem is not None}
-        read, used = sum(row[1] for row in rows), sum(row[2] for row in rows)
-        names = fn.explode(fn.split("mistyped", ",")).alias("name")
-        mistyped = prepared.select(names).groupBy("name").count().collect() if read else []
+        rows = [tuple(row) for row in counted.collect()]
+        problems = {row[0]: row[1] for row in rows if row[0] is not None}
+        read, used, *mistyped = (
+            sum(row[place] for row in rows) for place in range(1, 3 + len(names))
+        )
         return Quality(
             read=read,
             used=used,
             left_out=read - used - sum(problems.values()),
             problems=dict(sorted(problems.items(), key=lambda each: (-each[1], each[0]))),
             examples=self._examples(prepared) if problems else [],
-            mistyped={row["name"]: row["count"] for row in sorted(mistyped)},
+            mistyped={name: count for name, count in zip(names, mistyped, strict=True) if count},
         )
 
     def _examples(self, prepared: DataFrame) -> list[tuple[str, int, int, str]]:
@@ -213,7 +230,10 @@ class _Engine:
             for row in chosen.collect()
         )
 
-    def _head(self, used: DataFrame) -> tuple[Lateness, int | None, int | None, list[Any]]:
+    def _head(
+        self, used: DataFrame
+    ) -> tuple[Lateness, int | None, int | None, list[Any], list[int]]:
+        """How late, from when to when, the figures, and how many have no key for sessions."""
         behind = fn.col(_BEHIND)
         limits = [0, *LATENESS_MS]
         classes = [
@@ -228,12 +248,20 @@ class _Engine:
             fn.max(_BEHIND),
             *classes,
             fn.count(fn.when(behind > LATENESS_MS[-1], 1)),
+            *(self._keyless(each) for each in self._definition.sessions),
             *self._measures(self._definition.figures),
         ).collect()
         first_ms, last_ms, were_behind, late, most_ms, *rest = row
         count = len(classes) + 1
         lateness = Lateness(were_behind, late, most_ms or 0, tuple(rest[:count]))
-        return lateness, first_ms, last_ms, rest[count:]
+        figures_from = count + len(self._definition.sessions)
+        return lateness, first_ms, last_ms, rest[figures_from:], rest[count:figures_from]
+
+    def _keyless(self, sessions: Sessions) -> Column:
+        chosen = ~_has_key(sessions)
+        if sessions.where is not None:
+            chosen = chosen & self._columns.expression(sessions.where)
+        return fn.count(fn.when(chosen, 1))
 
     # -- tables
 
@@ -251,18 +279,15 @@ class _Engine:
             whole = _sorted(_collected(table.name, chosen.groupBy(*keys).agg(*numbers)), keys)
         return Made(_sorted(rows, [*keys, *table.by]), whole)
 
-    def _sessions(self, sessions: Sessions, used: DataFrame) -> Made:
+    def _sessions(self, sessions: Sessions, used: DataFrame) -> pa.Table:
         chosen = self._chosen(used, sessions.where)
         keys = [column_of(name) for name in sessions.by]
-        has_key = fn.lit(True)
-        for key in keys:
-            has_key = has_key & fn.col(key).isNotNull()
         in_order = Over.partitionBy(*keys).orderBy(TIME_MS, "partition", "offset")
         since_ms = fn.col(TIME_MS) - fn.lag(TIME_MS).over(in_order)
         begins = fn.when(since_ms <= sessions.gap_ms, 0).otherwise(1)
         so_far = in_order.rowsBetween(Over.unboundedPreceding, Over.currentRow)
         numbered = (
-            chosen.where(has_key)
+            chosen.where(_has_key(sessions))
             .withColumn("begins", begins)
             .withColumn(_SESSION, fn.sum("begins").over(so_far))
         )
@@ -278,15 +303,17 @@ class _Engine:
             )
             .drop(_SESSION)
         )
-        found = _sorted(_collected(sessions.name, rows), [*sessions.by, "start"])
-        keyless = chosen.where(~has_key).count()
-        return Made(found, keyless=keyless)
+        return _sorted(_collected(sessions.name, rows), [*sessions.by, "start"])
 
     def _chosen(self, used: DataFrame, where: Any) -> DataFrame:
         return used if where is None else used.where(self._columns.expression(where))
 
     def _measures(self, measures: Sequence[Named]) -> list[Column]:
         return [self._columns.measure(each.measure).alias(each.name) for each in measures]
+
+
+def _has_key(sessions: Sessions) -> Column:
+    return reduce(and_, (fn.col(column_of(name)).isNotNull() for name in sessions.by))
 
 
 def _late() -> Column:

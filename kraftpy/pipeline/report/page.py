@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from kraftpy.page.html import Child, Html, counted, join, shown, tag
 from kraftpy.page.paper import document
-from kraftpy.pipeline.report.drawing import bar_cell, key, plot, ranking, text
+from kraftpy.pipeline.report.drawing import bar_cell, key, plot, ranking, shown_text, text
 from kraftpy.pipeline.report.style import STYLE
 
 Report = Mapping[str, Any]
@@ -49,7 +49,7 @@ def render(report: Report) -> str:
             _how_to_read(),
         )
     )
-    return document(report["name"], body, STYLE)
+    return document(shown_text(report["name"]), body, STYLE)
 
 
 def _head(report: Report) -> Html:
@@ -93,7 +93,7 @@ def _story(report: Report) -> Html:
         parts.append(f", {late['late']:,} of them late")
     where = source.get("lake") or source.get("bootstrap")
     version = f", version {source['version']}" if "version" in source else ""
-    parts += [", out of ", shown(str(where)), f"{version}. Made at {report['made_at']}."]
+    parts += [", out of ", shown(str(where)), f"{version}. Made {report['made_at']}."]
     return join(parts)
 
 
@@ -117,7 +117,7 @@ def _table(one: Report) -> Html:
         one,
         tag("div", *plots, class_=f"plots{lone}") if plots else None,
         tag("p", *_extent(one), class_="note"),
-        _rows_of(newest, one),
+        None if "ranked" in [each["shape"] for each in one["plots"]] else _rows_of(newest, one),
     )
 
 
@@ -133,8 +133,13 @@ def _extent(one: Report) -> list[Child]:
 def _links(files: Sequence[str]) -> list[Child]:
     found: list[Child] = []
     for path in files:
-        found += [tag("a", path.rpartition(".")[2].upper(), href=quote(path)), " "]
+        found += [" · " if found else None, tag("a", _kind(path), href=quote(path))]
     return found
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition(".")[2]
+    return name.upper() if name != "parquet" else "Parquet"
 
 
 def _rows_of(title: str, one: Report) -> Html:
@@ -161,8 +166,8 @@ def _sessions(one: Report) -> Html:
     facts = [
         (f"{one['rows']:,}", "sessions"),
         (f"{one['keys']:,}", f"of {whose}"),
-        (text(one["median_events"], "number"), "events in the median session"),
-        (one["median_length"], "long is the median session"),
+        (text(one["median_events"], "number"), "events, in the median"),
+        (one["median_length"], "from first to last, in the median"),
     ]
     cells = [tag("div", tag("b", number), tag("span", words)) for number, words in facts]
     parts: list[Child] = [f"A session ends after {one['gap']} without an event. "]

@@ -13,7 +13,7 @@ STYLE = """
 .report .why{color:var(--fail);font-weight:600;margin-top:.4em}
 .facts.inner{margin:4px 0 20px}
 .plots.lone{grid-template-columns:1fr}.broad{grid-column:1/-1}
-.plots>div{min-width:0}
+.plots>div{min-width:0}figcaption::first-letter{text-transform:uppercase}
 .note{color:var(--soft);font-size:.85rem;margin:.8em 0}
 .bars{stroke:var(--card);stroke-width:1;vector-effect:non-scaling-stroke}
 .cols{justify-content:normal}.cols span{flex:1 1 0;min-width:0;text-align:center;overflow:hidden}
@@ -29,6 +29,7 @@ padding-left:50px}
 .shades span{margin:0 6px}
 .cell{background:rgba(var(--heat),calc(var(--a)*.55))}
 .wide{overflow-x:auto}.wide td,.wide th{padding:4px 8px;white-space:nowrap;overflow-wrap:normal}
+.wide th{white-space:normal;vertical-align:bottom;min-width:4em}
 .wide td:first-child,.wide th:first-child{text-align:left;padding-left:0;white-space:normal;
 overflow-wrap:anywhere;min-width:5em}
 .bar{background:linear-gradient(90deg,var(--tint) var(--w),transparent 0);
@@ -37,7 +38,8 @@ background-size:calc(100% - 8px) 70%;background-position:8px 50%;background-repe
 .example{text-align:left;white-space:normal;max-width:60ch;margin-left:auto}
 .example code{overflow-wrap:anywhere;font-size:.78rem}
 .sound h3{margin:1em 0 .2em}
-@media(max-width:640px){.many span:not(:nth-child(4n+1)){visibility:hidden}
+@media(max-width:640px){.x:not(.cols) span:nth-child(even){display:none}
+.wide td,.wide th{padding:4px 5px}.many span:not(:nth-child(4n+1)){visibility:hidden}
 .cols span{overflow:visible;white-space:nowrap}.shades{padding-left:38px}.tall{height:170px}
 .facts{gap:12px 20px}.down{font-size:.62rem}}
 """
