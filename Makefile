@@ -20,6 +20,9 @@ install: $(BIN)/.group-dev  ## make .venv with kraftpy and all its development t
 demo: $(BIN)/.group-test  ## a year of flights through three nodes that are killed on the way (INPUT=file for your own)
 	$(BIN)/python -m tests.demo $(INPUT)
 
+report: $(BIN)/.group-spark  ## the same flights as an activity stream into a lake, with the report of them by the hour (build/report/report.html; needs Java 17)
+	$(BIN)/python -m tests.demo.report
+
 quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
 	$(BIN)/kraftpy dev --brokers 3
 

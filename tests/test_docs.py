@@ -206,7 +206,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         if target.startswith("#"):
             assert target[1:] in anchors, target
         elif not target.startswith("https://"):
-            assert (ROOT / target).exists(), target
+            assert (document.parent / target).exists(), target
     for path in re.findall(r"`((?:kraftpy|tests)/[\w/.]*)`", text):
         assert (ROOT / path).exists(), path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import get_args
@@ -28,6 +29,7 @@ from kraftpy.pipeline.report.expressions import (
     parse_measure,
 )
 
+README = Path(__file__).resolve().parents[3] / "kraftpy" / "pipeline" / "README.md"
 UTC = ZoneInfo("UTC")
 TYPES: dict[str, Type] = {
     "time": "time",
@@ -86,6 +88,13 @@ def test_a_definition_is_read() -> None:
 @pytest.mark.parametrize("name", shipped())
 def test_what_is_shipped_can_be_read(name: str) -> None:
     assert load_definition(name).topic == name
+
+
+def test_the_documents_example_can_be_read() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", README.read_text(), re.DOTALL)
+    found = read_definition(example)
+    assert [each.name for each in found.tables] == ["Pages by the hour"]
+    assert found.fields[2].path == ("timing", "total.ms")
 
 
 def test_paths_have_names_places_and_quoted_names() -> None:
