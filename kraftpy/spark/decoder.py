@@ -18,6 +18,7 @@ in is what a broker sent, so everything is checked before it is believed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ BATCH_BYTES_MAX = 4 << 20
 CHUNK_BYTES = 16 << 20
 
 _MIN_RECORD_SIZE_BYTES = 7
+_ROW_SIZE_BYTES = 16  # of the arrays that a record takes while it is decoded, at least
 _TIMESTAMP_MS_MAX = (1 << 63) // 1000 - 1  # Arrow's microseconds have 64 bits
 
 
@@ -146,25 +148,50 @@ def decode(
     parts: list[Buffer] = []
     size = 0
     opened = opens_records(columns, found)
-    for each in found:
+    for each in found if opened else _pieces(found, wanted):
+        part: Buffer = _body(records, each)
+        if not part and not each.header.records_count:
+            continue  # emptied by a cleaner, which may have left the codec in its header
+        packed = each.header.attributes & COMPRESSION_MASK
+        if opened and packed:
+            name = each.header.compression
+            part = decompress(name, part, DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
         chunk.append(each)
-        if opened and each.header.attributes & COMPRESSION_MASK:
-            parts.append(
-                decompress(
-                    each.header.compression,
-                    _body(records, each),
-                    DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
-                )
-            )
-            size += len(parts[-1])
-        else:
-            parts.append(_body(records, each))
-            size += each.header.size_bytes
+        parts.append(part)
+        # What isn't opened may have any number of records in a few bytes.
+        size += max(len(part), each.header.records_count * _ROW_SIZE_BYTES)
         if size >= CHUNK_BYTES:
             yield from _decode_chunk(_Chunk(records, chunk, parts, opened), wanted, columns)
             chunk, parts, size = [], [], 0
     if chunk:
         yield from _decode_chunk(_Chunk(records, chunk, parts, opened), wanted, columns)
+
+
+def _pieces(found: Sequence[Found], wanted: Slice) -> Iterator[Found]:
+    """The batches, which won't be opened, cut up so that none has more records than a chunk."""
+    most = CHUNK_BYTES // _ROW_SIZE_BYTES
+    for each in found:
+        header = each.header
+        _check_count(header)
+        if header.records_count <= most:
+            yield each
+            continue
+        first, end = max(header.base_offset, wanted.start), min(header.last_offset + 1, wanted.end)
+        for start in range(first, end, most):
+            piece = copy(header)
+            piece.base_offset = start
+            piece.records_count = min(most, end - start)
+            piece.last_offset_delta = piece.records_count - 1
+            yield Found(piece, each.position)
+
+
+def _check_count(header: BatchHeader) -> None:
+    """What isn't opened can't be counted, but no record takes fewer bytes than this."""
+    room = header.size_bytes - RECORD_BATCH_OVERHEAD
+    if header.attributes & COMPRESSION_MASK:
+        room = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES
+    if header.records_count * _MIN_RECORD_SIZE_BYTES > room:
+        raise InvalidBatch("more records than there can be in a batch of its size")
 
 
 def _body(records: Buffer, found: Found) -> memoryview:
@@ -207,9 +234,7 @@ class _Chunk:
             self.buffer = records
             self.first = _numbers(each.position + RECORD_BATCH_OVERHEAD for each in found)
             self.last = self.first + sizes
-        # What is not opened can't be counted, but no record takes fewer bytes than this.
-        room = np.where(packed & (not opened), DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES, sizes)
-        if np.any(self.counts * _MIN_RECORD_SIZE_BYTES > room):
+        if opened and np.any(self.counts * _MIN_RECORD_SIZE_BYTES > sizes):
             raise InvalidBatch("more records than there can be in a batch of its size")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import time
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -237,13 +238,90 @@ def test_aborted_transactions_and_control_batches_are_left_out() -> None:
     assert find_batches(ended(7, 1, committed=False), Slice("t", 0, 7, 100)) == ([], 8)
 
 
-def test_an_emptied_batch_is_passed() -> None:
+@pytest.mark.parametrize("codec", range(5))
+def test_an_emptied_batch_is_passed(codec: int) -> None:
+    """Java's client doesn't look at the codec of a batch without records either."""
     emptied = bytearray(build_batch([(0, None, None, [])], base_offset=4)[:61])
+    emptied[22] |= codec
     struct.pack_into(">i", emptied, 8, 49)
     struct.pack_into(">i", emptied, 57, 0)
     struct.pack_into(">I", emptied, 17, crc32c(bytes(emptied[21:])))
     raw = bytes(emptied) + build_batch([(0, None, b"v", [])], base_offset=5)
-    assert [row["offset"] for row in read(raw, Slice("t", 0, 4, 9))] == [5]
+    wanted = Slice("t", 0, 4, 9)
+    assert [row["offset"] for row in read(raw, wanted)] == [5]
+    assert read(bytes(emptied), wanted) == []
+    assert find_batches(bytes(emptied), wanted)[1] == 5
+
+
+def test_memory_does_not_depend_on_how_many_records_are_in_a_byte() -> None:
+    """4 M records that aren't opened: in 400 batches of 9 KB, and in one that says so."""
+    packed = build_batch([(9, None, b"", [])] * 10_000, compression="zstd", timestamp_type=1)
+    many = b"".join(struct.pack(">q", number * 10_000) + packed[8:] for number in range(400))
+    claims = bytearray(packed)
+    struct.pack_into(">i", claims, 57, 4_000_000)
+    struct.pack_into(">i", claims, 23, 3_999_999)
+    struct.pack_into(">I", claims, 17, crc32c(bytes(claims[21:])))
+    columns = ("offset", "timestamp", "timestampType")
+    for raw in (many, bytes(claims)):
+        wanted = Slice("t", 0, 5, 3_999_990)
+        found, _ = find_batches(raw, wanted)
+        tracemalloc.start()
+        seen = wanted.start
+        for table in decode(raw, found, wanted, columns):
+            offsets = table.column("offset")
+            assert (offsets[0].as_py(), offsets[-1].as_py()) == (seen, seen + table.num_rows - 1)
+            seen += table.num_rows
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert seen == wanted.end
+        assert peak < 200 << 20, peak
+
+
+def test_a_record_of_seventeen_megabytes() -> None:
+    value = random.Random(1).randbytes(17 << 20)
+    made = [
+        build_batch([(5, b"k", value, [("h", value[: 1 << 20])])], base_offset=n, compression=codec)
+        for n, codec in enumerate(CODECS)
+    ]
+    wanted = whole(made)
+    for one in made:
+        (row,) = read(one, wanted)
+        assert (row["value"], row["headers"][0]["value"]) == (value, value[: 1 << 20])
+
+
+def test_an_old_message_set_behind_new_batches_is_refused_by_name() -> None:
+    for magic in (0, 1):
+        old = struct.pack(">qiIbbii", 1, 14, 0, magic, 0, -1, -1)
+        for padding in (b"", bytes(100)):
+            raw = build_batch([(0, None, b"v", [])]) + old + padding
+            with pytest.raises(UnsupportedMagic, match=f"magic {magic}"):
+                read(raw, Slice("t", 0, 0, 9))
+
+
+def test_times_that_nobody_gave() -> None:
+    """-1, as Java's client shows it, in both kinds of time."""
+    made = [
+        build_batch([(-1, None, b"v", [])] * 2, base_offset=2 * kind, timestamp_type=kind)
+        for kind in (0, 1)
+    ]
+    rows = read(b"".join(made), whole(made), ("timestamp", "timestampType"))
+    assert [(row["timestamp"], row["timestampType"]) for row in rows] == [
+        (-1000, 0),
+        (-1000, 0),
+        (-1000, 1),
+        (-1000, 1),
+    ]
+
+
+def test_a_thousand_headers_in_each_of_many_records() -> None:
+    headers = [(f"name {n % 7}", None if n % 5 == 0 else b"%d" % n) for n in range(1000)]
+    records = [(0, None, b"", headers[: 1000 - n]) for n in range(60)]
+    made = [build_batch(records, compression="lz4")]
+    began = time.monotonic()
+    assert read(made[0], whole(made), ("headers",)) == [
+        {"headers": each["headers"]} for each in expected(made, whole(made))
+    ]
+    assert time.monotonic() - began < 20
 
 
 def test_headers_of_batches_without_gaps_are_enough_for_offsets() -> None:
