@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kraftpy.spark.batch import Task, read_task
+from kraftpy.spark.batch import Task
 from kraftpy.spark.brokers import Brokers, report_loss
 from kraftpy.spark.planning import ids_of, partitions_of, ranges_between, resolve, split
 from kraftpy.spark.positions import Offsets, offsets_of, table_of
@@ -127,6 +127,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partitions = partitions_of(brokers, self.settings.topics)
                 self._initial_ids = ids_of(brokers, partitions)
                 self._initial = resolve(brokers, partitions, self.settings.starting)
+                if self._target is not None:
+                    # Spark asks for "now" first; "latest" must not be behind it.
+                    self._target, self._target_ids = self._ends(brokers)
         return Place(self._initial, self._initial, self._initial_ids).table()
 
     def _brokers(self) -> Brokers:
@@ -255,21 +258,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [StreamTask(part, ids.get(part.topic)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, StreamTask) and self._was_made_anew(partition):
-            return
-        yield from read_task(self.settings, self.columns, partition)
-
-    def _was_made_anew(self, task: StreamTask) -> bool:
-        """Whether the task's topic is another one than was planned; reported then."""
-        part = task.value
+        part: Slice | None = partition.value
+        if part is None:
+            return  # Spark starts one task, of None, for a plan that has none
         with self._brokers() as brokers:
-            there = brokers.partitions([part.topic])
-            found = ids_of(brokers, [(name, 0) for name in there]).get(part.topic)
-        if task.topic_id is None or found in (None, task.topic_id):
-            return False  # if it isn't there, reading it says so
-        report_loss(
-            f"topic {part.topic!r} was deleted and made anew: {part.end - part.start} offsets of "
-            f"partition {part.partition} ({part.start} to {part.end - 1}) are lost",
-            self._fails,
-        )
-        return True
+            for table in brokers.read(part, self.columns, fail_on_data_loss=self._fails):
+                if isinstance(partition, StreamTask) and _is_another(brokers, partition):
+                    report_loss(
+                        f"topic {part.topic!r} was deleted and made anew: {part.end - part.start} "
+                        f"offsets of partition {part.partition} ({part.start} to {part.end - 1}) "
+                        "are lost",
+                        self._fails,
+                    )
+                    return
+                yield table
+
+
+def _is_another(brokers: Brokers, task: StreamTask) -> bool:
+    """Whether the topic that is read isn't the one that was planned; it is in the metadata then."""
+    topic = task.value.topic
+    found = ids_of(brokers, [(topic, task.value.partition)]).get(topic)
+    return task.topic_id is not None and found not in (None, task.topic_id)

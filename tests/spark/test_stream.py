@@ -119,6 +119,22 @@ def test_limits(broker: Broker, new_topic: NewTopic) -> None:
     assert planned(waiting, more, waiting.latestOffset(more, limit)) == [(0, 150, 151)]
 
 
+def test_what_comes_while_a_query_starts_is_no_loss(broker: Broker, new_topic: NewTopic) -> None:
+    """Spark asks what is there now before it asks where to begin."""
+    topic = new_topic(1)
+    fill(broker.bootstrap, topic, numbered(10))
+    stream = reader(broker, topic)
+    stream.prepareForTriggerAvailableNow()
+    fill(broker.bootstrap, topic, numbered(5))
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ALL) == start
+    assert start[topic] == {"0": 15}
+    beyond = reader(broker, topic, startingOffsets=json.dumps({topic: {"0": 99}}))
+    beyond.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLossError, match="up to offset 99 and ends at 15 now"):
+        beyond.latestOffset(beyond.initialOffset(), ALL)
+
+
 def test_a_limit_is_shared_out_by_what_is_left() -> None:
     begin = {("t", n): 0 for n in range(3)}
     assert limited(begin, {("t", 0): 1, ("t", 1): 9, ("t", 2): 90}, 10) == {
