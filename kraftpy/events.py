@@ -151,6 +151,10 @@ EVENTS: dict[str, Kind] = {
     "log-offline": _kind(
         "A partition's files can't be written; it takes no more requests.", "log reason advice"
     ),
+    "replica-damaged": _kind(
+        "What this broker has of a partition fails its checks; others' records take its place.",
+        "partition reason",
+    ),
     "fsync-failed": _kind(
         "What was written may not be on disk; the process ends at once.", "path reason advice"
     ),

@@ -111,6 +111,10 @@ class _FollowerFetch:
         partition = self._broker.replicas.led_by_id(topic_id, wanted.partition)
         partition.check_fetch(session.replica_id, broker_epoch, wanted.current_leader_epoch)
         entry = session.follow(topic_id, partition)
+        if wanted.fetch_offset == entry.sent_offset:
+            # What it was sent it could not use: are the records sound?
+            entry.sent_offset = -1
+            self._broker.replicas.refetched(partition, wanted.fetch_offset, entry.max_bytes)
         entry.offset = wanted.fetch_offset
         entry.last_fetched_epoch = wanted.last_fetched_epoch
         entry.max_bytes = wanted.partition_max_bytes
@@ -236,6 +240,8 @@ class _FollowerFetch:
             end_offset = log.log_end_offset
             result = log.read(entry.offset, max_bytes, upper_offset=end_offset, min_one=first)
         except KafkaError as error:
+            if error.code is ErrorCode.CORRUPT_MESSAGE:
+                self._broker.replicas.suspect(partition, entry.offset, entry.max_bytes)
             data.error_code = error.code
             # How far the log goes, so that a follower that lies outside of it can start anew.
             data.last_stable_offset = log.log_end_offset
@@ -246,6 +252,7 @@ class _FollowerFetch:
                 del session.ready[entry]
             return None, 0
         data.records = result.slices
+        entry.sent_offset = entry.offset
         partition.numbers.replication_sent_bytes += result.size_bytes
         session.sent(entry)
         return data, result.size_bytes

@@ -44,8 +44,9 @@ class ParkedFetch(Protocol):
 class FollowedPartition:
     """A partition as one follower fetches it.
 
-    `due`: the follower has told where it is and was sent nothing since. `error` is why it can't be
-    fetched here any more. `caught_up_ms` is when it last asked while it had everything.
+    `due`: the follower has told where it is and was sent nothing since. `sent_offset` is where the
+    records began that it was sent last. `error` is why it can't be fetched here any more.
+    `caught_up_ms` is when it last asked while it had everything.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class FollowedPartition:
         "max_bytes",
         "offset",
         "partition",
+        "sent_offset",
         "session",
         "told_high_watermark",
         "topic_id",
@@ -67,7 +69,7 @@ class FollowedPartition:
         self.topic_id = topic_id
         self.index = partition.index
         self.partition = partition
-        self.offset = -1
+        self.offset = self.sent_offset = -1
         self.last_fetched_epoch = -1
         self.max_bytes = 0
         self.due = False

@@ -120,6 +120,7 @@ class GroupLoading:
             )
             load_batches(self._machine, data, self._loaded)
         except (DecodeError, KafkaError, OSError) as error:
+            self._host.replicas.refused(OFFSETS_TOPIC, partition.index, self._offset, _CHUNK_BYTES)
             partition.fail()
             emit(
                 log,

@@ -67,6 +67,9 @@ class PartitionLog(Protocol):
         No bytes at the end. Raises KafkaError.
         """
 
+    def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
+        """What `read_batches` gave could not be used: the disk may have damaged it."""
+
 
 class PartitionHost(Protocol):
     """What a partition needs of its broker."""

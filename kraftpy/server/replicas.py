@@ -8,6 +8,7 @@ Rules that it keeps:
 * A replica that the metadata took from this broker is deleted; what lies in the folders and is not
   in the metadata at all is set aside at the start.
 * A broker that may have been fenced without hearing of it leads nothing (rule 21).
+* A replica that its disk has damaged is begun anew when the metadata lets it (`damaged_replicas`).
 * There is one fetcher per leader broker that this broker follows.
 """
 
@@ -23,6 +24,7 @@ from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.damaged_replicas import DamagedReplicas
 from kraftpy.server.isr_proposals import IsrProposals, Proposer
 from kraftpy.server.partition import Partition
 from kraftpy.server.replica_fetcher import FetcherHost, ReplicaFetcher
@@ -68,6 +70,7 @@ class ReplicaManager:
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._resigned = False
         self._isr = IsrProposals(host)
+        self._damaged = DamagedReplicas(host)
         self.traffic = Traffic()
 
     def monotonic_ms(self) -> int:
@@ -164,6 +167,9 @@ class ReplicaManager:
                 self._drop(partition)
             return
         try:
+            if partition is not None and self._damaged.may_begin_anew(partition, state):
+                self._set_aside(partition)
+                partition = None
             if partition is None:
                 partition = self._open(topic, index, resolve(topic.name))
             self._set_role(partition, state)
@@ -220,6 +226,13 @@ class ReplicaManager:
             self.traffic.forget(partition.topic, partition.topic_id)
         self._delete_log(partition)
 
+    def _set_aside(self, partition: Partition) -> None:
+        """Gives up what the disk has damaged; the replica is opened anew then."""
+        self._stop_fetching(partition)
+        partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        del self._topics[partition.topic][partition.index]
+        self._logs.set_damaged_aside(partition.topic, partition.index)
+
     def _delete_log(self, partition: Partition) -> None:
         try:
             self._logs.delete(partition.topic, partition.index)
@@ -272,6 +285,16 @@ class ReplicaManager:
                 fetcher.close()
                 del self._fetchers[leader_id]
 
+    # -- damage
+
+    def refetched(self, partition: Partition, offset: int, size_bytes: int) -> None:
+        """A follower asks once more for what it was sent."""
+        self._damaged.refetched(partition, offset, size_bytes)
+
+    def suspect(self, partition: Partition, offset: int, size_bytes: int) -> None:
+        """What was read here from the offset on can't be used: looks why."""
+        self._damaged.suspect(partition, offset, size_bytes)
+
     # -- the broker's own life
 
     @property
@@ -306,6 +329,7 @@ class ReplicaManager:
     def close(self) -> None:
         """Ends every wait; the logs stay for the log manager to close."""
         self._isr.close()
+        self._damaged.close()
         for fetcher in self._fetchers.values():
             fetcher.close()
         for partition in self:
@@ -361,6 +385,12 @@ class ReplicaManager:
             return
         start = target.leadership.epoch_start_offset
         target.when_committed(start, lambda error: settled(error is ErrorCode.NONE))
+
+    def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
+        """What `read_batches` gave could not be used."""
+        target = self.get(topic, partition)
+        if target is not None:
+            self.suspect(target, max(start_offset, target.log.log_start_offset), size_bytes)
 
     def log_size_bytes(self, topic: str, partition: int) -> int:
         """The size of a log that is led here, 0 if it isn't."""

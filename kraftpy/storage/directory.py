@@ -330,12 +330,12 @@ class LogDir:
         if target is not None:
             self.remove_later([target], log.config.file_delete_delay_ms)
 
-    def set_aside(self, log: Log) -> Path | None:
+    def set_aside(self, log: Log, suffix: str = STRAY_SUFFIX) -> Path | None:
         """Takes a log out of service and keeps its folder, if any, under another name.
 
         Raises OSError.
         """
-        return self._rename_away(log, STRAY_SUFFIX)
+        return self._rename_away(log, suffix)
 
     def _aside(self, topic: str, partition: int, suffix: str) -> Path:
         """A name for a folder that no partition has any more."""

@@ -24,7 +24,7 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
 from kraftpy.storage.cleaning.schedule import LogCleaner
-from kraftpy.storage.directory import IsElsewhere, LogDir
+from kraftpy.storage.directory import DAMAGED_SUFFIX, IsElsewhere, LogDir
 from kraftpy.storage.files import Files, StorageError, storage_failure
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
@@ -247,6 +247,19 @@ class LogManager:
             log,
             folder,
         )
+
+    def set_damaged_aside(self, topic: str, partition: int) -> None:
+        """Takes a damaged log out of service, for its replica to begin anew.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs[topic, partition]
+        try:
+            folder = log.directory.set_aside(log, DAMAGED_SUFFIX)
+        except OSError as error:
+            raise storage_failure(f"can't set {log} aside", error) from error
+        del self._logs[log.key]
+        logger.error("what was damaged of %s is kept in %s: remove it at will", log, folder)
 
     def checkpointed_high_watermark(self, log: Log) -> int:
         """The high watermark at the last checkpoint, within the log's bounds: a hint (rule 11)."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.metadata import MetadataState, PartitionState, Result
-from kraftpy.core.replication import IsrProposal, Leadership
+from kraftpy.core.replication import IsrProposal, Leadership, follower
 from kraftpy.protocol.errors import ErrorCode
 from tests.simulation.log import SimLog
 from tests.simulation.replica import Fetch, FetchAnswer, Fetched, Name, ProduceAnswer, Replica
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 REGISTER_AGAIN_MS = 60.0
+RENEW_AGAIN_MS = 200.0
 
 
 class Disk:
@@ -255,6 +256,15 @@ class Broker:
             self._forget(name)
         for name, state in wanted.items():
             replica = self.replicas.get(name)
+            if (
+                replica is not None
+                and replica.damaged
+                and follower.may_begin_anew(state, self.id, replica.leader_epoch)
+            ):
+                self.world.note(f"broker {self.id} begins {name} anew")
+                self.replicas.pop(name).resign()
+                self._forget(name)
+                replica = None
             if replica is None:
                 log = self.disk.logs.get(name)
                 if log is None:
@@ -266,6 +276,21 @@ class Broker:
     def _forget(self, name: Name) -> None:
         self.disk.logs.pop(name, None)
         self.disk.watermarks.pop(name, None)
+
+    def renew(self, replica: Replica) -> None:
+        """Asks to begin a damaged replica anew, until that is done."""
+        topic = self.metadata.topics.get(replica.name[0])
+        if self.replicas.get(replica.name) is not replica or topic is None:
+            return
+        partition = {"index": replica.name[1], "leader_epoch": replica.leader_epoch}
+        command = {
+            "type": "renew_replicas",
+            "broker_id": self.id,
+            "broker_epoch": self.epoch,
+            "topics": [{"topic_id": topic.id, "partitions": [partition]}],
+        }
+        self._propose(command, lambda _: None)
+        self.world.schedule.after(RENEW_AGAIN_MS, self.run, self.life, self.renew, replica)
 
     # -- requests
 

@@ -23,7 +23,7 @@ class Faults:
             self.kill, self.kill, self.kill, self.power_cut, self.stop, self.pause, self.pause,
             self.cut_link, self.cut_link, self.isolate, self.depose_controller, self.lossy_network,
             self.reassign, self.cancel_reassignment, self.prefer, self.change_min_isr,
-            self.delete_records,
+            self.delete_records, self.find_damage,
         ]  # fmt: skip
         if world.config.reckless:
             kinds += [self.power_cut_of_several, self.replace_disk, self.elect_unclean]
@@ -113,6 +113,16 @@ class Faults:
             self.world.note(f"pause broker {broker.id} for {for_ms:.0f} ms")
             until = self.world.schedule.now + for_ms
             broker.paused_until = max(broker.paused_until, until)
+
+    def find_damage(self) -> None:
+        """A broker finds that its disk has damaged a replica, which it may lead."""
+        broker = self._broker()
+        if broker is not None and broker.replicas:
+            replica = self.rng.choice([broker.replicas[name] for name in sorted(broker.replicas)])
+            if not replica.damaged:
+                self.world.note(f"broker {broker.id} finds damage in {replica.name}")
+                replica.damaged = True
+                broker.renew(replica)
 
     # -- network and quorum
 

@@ -50,7 +50,10 @@ ProduceAnswer = Callable[[ErrorCode, int], None]
 
 
 class Replica:
-    """`role` is None while the partition has no leader that is known here."""
+    """`role` is None while the partition has no leader that is known here.
+
+    `damaged`: its disk has harmed it, so that it is to begin anew.
+    """
 
     def __init__(self, broker: Broker, name: Name, log: SimLog, high_watermark: int) -> None:
         self.broker = broker
@@ -59,6 +62,7 @@ class Replica:
         self.log = log
         self.role: Leadership | Following | None = None
         self.leader_epoch = -1
+        self.damaged = False
         self.high_watermark = high_watermark
         self.waiting: list[tuple[int, int, ProduceAnswer]] = []  # end and base offset
         self.parked: list[tuple[Fetch, FetchAnswer, float]] = []

@@ -13,10 +13,10 @@ SEEDS = range(1, 41)
 KNOWN_SEEDS = {
     "maximal-isr": 1,
     "min-isr": 1,
-    "join": 8,
+    "join": 6,
     "uncertain": 27,
-    "divergence": 7,
-    "unclean-exclusion": 1,
+    "divergence": 1,
+    "unclean-exclusion": 2,
 }
 SEARCH_MAX = 2000
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
@@ -85,3 +87,87 @@ def test_the_only_replica_is_never_given_up() -> None:
             cluster.restart(1)
         assert len(list(cluster.nodes[1].log_dir.glob("orders-0/*.log"))) > 3
         assert not list(cluster.nodes[1].log_dir.glob("*-damaged"))
+
+
+def stop_and_damage(cluster: Cluster, node: int, log: str, at: int) -> None:
+    """Where no start looks: after a clean shutdown."""
+    cluster.stop(node)
+    path = min(cluster.nodes[node].log_dir.glob(f"{log}/*.log"))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    cluster.restart(node)
+    cluster.wait_healthy()
+
+
+def lead(cluster: Cluster, topic: str) -> None:
+    """Has its preferred leader lead partition 0."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(30)
+    wait_until(
+        lambda: cluster.agreed_leader(topic) == cluster.replicas_of(topic)[0], "it doesn't lead"
+    )
+
+
+def damaged_folders(cluster: Cluster, node: int) -> list[str]:
+    return [path.name for path in cluster.nodes[node].log_dir.glob("*-damaged")]
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_damage_that_a_leader_has_and_a_new_follower_meets(min_isr: int) -> None:
+    """Where it is needed for min.insync.replicas it hands over first, and is given up later."""
+    with Cluster(3, log_segment_bytes=4096, min_insync_replicas=min_isr) as cluster:
+        fill(cluster)
+        cluster.wait_healthy()
+        first, _, third = cluster.replicas_of("orders")
+        before = contents(cluster, third)
+        stop_and_damage(cluster, first, "orders-0", 600)
+        lead(cluster, "orders")
+        cluster.kill(third)
+        shutil.rmtree(cluster.nodes[third].log_dir / "orders-0")
+        cluster.restart(third)
+        wait_until(lambda: bool(damaged_folders(cluster, first)), "it isn't given up", 30.0)
+        cluster.wait_healthy()
+        assert contents(cluster, first) == contents(cluster, third) == before
+        assert [name.startswith("orders-0.") for name in damaged_folders(cluster, first)] == [True]
+        assert "replica-damaged partition=orders-0" in cluster.nodes[first].log_path.read_text()
+
+
+def test_damage_that_a_coordinator_has() -> None:
+    """What was committed is served by one whose records are sound."""
+    with Cluster(3, offsets_topic_num_partitions=1, offsets_topic_segment_bytes=4096) as cluster:
+        fill(cluster)
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False}
+        )
+        for offset in range(100):
+            consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+        cluster.wait_healthy()
+        victim = cluster.replicas_of("__consumer_offsets")[0]
+        stop_and_damage(cluster, victim, "__consumer_offsets-0", 300)
+        lead(cluster, "__consumer_offsets")
+        wait_until(lambda: bool(damaged_folders(cluster, victim)), "it isn't given up", 30.0)
+        cluster.wait_healthy()
+        (committed,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
+        assert committed.offset == 99
+        consumer.close()
+
+
+def test_a_damaged_replica_that_is_needed_stays() -> None:
+    with Cluster(3, log_segment_bytes=4096) as cluster:
+        first, second = 1, 2
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        orders = NewTopic("orders", 1, replica_assignment=[[first, second]])
+        admin.create_topics([orders])["orders"].result(30)
+        fill(cluster)
+        cluster.wait_healthy()
+        stop_and_damage(cluster, first, "orders-0", 600)
+        lead(cluster, "orders")
+        cluster.kill(second)
+        wait_until(lambda: cluster.in_sync("orders") == {first}, "its follower stays", 30.0)
+        shutil.rmtree(cluster.nodes[second].log_dir / "orders-0")
+        cluster.restart(second)
+        log = cluster.nodes[first].log_path
+        wait_until(lambda: "not given up yet" in log.read_text(), "it says nothing", 30.0)
+        assert cluster.leader_of("orders") == first
+        assert not damaged_folders(cluster, first)

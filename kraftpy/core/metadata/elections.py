@@ -16,7 +16,8 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
 * Without a leader the ISR is empty, and `last_known_elr` names who led last.
 * A reassignment is complete when all of its target replicas are in the ISR.
 * Every change raises the partition epoch once. A change of leader raises the leader epoch, and so
-  does taking replicas away, so that they can't count with what they fetch from now on.
+  does taking replicas away, so that they can't count with what they fetch from now on, and having
+  one begin anew, so that it can't count with what it had.
 * ISR and ELR stand in the order of the replicas.
 """
 
@@ -67,14 +68,17 @@ class Wish(NamedTuple):
     """What an event asks of a partition; nothing of all that is asked for by default.
 
     `lost` is a broker that may no longer have all it had (KIP-966: it stopped uncleanly), and with
-    `lost_directory` has nothing. `preferred` asks for the first replica as leader; `unclean`
-    permits an unclean election whatever the configuration says.
+    `lost_directory` has nothing. `anew`: it will, in this life. `steps_down` is a broker that isn't
+    to lead. `preferred` asks for the first replica as leader; `unclean` permits an unclean election
+    whatever the configuration says.
     """
 
     isr: tuple[int, ...] | None = None
     assignment: Assignment | None = None
     lost: int = NOBODY
     lost_directory: bool = False
+    anew: bool = False
+    steps_down: int = NOBODY
     preferred: bool = False
     unclean: bool = False
 
@@ -106,12 +110,13 @@ def settled(
         and last_known == old.last_known_elr
         and (adding, removing) == (old.adding, old.removing)
         and directories == old.directories
+        and not wish.anew
     ):
         return old
     left = replicas is not old.replicas and not set(old.replicas) <= set(replicas)
     return PartitionState(
         leader=leader,
-        leader_epoch=old.leader_epoch + (leader != old.leader or left),
+        leader_epoch=old.leader_epoch + (leader != old.leader or left or wish.anew),
         partition_epoch=old.partition_epoch + 1,
         replicas=replicas,
         isr=isr,
@@ -182,7 +187,7 @@ def _elected(
     isr: tuple[int, ...],
     eligible: tuple[int, ...],
 ) -> int:
-    active = electorate.active
+    active = electorate.active - {wish.steps_down}
     if wish.preferred and replicas[0] in isr and replicas[0] in active:
         return replicas[0]
     if old.leader in isr and old.leader in active:

@@ -4,6 +4,9 @@
                      partition_epoch, isr [{broker_id, broker_epoch}]}]}]
                      -> {topics: [{topic_id, partitions: [{index, error, message, leader,
                                    leader_epoch, partition_epoch, isr}]}]}
+    renew_replicas   broker_id, broker_epoch, topics [{topic_id, partitions [{index,
+                     leader_epoch}]}]
+                     -> {topics: [{topic_id, partitions: [{index, error, message}]}]}
     elect_leaders    election_type (0 preferred, 1 unclean), topics? [{name, partitions [index]}]
                      -> {topics: [{name, partitions: [{index, error, message}]}]}
 
@@ -15,6 +18,10 @@ the ISR already, and for the leader itself, the epoch -1 stands for "unchanged".
 complete a reassignment and so depose its author: NEW_LEADER_ELECTED, though it has taken effect.
 A proposal of the ISR as it is gives the partition a new epoch: its author wants to be sure that a
 proposal before it, which got no answer, is void.
+With renew_replicas a broker gives up what its disk has damaged: it is in no ISR and no ELR then,
+and a new leader epoch begins, in which it counts with a log that it begins anew. That must leave as
+many in sync as min.insync.replicas asks for. Else NOT_ENOUGH_REPLICAS; but one that leads hands
+over, if it can, so that the others get what they lack from sound records.
 Elections on all topics answer for those partitions only that didn't have what was wanted.
 """
 
@@ -153,6 +160,59 @@ def _answer(
         "partition_epoch": -1 if partition is None else partition.partition_epoch,
         "isr": [] if partition is None else list(partition.isr),
     }
+
+
+def renew_replicas(
+    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+) -> dict[str, Any]:
+    """Has a broker begin replicas anew, if others have all that was acknowledged."""
+    broker_id = living_broker(state, command).id
+    items = [
+        (
+            each.uuid("topic_id"),
+            [
+                (one.integer("index"), one.integer("leader_epoch"))
+                for one in each.items("partitions", PARTITIONS_MAX)
+            ],
+        )
+        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
+    ]
+    electorate = electorate_of(state)
+    answers = []
+    for topic_id, wanted in items:
+        topic = state.topics_by_id.get(topic_id)
+        rules = None if topic is None else rules_of(state, topic.name)
+        partitions = []
+        for index, leader_epoch in wanted:
+            error, message = ErrorCode.NONE, None
+            try:
+                if topic is None or rules is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                old = topic.partitions.get(index)
+                if old is None or broker_id not in old.replicas:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if leader_epoch != old.leader_epoch:
+                    raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+                new, error = _renewed(old, electorate, rules, broker_id)
+                put(state, topic, index, new, changes)
+            except KafkaError as failure:
+                error, message = failure.code, failure.message
+            partitions.append({"index": index, "error": int(error), "message": message})
+        answers.append({"topic_id": topic_id, "partitions": partitions})
+    return {"topics": answers}
+
+
+def _renewed(
+    old: PartitionState, electorate: Electorate, rules: TopicRules, broker_id: int
+) -> tuple[PartitionState, ErrorCode]:
+    others = tuple(each for each in old.isr if each != broker_id)
+    if len(others) >= min(rules.min_isr, len(old.replicas)):
+        wish = Wish(isr=others, lost=broker_id, anew=True)
+        return settled(old, electorate, rules, wish), ErrorCode.NONE
+    if old.leader == broker_id and electorate.active.intersection(others):
+        wish = Wish(steps_down=broker_id)
+        return settled(old, electorate, rules, wish), ErrorCode.NOT_ENOUGH_REPLICAS
+    return old, ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 # -- elections

@@ -127,6 +127,7 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
         "delete_topics": topic_commands.delete_topics,
         "create_partitions": topic_commands.create_partitions,
         "alter_partition": leader_commands.alter_partition,
+        "renew_replicas": leader_commands.renew_replicas,
         "elect_leaders": leader_commands.elect_leaders,
         "alter_reassignments": reassignment_commands.alter_reassignments,
         "alter_configs": config_commands.alter_configs,

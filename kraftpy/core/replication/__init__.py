@@ -34,7 +34,7 @@ removal loses or duplicates acknowledged records; tests/simulation proves it of 
 from __future__ import annotations
 
 from kraftpy.core.replication.epochs import ReplicaLog, check_leader_epoch, divergence
-from kraftpy.core.replication.follower import Following, Truncation
+from kraftpy.core.replication.follower import Following, Truncation, may_begin_anew
 from kraftpy.core.replication.leader import IsrProposal, Leadership
 from kraftpy.core.replication.read_replica import preferred_read_replica
 
@@ -46,5 +46,6 @@ __all__ = [
     "Truncation",
     "check_leader_epoch",
     "divergence",
+    "may_begin_anew",
     "preferred_read_replica",
 ]

@@ -11,6 +11,9 @@ Rules:
 * Its high watermark is the leader's, as far as its log goes, also downwards (trap 10).
 * A fetch acknowledges everything below its offset: who has to flush (flush.messages) does so
   before.
+* What the disk has damaged is begun anew, empty, when a leader epoch begins that counts with that:
+  in it this replica is neither in sync nor eligible, and it has not fetched in it yet, so that no
+  leader knows of what it had.
 * Records below the leader's log start are given up; a log that ends below it starts anew there
   (trap 26).
 """
@@ -19,8 +22,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kraftpy.core.metadata.records import PartitionState
+from kraftpy.core.metadata.records import NO_LEADER, PartitionState
 from kraftpy.core.replication.epochs import ReplicaLog, truncation_offset
+
+
+def may_begin_anew(state: PartitionState, node_id: int, leader_epoch: int) -> bool:
+    """Whether nobody counts with the log of this replica, whose last role was in `leader_epoch`."""
+    # In an older epoch the leader might still take it in, for a fetch that is on its way.
+    return (
+        state.leader_epoch > leader_epoch
+        and state.leader not in (NO_LEADER, node_id)
+        and node_id not in state.isr
+        and node_id not in state.elr
+    )
 
 
 class Truncation(NamedTuple):

@@ -95,6 +95,19 @@ _sound = st.one_of(
         ),
     ),
     _command(
+        "renew_replicas",
+        **_on_broker,
+        topics=st.lists(
+            _map(
+                topic_id=_topic_ids,
+                partitions=st.lists(
+                    _map(index=st.integers(0, 3), leader_epoch=st.integers(0, 2)), max_size=3
+                ),
+            ),
+            max_size=2,
+        ),
+    ),
+    _command(
         "elect_leaders",
         election_type=st.integers(0, 2),
         topics=st.none()
@@ -232,7 +245,7 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
         before = one.snapshot()
         result = one.apply(index, command)
         check(one)
-        check_result(one, result)
+        check_result(one, result, command)
         assert one.applied_index == index
         if result.error is not ErrorCode.NONE or not result.changes:
             after = before | {"applied_index": index}

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from metadata_cluster import Cluster, new_topic, packed, restored, uuid_of
 from metadata_invariants import check, check_result
 
-from kraftpy.core.metadata import NO_LEADER, MetadataState, PartitionChanged, PartitionState, Topic
+from kraftpy.core.metadata import (
+    NO_LEADER,
+    MetadataState,
+    PartitionChanged,
+    PartitionState,
+    Result,
+    Topic,
+)
 from kraftpy.core.metadata.partition_changes import rules_of
 from kraftpy.protocol.errors import ErrorCode
 
@@ -40,6 +47,13 @@ class Disks:
     def stopped_uncleanly(self, broker_id: int) -> None:
         for held in self.held.values():
             held[broker_id] = LOST
+
+    def begins_anew(self, command: dict[str, Any], result: Result) -> None:
+        """A replica is given up, if that was allowed."""
+        ((topic,), (answer,)) = command["topics"], result.value["topics"]
+        if answer["partitions"][0]["error"] == ErrorCode.NONE:
+            place = topic["topic_id"], topic["partitions"][0]["index"]
+            self.held[place][command["broker_id"]] = LOST
 
     def changed(
         self,
@@ -109,9 +123,11 @@ class Life:
         clean = self._may_be_clean(command)
         result = self.cluster.apply(command)
         check(self.state)
-        check_result(self.state, result)
+        check_result(self.state, result, command)
         if result.error is ErrorCode.NONE and not clean:
             self.disks.stopped_uncleanly(command["broker_id"])
+        if command["type"] == "renew_replicas" and result.error is ErrorCode.NONE:
+            self.disks.begins_anew(command, result)
         for change in result.changes:
             if isinstance(change, PartitionChanged) and change.old is not None:
                 caught_up = proposed(command)
@@ -212,6 +228,23 @@ def _everybody(life: Life, a: int, b: int, c: int) -> dict[str, Any] | None:
     return _isr(life, a, b, 2**10 - 1)
 
 
+def _renew(life: Life, a: int, b: int, c: int) -> dict[str, Any] | None:
+    place = life.place(a, b)
+    if place is None:
+        return None
+    state, topic = life.cluster.partition(*place), life.state.topics[place[0]]
+    broker = life.state.brokers.get(state.replicas[c % len(state.replicas)])
+    if broker is None:
+        return None
+    item = {"index": place[1], "leader_epoch": state.leader_epoch}
+    return {
+        "type": "renew_replicas",
+        "broker_id": broker.id,
+        "broker_epoch": broker.epoch,
+        "topics": [{"topic_id": topic.id, "partitions": [item]}],
+    }
+
+
 def _elect(life: Life, a: int, b: int, c: int) -> dict[str, Any]:
     return {"type": "elect_leaders", "election_type": int(c % 5 == 0), "topics": None}
 
@@ -246,6 +279,7 @@ STEPS: dict[str, Callable[[Life, int, int, int], dict[str, Any] | None]] = {
     "everybody": _everybody,
     "move": _move,
     "elect": _elect,
+    "renew": _renew,
     "configure": _configure,
     "grow": _grow,
     "delete": _delete,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from kraftpy.core.metadata import PartitionState
-from kraftpy.core.replication import Following, Truncation, check_leader_epoch, divergence
+from kraftpy.core.replication import (
+    Following,
+    Truncation,
+    check_leader_epoch,
+    divergence,
+    may_begin_anew,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.storage.epochs import LeaderEpochs
 
@@ -91,3 +100,20 @@ def test_a_reader_whose_epoch_is_unknown_or_gone_is_out_of_range() -> None:
         with pytest.raises(KafkaError) as raised:
             divergence(log, offset, epoch)
         assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("change", "may"),
+    [
+        ({}, True),
+        ({"leader_epoch": 4}, False),
+        ({"leader": 2, "isr": (2, 3)}, False),
+        ({"leader": -1, "isr": ()}, False),
+        ({"isr": (1, 2)}, False),
+        ({"elr": (2,)}, False),
+    ],
+)
+def test_when_a_damaged_replica_may_begin_anew(change: dict[str, Any], may: bool) -> None:
+    changes: dict[str, Any] = {"isr": (1,)} | change
+    state = replace(STATE, **changes)
+    assert may_begin_anew(state, 2, leader_epoch=4) is may

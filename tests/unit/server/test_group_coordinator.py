@@ -35,6 +35,7 @@ class FakeLog:
         self.holds = False
         self.held: list[tuple[asyncio.Future[int], int]] = []
         self.read_error: KafkaError | None = None
+        self.refusals: list[tuple[int, int]] = []
 
     def led_epochs(self, topic: str) -> dict[int, int]:
         return {index: self.epochs.get(index, 0) for index in self.led}
@@ -83,6 +84,9 @@ class FakeLog:
                 return data[position:end], header.last_offset + 1
             position += header.size_bytes
         return b"", start_offset
+
+    def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
+        self.refusals.append((partition, start_offset))
 
 
 class FakeHost:
@@ -526,6 +530,7 @@ def test_a_damaged_batch_keeps_the_partition_from_being_served(
             host.offset()
         assert raised.value.code is ErrorCode.NOT_COORDINATOR
         assert host.groups.list_groups([], []) == []
+        assert host.replicas.refusals == [(index, 0)]
 
     test()
     assert "coordinator-failed partition=" in caplog.text
