@@ -393,8 +393,9 @@ def _by_one(table: Table, rows: pa.Table) -> Iterator[Json]:
 def _matrix(table: Table, rows: pa.Table, one: Named) -> Json:
     """The first field down, the second across."""
     down, across = table.by
+    rows_max = _HEAT_COLUMNS if _is_ordered(rows, down) else RANKED
     labels = [
-        _largest(rows, down, table.measures[0].name, RANKED),
+        _largest(rows, down, table.measures[0].name, rows_max),
         _largest(rows, across, table.measures[0].name, _HEAT_COLUMNS),
     ]
     cells = {(_key(row[down]), _key(row[across])): plain(row[one.name]) for row in rows.to_pylist()}

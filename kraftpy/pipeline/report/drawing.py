@@ -15,6 +15,8 @@ from kraftpy.page.html import Child, Html, cut, join, printable, shown, tag
 LEVELS: Final = 7
 """How many shades a heat map has."""
 _LABELLED_COLUMNS: Final = 40
+_EACH_LABELLED: Final = 12
+"""With more columns not every label is shown on a phone."""
 _TICKS: Final = 5
 _OUTLIERS: Final = 0.02
 _NONE: Final = "(none)"
@@ -97,7 +99,10 @@ def _scale(lines: Iterable[Sequence[float | None]]) -> charts.Scale:
 def _lines(one: Plot) -> Html:
     lines = [_scaled(one, line["values"]) for line in one["lines"]]
     scale = _scale(lines)
+    axis = charts.axis(spread(one["axis"]))
     if len(lines) == 1 and one["kind"] == "count":
+        if len(one["axis"]) <= _EACH_LABELLED:
+            axis = _each(one["axis"])
         drawn = charts.stack([("g0 bars", [value or 0 for value in lines[0]])], scale)
     else:
         # The first group is drawn last: on top.
@@ -109,33 +114,34 @@ def _lines(one: Plot) -> Html:
         for number, line in enumerate(one["lines"])
         if len(lines) > 1
     ]
-    axis = charts.axis(spread(one["axis"]))
     return _chart(one, scale, drawn, legend, axis)
 
 
 def shown_text(name: str) -> str:
     """A group's name where it is escaped later."""
-    return cut(printable(name))
+    return cut(printable(name)) or "(empty name)"
 
 
 def _columns(one: Plot) -> Html:
     values = _scaled(one, one["values"])
     scale = _scale([values])
     drawn = charts.stack([("g0 bars", [value or 0 for value in values])], scale)
-    labels = [_NONE if label is None else shown_text(label) for label in one["labels"]]
-    if len(labels) > _LABELLED_COLUMNS:
-        axis = charts.axis(spread(labels))
-    else:
-        many = " many" if len(labels) > 12 else ""
-        spans = "".join(f"<span>{escape(label)}</span>" for label in labels)
-        axis = f'<div class="x cols{many}">{spans}</div>'
+    labels = [_NONE if label is None else label for label in one["labels"]]
+    axis = charts.axis(spread(labels)) if len(labels) > _LABELLED_COLUMNS else _each(labels)
     return _chart(one, scale, drawn, (), axis)
+
+
+def _each(labels: Sequence[str]) -> str:
+    """An axis with a word under each column."""
+    many = " many" if len(labels) > _EACH_LABELLED else ""
+    spans = "".join(f"<span>{escape(shown_text(label))}</span>" for label in labels)
+    return f'<div class="x cols{many}">{spans}</div>'
 
 
 def _chart(
     one: Plot, scale: charts.Scale, drawn: str, legend: Sequence[tuple[str, str]], axis: str
 ) -> Html:
-    title, unit = shown_text(one["label"]), shown_text(_unit(one))
+    title, unit = shown_text(one["label"]), cut(printable(_unit(one)))
     return Html(charts.chart(title, unit, scale, drawn, legend, axis))
 
 

@@ -30,11 +30,13 @@ padding-left:50px}
 .cell{background:rgba(var(--heat),calc(var(--a)*.55))}
 .wide{overflow-x:auto}.wide td,.wide th{padding:4px 8px;white-space:nowrap;overflow-wrap:normal}
 .wide th{white-space:normal;vertical-align:bottom;min-width:4em}
+.wide td{max-width:18em;overflow:hidden;text-overflow:ellipsis}
 .wide td:first-child,.wide th:first-child{text-align:left;padding-left:0;white-space:normal;
-overflow-wrap:anywhere;min-width:5em}
+overflow-wrap:anywhere;min-width:6em}
 .bar{background:linear-gradient(90deg,var(--tint) var(--w),transparent 0);
 background-size:calc(100% - 8px) 70%;background-position:8px 50%;background-repeat:no-repeat}
 .none{color:var(--soft);font-style:italic}
+.wide td:has(.example){max-width:none}
 .example{text-align:left;white-space:normal;max-width:60ch;margin-left:auto}
 .example code{overflow-wrap:anywhere;font-size:.78rem}
 .sound h3{margin:1em 0 .2em}
