@@ -6,6 +6,7 @@
 * `parquet`, `table`: from a task's Arrow batches to files of a lake, and back
 * `bounds`, `door`, `session`: what a person asks for, the way to the topic, Spark
 * `load`, `stream`, `rewrite`, `compaction`: the jobs that change a lake
+* `target`, `parts`, `write`, `mirror`: the jobs that write to a topic; `alone`: one at a time
 * `groups`: where a lake ends as the offsets of a group
 * `inspector`, `audit`: what is wrong with a topic or a lake
 

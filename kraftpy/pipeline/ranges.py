@@ -55,3 +55,17 @@ def missing(spans: Spans, start: int, end: int) -> Spans:
     if start < end:
         gaps.append((start, end))
     return tuple(gaps)
+
+
+def spans_of(ranges: Iterable[OffsetRange]) -> dict[tuple[str, int], Spans]:
+    """The offsets of the ranges, by topic and partition."""
+    found: dict[tuple[str, int], list[Span]] = {}
+    for topic, partition, start, end in ranges:
+        found.setdefault((topic, partition), []).append((start, end))
+    return {name: union((), spans) for name, spans in found.items()}
+
+
+def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The same offsets in as few ranges as there can be."""
+    found = spans_of(ranges)
+    return tuple(OffsetRange(*name, *span) for name, spans in found.items() for span in spans)

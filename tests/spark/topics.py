@@ -8,6 +8,7 @@ from typing import Any
 
 from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster
+from kraftpy.client.fetcher import LATEST, list_offsets
 from kraftpy.client.producer import Producer
 
 START_MS = 1_700_000_000_000
@@ -74,6 +75,15 @@ def delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> No
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (done,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
     assert done.result(timeout=20).low_watermark == offset
+
+
+def end_of(bootstrap: str, topic: str, partition: int) -> int:
+    """The offset behind a partition's last record."""
+    name = (topic, partition)
+    found: dict[tuple[str, int], int] = on_cluster(
+        bootstrap, lambda cluster: list_offsets(cluster, {name: LATEST})
+    )
+    return found[name]
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:

@@ -16,8 +16,9 @@ import click
 from kraftpy.cli.pipeline.audits import audit
 from kraftpy.cli.pipeline.lakes import compact, runs
 from kraftpy.cli.pipeline.loads import load, rerun, stream
-from kraftpy.cli.pipeline.writes import write
+from kraftpy.cli.pipeline.mirrors import mirror
 from kraftpy.cli.pipeline.reports import report
+from kraftpy.cli.pipeline.writes import write
 
 
 @click.group()
@@ -25,5 +26,5 @@ def command() -> None:
     """Load topics into a lake of Parquet files and work on it, with Spark (kraftpy[spark])."""
 
 
-for _job in (load, stream, rerun, write, compact, runs, audit, report):
+for _job in (load, stream, rerun, write, mirror, compact, runs, audit, report):
     command.add_command(_job)

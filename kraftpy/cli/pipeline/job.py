@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def failures() -> Iterator[None]:
     """What a job raises, as a sentence and an exit code."""
+    from kraftpy.pipeline.alone import BusyError
     from kraftpy.pipeline.bounds import BoundError
     from kraftpy.pipeline.folder import FolderError
     from kraftpy.pipeline.lake import LakeError
     from kraftpy.pipeline.manifests import ManifestError
+    from kraftpy.pipeline.mirror import CheckpointError
     from kraftpy.pipeline.session import spark_errors
     from kraftpy.spark.brokers import DataLossError
     from kraftpy.spark.positions import OptionError
@@ -45,7 +47,9 @@ def failures() -> Iterator[None]:
         raise Failure(str(error), EXIT_USAGE) from None
     except ConnectionError as error:
         raise Failure(str(error), EXIT_UNREACHABLE) from None
-    except (LakeError, ManifestError, DataLossError, KafkaError, OSError) as error:
+    except (BusyError, CheckpointError, DataLossError, KafkaError) as error:
+        raise Failure(str(error), EXIT_BROKER_ERROR) from None
+    except (LakeError, ManifestError, OSError) as error:
         raise Failure(str(error), EXIT_BROKER_ERROR) from None
     except spark_errors() as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
