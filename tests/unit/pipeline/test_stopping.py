@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,7 @@ def stopping() -> Iterator[Stopping]:
 def test_the_first_is_heard_and_the_second_ends_the_process(
     stopping: Stopping,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     first: signal.Signals,
     second: signal.Signals,
 ) -> None:
@@ -31,6 +33,7 @@ def test_the_first_is_heard_and_the_second_ends_the_process(
     os.kill(os.getpid(), first)
     assert stopping.event.is_set()
     assert capsys.readouterr().err.startswith("ending when the load under way has ended; a second")
+    monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
         os.kill(os.getpid(), second)
     assert ended.value.code == 128 + second
