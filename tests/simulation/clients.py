@@ -205,7 +205,7 @@ class Consumer(Client):
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self.offset < fetched.log_start_offset:
                 self.offset = fetched.log_start_offset
-            elif from_leader and epoch >= self.leader_epoch:
+            elif from_leader and epoch >= self.leader_epoch and self.offset > fetched.leader_end:
                 if not invariants.lost:
                     invariants.fail(
                         f"a consumer of {self.name} got to {self.offset}, but the leader of epoch "
