@@ -42,6 +42,12 @@ Unit: TypeAlias = Literal["fixed", "day", "week", "month"]
 JsonPath: TypeAlias = tuple[str | int, ...]
 
 _FIELD_TYPES: Final[tuple[FieldType, ...]] = ("text", "integer", "number", "boolean")
+_TYPE_OF: Final[Mapping[FieldType, Type]] = {
+    "text": "text",
+    "integer": "number",
+    "number": "number",
+    "boolean": "boolean",
+}
 _SOURCES: Final[tuple[Source, ...]] = ("value", "key", "timestamp", "partition", "offset")
 _TIME_FORMATS: Final = ("iso", "s", "ms", "us", "ns")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -199,7 +205,7 @@ def read_definition(text: str) -> Definition:
         topic=top.text("topic"),
         zone=zone,
         late_ms=_duration(top, "late", "0s"),
-        time=_time(top, reader),
+        time=_time(top, {each.name: _TYPE_OF[each.type] for each in fields}, zone),
         fields=fields,
         computed=computed,
         types=types,
@@ -344,7 +350,6 @@ def _fields(
 ) -> tuple[tuple[Field, ...], dict[str, Expression], dict[str, Type]]:
     read: list[Field] = []
     computed: dict[str, Expression] = {}
-    types: dict[str, Type] = {TIME: "time"}
     names = part.keys()
     if len(names) > _FIELDS_MAX:
         raise part.wrong("", f"there are {len(names)} fields, and {_FIELDS_MAX} is the most")
@@ -355,13 +360,14 @@ def _fields(
                 name, f"a field is called by small letters, digits and _, and not one of {taken}"
             )
         content = part.get(name)
-        if isinstance(content, dict) and "is" in content:
+        if not (isinstance(content, dict) and "is" in content):
+            read.append(_field(part, name, content))
+    types: dict[str, Type] = {TIME: "time"}
+    types.update((each.name, _TYPE_OF[each.type]) for each in read)
+    for name in names:
+        if name not in types:
             computed[name] = expression = _computed(part.part(name), types, zone)
             types[name] = expression.type
-            continue
-        field = _field(part, name, content)
-        read.append(field)
-        types[name] = "number" if field.type == "integer" else field.type
     return tuple(read), computed, types
 
 
@@ -403,15 +409,21 @@ def _field(parts: _Part, name: str, content: Any) -> Field:
     return Field(name, kind, source, path)
 
 
-def _time(top: _Part, reader: _Reader) -> EventTime:
+def _time(top: _Part, types: Mapping[str, Type], zone: ZoneInfo) -> EventTime:
+    """`types` are those of the fields that are read: others may be computed of the time."""
     if "time" not in top:
         raise top.wrong(
             "time", 'this is missing: write [time] with field = "..." and format = "iso"'
         )
     part = top.part("time")
-    plus = reader.expression(part, "plus")
-    if plus is not None and plus.type != "number":
-        raise part.wrong("plus", "this is a number of seconds, such as minute * 60")
+    plus = None
+    if (text := part.text("plus", "0")) != "0":
+        try:
+            plus = parse_expression(text, types, zone)
+        except ExpressionError as error:
+            raise part.wrong("plus", str(error)) from None
+        if plus.type != "number":
+            raise part.wrong("plus", "this is a number of seconds, such as minute * 60")
     source = part.text("from", "value")
     if source == "timestamp":
         part.end()
@@ -434,16 +446,6 @@ class _Reader:
     def __init__(self, zone: ZoneInfo, types: Mapping[str, Type]) -> None:
         self._zone = zone
         self._types = types
-
-    def expression(self, part: _Part, key: str) -> Expression | None:
-        text = part.text(key, "0") if key in part else part.get(key)
-        if text is None:
-            return None
-        without_time = {name: kind for name, kind in self._types.items() if name != TIME}
-        try:
-            return parse_expression(text, without_time, self._zone)
-        except ExpressionError as error:
-            raise part.wrong(key, str(error)) from None
 
     def condition(self, part: _Part) -> Expression | None:
         if "where" not in part:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from kraftpy.pipeline.report.definition import Definition, Field, JsonPath
+from kraftpy.pipeline.report.definition import Definition, Field, FieldType, JsonPath
 
 NO_TIME: Final = "no time"
 """The problem of a record that says nothing, or nothing sensible, about when it happened."""
@@ -76,20 +76,24 @@ def decode(
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """What a field may be of."""
+class _Record(NamedTuple):
+    """What there is of a record besides its value."""
 
-    document: Any
     key: bytes | None
     timestamp_ms: int | None
     partition: int
     offset: int
 
 
+_Reader: TypeAlias = Callable[[Any, _Record], Any]
+"""Takes a field out of a value's document or the record; _MISTYPED if it has another type."""
+
+
 class _Decoder:
     def __init__(self, definition: Definition) -> None:
-        self._definition = definition
+        self._reads_values = definition.reads_values
+        self._fields = [(each.name, _reader(each)) for each in definition.fields]
+        self._time = _time_reader(definition)
         self._schema = pa.schema(
             [
                 ("partition", pa.int32()),
@@ -101,63 +105,46 @@ class _Decoder:
                 *((column_of(one.name), _ARROW[one.type]) for one in definition.fields),
             ]
         )
-        time = definition.time
-        self._read_time = _time_reader(time.format, definition) if time.path is not None else None
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        timestamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
-        columns: list[list[Any]] = [[] for _ in self._schema.names]
-        for partition, offset, key, value, timestamp_us in zip(
-            batch.column("partition").to_pylist(),
-            batch.column("offset").to_pylist(),
-            batch.column("key").to_pylist(),
-            batch.column("value").to_pylist(),
-            timestamps,
-            strict=True,
-        ):
-            timestamp_ms = None if timestamp_us is None else timestamp_us // 1000
-            time_ms = problem = excerpt = None
-            fields: list[Any] = []
-            mistyped: list[str] = []
-            try:
-                document = _document(value) if self._definition.reads_values else None
-                raw = _Raw(document, key, timestamp_ms, partition, offset)
-                time_ms = self._time(raw)
-                for field in self._definition.fields:
-                    found = _typed(field, raw)
-                    if found is _MISTYPED:
-                        mistyped.append(field.name)
-                        found = None
-                    fields.append(found)
-            except _UnreadableError as error:
-                problem = str(error)
-                excerpt = _excerpt(value)
-                fields = [None] * len(self._definition.fields)
-                mistyped = []
-            row = (partition, offset, time_ms, problem, excerpt, ",".join(mistyped) or None)
-            for column, cell in zip(columns, (*row, *fields), strict=True):
-                column.append(cell)
-        arrays = [
-            pa.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)
+        rows = [
+            self._row(value, _Record(key, None if at is None else at // 1000, partition, offset))
+            for partition, offset, key, value, at in zip(
+                batch.column("partition").to_pylist(),
+                batch.column("offset").to_pylist(),
+                batch.column("key").to_pylist(),
+                batch.column("value").to_pylist(),
+                batch.column("timestamp").cast(pa.int64()).to_pylist(),
+                strict=True,
+            )
         ]
+        columns = zip(zip(*rows, strict=True), self._schema.types, strict=True)
+        arrays = [pa.array(column, kind) for column, kind in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _time(self, raw: _Raw) -> int:
-        if self._read_time is None:
-            time_ms = raw.timestamp_ms
-        else:
-            assert self._definition.time.path is not None
-            time_ms = self._read_time(_walk(raw.document, self._definition.time.path))
-        if time_ms is None or not TIME_MIN_MS <= time_ms <= TIME_MAX_MS:
-            raise _UnreadableError(NO_TIME)
-        return time_ms
+    def _row(self, value: bytes | None, record: _Record) -> tuple[Any, ...]:
+        """A row of the table that `columns_ddl` describes."""
+        place = (record.partition, record.offset)
+        try:
+            document = _document(value) if self._reads_values else None
+            time_ms = self._time(document, record)
+        except _UnreadableError as error:
+            nothing = [None] * len(self._fields)
+            return (*place, None, str(error), _excerpt(value), None, *nothing)
+        fields = [read(document, record) for _, read in self._fields]
+        mistyped = None
+        if _MISTYPED in fields:
+            pairs = zip(self._fields, fields, strict=True)
+            mistyped = ",".join(name for (name, _), found in pairs if found is _MISTYPED)
+            fields = [None if found is _MISTYPED else found for found in fields]
+        return (*place, time_ms, None, None, mistyped, *fields)
 
 
 def _document(value: bytes | None) -> dict[str, Any]:
     if value is None:
         raise _UnreadableError("no value (a tombstone)")
     try:
-        found = json.loads(value.decode(), parse_constant=_not_json)
+        found = _read_json(value.decode())
     except UnicodeDecodeError:
         raise _UnreadableError("not UTF-8") from None
     except (ValueError, RecursionError):
@@ -169,6 +156,9 @@ def _document(value: bytes | None) -> dict[str, Any]:
 
 def _not_json(constant: str) -> Any:
     raise ValueError(constant)
+
+
+_read_json = json.JSONDecoder(parse_constant=_not_json).decode
 
 
 def _excerpt(value: bytes | None) -> str:
@@ -191,43 +181,61 @@ def _walk(document: Any, path: JsonPath) -> Any:
     return document
 
 
-def _typed(field: Field, raw: _Raw) -> Any:
+def _reader(field: Field) -> _Reader:
+    """How a field is taken out of a record."""
     match field.source:
         case "value":
-            return _checked(field.type, _walk(raw.document, field.path))
+            typed, path = _AS[field.type], field.path
+            if len(path) == 1 and isinstance(path[0], str):
+                # Most fields, and one call less for each of them.
+                name = path[0]
+                return lambda document, _: typed(document.get(name))
+            return lambda document, _: typed(_walk(document, path))
         case "key":
-            return _key(field.type, raw.key)
+            return lambda _, record: _key(field.type, record.key)
         case "timestamp":
-            return raw.timestamp_ms
+            return lambda _, record: record.timestamp_ms
         case "partition":
-            return raw.partition
+            return lambda _, record: record.partition
         case "offset":
-            return raw.offset
+            return lambda _, record: record.offset
 
 
-def _checked(kind: str, value: Any) -> Any:
-    """The value if it is of that type, None if it is null, else _MISTYPED."""
-    if value is None:
-        return None
-    if kind == "text":
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
         # A lone half of a surrogate pair is legal in JSON and has no UTF-8.
-        return _encodable(value) if isinstance(value, str) else _MISTYPED
-    if kind == "boolean":
-        return value if isinstance(value, bool) else _MISTYPED
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _MISTYPED
-    if kind == "integer":
-        fits = isinstance(value, int) and -_INT64 <= value < _INT64
-        return value if fits else _MISTYPED
-    try:
-        number = float(value)
-    except OverflowError:
-        return _MISTYPED
-    return number if math.isfinite(number) else _MISTYPED
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    return None if value is None else _MISTYPED
 
 
-def _encodable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
+def _as_integer(value: Any) -> Any:
+    # True and false are integers to Python.
+    if type(value) is int and -_INT64 <= value < _INT64:
+        return value
+    return None if value is None else _MISTYPED
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return _MISTYPED
+        return number if math.isfinite(number) else _MISTYPED
+    return None if value is None else _MISTYPED
+
+
+def _as_boolean(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool) else _MISTYPED
+
+
+_AS: Final[dict[FieldType, Callable[[Any], Any]]] = {
+    "text": _as_text,
+    "integer": _as_integer,
+    "number": _as_number,
+    "boolean": _as_boolean,
+}
+"""The value if it is of that type, None if it is null, else _MISTYPED."""
 
 
 def _key(kind: str, key: bytes | None) -> Any:
@@ -235,12 +243,29 @@ def _key(kind: str, key: bytes | None) -> Any:
         return None
     try:
         text = key.decode()
-        return _checked(kind, int(text)) if kind == "integer" else text
+        return _as_integer(int(text)) if kind == "integer" else text
     except ValueError:
         return _MISTYPED
 
 
-def _time_reader(form: str, definition: Definition) -> Callable[[Any], int | None]:
+def _time_reader(definition: Definition) -> Callable[[Any, _Record], int]:
+    """How the time is taken out of a record, in milliseconds; what it makes raises NO_TIME."""
+    path = definition.time.path
+    read = None if path is None else _time_format(definition.time.format, definition.zone)
+
+    def reader(document: Any, record: _Record) -> int:
+        if path is None or read is None:
+            time_ms = record.timestamp_ms
+        else:
+            time_ms = read(_walk(document, path))
+        if time_ms is None or not TIME_MIN_MS <= time_ms <= TIME_MAX_MS:
+            raise _UnreadableError(NO_TIME)
+        return time_ms
+
+    return reader
+
+
+def _time_format(form: str, zone: ZoneInfo) -> Callable[[Any], int | None]:
     """Makes milliseconds of what stands in the field; None if it is no time."""
     if form in _PER_MS:
         times, per = _PER_MS[form]
@@ -253,7 +278,6 @@ def _time_reader(form: str, definition: Definition) -> Callable[[Any], int | Non
             return math.floor(value * times / per) if times > 1 else math.floor(value) // per
 
         return from_number
-
     read: Callable[[str], datetime] = datetime.fromisoformat
     if form != "iso":
         read = partial(_by_pattern, form)
@@ -263,7 +287,7 @@ def _time_reader(form: str, definition: Definition) -> Callable[[Any], int | Non
     def from_text(text: str) -> int | None:
         try:
             when = read(text)
-            when = when if when.tzinfo else when.replace(tzinfo=definition.zone)
+            when = when if when.tzinfo else when.replace(tzinfo=zone)
             since = when.astimezone(UTC) - _EPOCH
         except (ValueError, OverflowError):
             return None

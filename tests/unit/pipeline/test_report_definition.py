@@ -51,6 +51,7 @@ format = "ms"
 user = { from = "key" }
 page = { path = "page.url" }
 price = "number"
+hour = { is = "hour(time)" }
 
 [[tables]]
 name = "By hour"
@@ -117,6 +118,7 @@ def test_paths_have_names_places_and_quoted_names() -> None:
         ('format = "ms"', 'format = "epoch"', "time.format: 'epoch' is none of iso, s, ms"),
         ('format = "ms"', 'plus = "page"', "time.plus: this is a number of seconds"),
         ('format = "ms"', 'plus = "minutes * 60"', "there is no field 'minutes'"),
+        ('format = "ms"', 'plus = "hour * 60"', "time.plus: 'hour * 60': there is no field 'hour'"),
         ('price = "number"', 'Price = "number"', "fields.Price: a field is called by small"),
         ('price = "number"', 'late = "number"', "fields.late: a field is called by small"),
         ('price = "number"', 'price = "money"', "fields.price.type: there are text, integer"),
