@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftpy.pipeline.ranges import Span, Spans, common, missing, union
+from kraftpy.pipeline.ranges import OffsetRange, Span, Spans, common, merged, missing, union
 
 SPAN = st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair)))
 SPANS = st.lists(SPAN, max_size=8).map(lambda spans: union((), spans))
@@ -33,3 +33,14 @@ def test_what_is_common_and_what_is_missing_make_up_the_span(spans: Spans, span:
     assert offsets(common(spans, *span)) == offsets(spans) & wanted
     assert offsets(missing(spans, *span)) == wanted - offsets(spans)
     assert is_normal(missing(spans, *span))
+
+
+RANGES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), SPAN), max_size=8)
+
+
+@given(RANGES)
+def test_ranges_are_merged_by_partition(found: list[tuple[str, int, Span]]) -> None:
+    together = merged(OffsetRange(topic, number, *span) for topic, number, span in found)
+    for name in itertools.product("ab", (0, 1)):
+        spans = tuple((one.start, one.end) for one in together if one[:2] == name)
+        assert spans == union((), [span for *here, span in found if tuple(here) == name])
