@@ -226,6 +226,11 @@ class Loader:
             )
         except RunEndedError as error:
             return error.version
+        except DoesNotFitError:
+            if plan.kind != "rerun":
+                # Others loaded the same meanwhile: it will never fit, and would be tried for ever.
+                self.roll_back(plan)
+            raise
         return version.number
 
 

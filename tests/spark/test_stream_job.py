@@ -8,8 +8,10 @@ import pytest
 
 from kraftpy.client.admin import Admin
 from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.groups import commit_ends
+from kraftpy.pipeline.lake import DoesNotFitError
 from kraftpy.pipeline.load import Limits
 from kraftpy.pipeline.stream import stream
 from kraftpy.spark.brokers import DataLossError
@@ -51,6 +53,22 @@ def test_it_goes_on_until_it_is_stopped_and_takes_new_partitions(loading: Loadin
     assert next(runs).rows == 1
     stop.set()
     assert list(runs) == []
+
+
+def test_of_two_loads_of_the_same_one_counts_and_none_is_left(loading: Loading) -> None:
+    """Both were planned before either was frozen."""
+    plans = []
+    for loader in (loading.loader(), loading.loader()):
+        plan = loader.plan_load(Bound("lake"), Bound("latest"))
+        assert plan is not None
+        plans.append((loader, plan))
+    (first, first_plan), (late, late_plan) = plans
+    assert first.run(first_plan).rows == 100
+    with pytest.raises(DoesNotFitError, match="are in the lake already"):
+        late.run(late_plan)
+    assert late.unfinished() == []
+    assert follow(loading) == []
+    assert len(loading.rows()) == 100
 
 
 def test_lost_records_end_it_or_are_left_out(loading: Loading) -> None:
