@@ -44,6 +44,10 @@ FILES_DDL: Final = ", ".join(
 """The table that `write_files` gives back, for Arrow and for Spark."""
 
 
+# Of keys and values, which rarely repeat, a dictionary costs more time and bytes than it saves.
+_REPEATED: Final = ["topic", "partition", "timestampType", "headers.list.element.key"]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where and how a run's tasks write.  A file is closed once it has `max_file_size_bytes`."""
@@ -112,7 +116,12 @@ class _Writer:
         self._name = Path(f"topic={topic}", f"partition={partition}", name)
         make_folder(self._path.parent)
         self._file = self._path.open("xb")
-        self._parquet = pq.ParquetWriter(self._file, first.schema, compression=target.compression)
+        self._parquet = pq.ParquetWriter(
+            self._file,
+            first.schema,
+            compression=target.compression,
+            use_dictionary=_REPEATED,
+        )
 
     @property
     def _path(self) -> Path:
