@@ -40,6 +40,7 @@ from kraftpy.pipeline.manifests import (
     Checkpoint,
     DataFile,
     Manifest,
+    ManifestError,
     Plan,
     TopicIdentity,
     decode_plan,
@@ -378,7 +379,7 @@ class Lake:
             self._plan_path(run).unlink(missing_ok=True)
             if self._log.needs_checkpoint(self._latest.number):
                 self._log.put_checkpoint(self._checkpoint())
-        except OSError as error:
+        except (OSError, ManifestError) as error:
             _logger.warning("run %s has ended well, but the lake isn't tidied: %s", run, error)
 
     def _checkpoint(self) -> Checkpoint:

@@ -23,7 +23,7 @@ from tests.spark.streaming import PER_BATCH, STAGES
 from tests.spark.topics import fill, numbered
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("SPARK_KILLS", "3"))
+KILLS = int(os.environ.get("SPARK_KILLS", "2"))
 """How often the stream under load is killed."""
 
 

@@ -105,19 +105,23 @@ def test_a_version_that_comes_while_it_is_looked_for_is_not_missing(
     assert reader.latest().number == 3
 
 
-def test_a_full_disk_fails_no_run_that_has_ended(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [OSError("no space left"), ManifestError("damaged")])
+def test_what_goes_wrong_behind_a_commit_fails_no_run(
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
 ) -> None:
     load(lake, 0, 10)
     load(lake, 10, 20)
 
     def full(self: object, checkpoint: Checkpoint) -> None:
-        raise OSError("no space left on device")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(log_module.VersionLog, "put_checkpoint", full)
         load(lake, 20, 30)
-    assert "ended well, but the lake isn't tidied: no space left" in caplog.text
+    assert f"ended well, but the lake isn't tidied: {error}" in caplog.text
     load(lake, 30, 40)
     assert names(lake, "checkpoints") == [4], "the next one does it"
 
