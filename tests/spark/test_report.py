@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from kraftpy.cli.app import app
+from kraftpy.cli.common import Failure
 from kraftpy.pipeline.door import Door
-from kraftpy.pipeline.lake import Lake
+from kraftpy.pipeline.lake import Lake, LakeError
 from kraftpy.pipeline.report.definition import load_definition, read_definition
 from kraftpy.pipeline.report.engine import compute
 from kraftpy.pipeline.report.files import write_report
@@ -124,6 +127,8 @@ def test_after_late_data_a_report_is_the_one_from_scratch(loading: Loading, tmp_
     loading.load()
     lake = Lake.at(str(tmp_path / "lake"))
     first = LakeSource.newest(lake, loading.topic)
+    with pytest.raises(LakeError, match=r"nothing of topic other in .*: load it"):
+        LakeSource.newest(lake, "other")
     _make(loading.spark, first, loading.topic, tmp_path / "out")
     fill(loading.bootstrap, loading.topic, after)
     loading.load()
@@ -211,17 +216,32 @@ def test_the_command_plans_and_says_what_is_wrong(
     path, topic = define(DEFINITION)
     fill(broker.bootstrap, topic, [{"value": b"{}"}] * 3)
 
+    out = tmp_path / "out"
+
+    def command(*arguments: str) -> list[str]:
+        return ["pipeline", "report", *arguments, "-b", broker.bootstrap, "--out", str(out)]
+
     def run(*arguments: str) -> tuple[int, str]:
-        out = str(tmp_path / "out")
-        command = ["pipeline", "report", *arguments, "-b", broker.bootstrap, "--out", out]
-        done = CliRunner().invoke(app, command)
-        return done.exit_code, done.output
+        done = CliRunner().invoke(app, command(*arguments), standalone_mode=False)
+        if isinstance(done.exception, Failure):
+            return done.exception.code, done.exception.message
+        assert done.exception is None
+        return 0, done.output
 
     code, said = run(path, "--dry-run")
     assert (code, f"would read {topic}-0 [0, 3)" in said, "Visits" in said) == (0, True, True)
     code, said = run(path, "--dry-run", "-o", "json")
     assert json.loads(said)["read"] == [f"{topic}-0 [0, 3)"]
-    assert not (tmp_path / "out").exists()
+    assert not out.exists()
+    made = subprocess.run(
+        [sys.executable, "-m", "kraftpy", *command(path, "-o", "json")],
+        capture_output=True,
+        check=True,
+    )
+    said = json.loads(made.stdout)
+    assert (said["read"], said["used"], said["unreadable"], said["late"]) == (3, 0, 3, 0)
+    assert said["tables"]["visits"] == 0
+    assert "3 records (100.00%) couldn&#x27;t be read" in (out / "report.html").read_text()
     code, said = run("absent.toml")
     assert (code, "absent.toml: there is no such file" in said) == (2, True)
     Path(path).write_text(DEFINITION.replace("TOPIC", "nowhere"))
@@ -229,4 +249,4 @@ def test_the_command_plans_and_says_what_is_wrong(
     assert (code, "there is no topic nowhere" in said) == (2, True)
     Lake.at(str(tmp_path / "lake"), create=True)
     code, said = run(path, "--lake", str(tmp_path / "lake"))
-    assert (code, "load it with `kraftpy pipeline load nowhere" in said) == (1, True)
+    assert (code, "`kraftpy pipeline load" in said) == (1, True)
