@@ -12,7 +12,7 @@
     python -m tests.bench race-groups                              the same of both in turn
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
-    python -m tests.bench spark                                    Spark: ours, Kafka's connector
+    python -m tests.bench spark [read | stream | write | pipeline] Spark: ours, Kafka's connector
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
@@ -235,7 +235,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures in FILE")
     parser.add_argument("-o", choices=["table", "json"], default="table", dest="output")
     parser.add_argument("mode", nargs="?", choices=MODES, default="bench")
-    parser.add_argument("files", nargs="*", type=Path, help="for compare: two saved runs")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="for compare: two saved runs; for spark: what"
+    )
     options = parser.parse_args()
     if options.mode == "compare":
         if len(options.files) != 2:
@@ -256,7 +258,7 @@ def main() -> int:
             print(text)
             return 0 if holds else 1
         elif options.mode == "spark":
-            text, holds = spark.run(options.rounds, say)
+            text, holds = spark.run(options.rounds, say, *map(str, options.files[:1]))
             print(text)
             return 0 if holds else 1
         elif options.mode == "saturation":
