@@ -26,8 +26,9 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, InputRecord, RecordReader
+from kraftpy.client.batches import Delivery
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.producer import Delivery, Producer, UnknownPartitionError
+from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import COMPRESSION_NAMES
 

@@ -7,7 +7,7 @@ parts, each usable by itself:
 * `cluster`: the brokers, who leads which partition, one connection each, retries with backoff
 * `admin`: topics, partitions, configurations; `cluster_admin`: brokers, replicas, the quorum;
   `group_admin`: groups and their offsets, from outside
-* `producer`: batches, partitioner, compression, idempotence
+* `producer`: `batches`, partitioner, compression, idempotence
 * `fetcher`: offsets by time, and records from given offsets on
 * `simple_consumer`: single answers from an offset, offsets before a time
 * `consumer`: partitions shared with a group: `coordinator` (which broker, committed offsets),

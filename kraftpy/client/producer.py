@@ -23,12 +23,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
+from kraftpy.client.batches import (
+    Batch,
+    Delivery,
+    DeliveryCallback,
+    EncodedRecords,
+    PartitionQueue,
+    RecordMetadata,
+)
 from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable
 from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
 from kraftpy.protocol import messages
@@ -36,9 +42,6 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
     Header,
-    RecordInput,
-    build_batch,
-    build_batch_of_data,
 )
 
 Serializer = Callable[[Any], bytes]
@@ -46,9 +49,6 @@ Serializer = Callable[[Any], bytes]
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
 """Topic, serialized key and number of partitions to a partition; None leaves it to the default."""
-
-DeliveryCallback = Callable[["RecordMetadata | None", "Exception | None"], None]
-"""Called with where a record was written, or with why it was not."""
 
 _LAST_EPOCH = 0x7FFF
 _SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -60,122 +60,6 @@ _RETRY_PAUSE_S = 0.1
 
 class UnknownPartitionError(ValueError):
     """A record names a partition that its topic has not."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
-    """Where a record was written; offset -1 when the broker did not say (acks=0, a duplicate)."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-class Delivery:
-    """A record on its way: `await delivery` gives its RecordMetadata or raises its batch's error.
-
-    A failed delivery that nobody awaits is reported by `Producer.flush`.
-    """
-
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: _Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
-
-    @property
-    def partition(self) -> int:
-        return self._batch.partition
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        base_offset = yield from asyncio.shield(self._batch.done).__await__()
-        return self._batch.metadata(self._index, base_offset)
-
-
-class EncodedRecords(NamedTuple):
-    """Records for one batch as the format has them: offset deltas from 0 on.
-
-    Timestamp deltas are from `timestamp_ms` on; None for the largest says that all are 0.
-    """
-
-    data: bytes | memoryview
-    records_count: int
-    timestamp_ms: int
-    max_timestamp_ms: int | None = None
-
-
-class _Batch:
-    """Records of one partition; `done` becomes the base offset or the error.
-
-    They are `records`, or all of them are `ready` encoded.
-    """
-
-    __slots__ = (
-        "callbacks",
-        "created",
-        "done",
-        "encoded",
-        "error",
-        "partition",
-        "ready",
-        "records",
-        "size",
-        "topic",
-    )
-
-    def __init__(self, topic: str, partition: int, now: float) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.created = now
-        self.records: list[RecordInput] = []
-        self.ready: EncodedRecords | None = None
-        self.callbacks: list[tuple[int, DeliveryCallback]] = []
-        self.size = RECORD_BATCH_OVERHEAD
-        self.encoded: bytes | None = None
-        self.error: Exception | None = None
-        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Marks the error as seen: flush() reports it whether or not somebody awaits a delivery.
-        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    @property
-    def count(self) -> int:
-        return len(self.records) if self.ready is None else self.ready.records_count
-
-    def encode(self, compression: str, producer: tuple[int, int], sequence: int) -> bytes:
-        """The batch as it is sent."""
-        if self.ready is None:
-            return build_batch(
-                self.records,
-                compression=compression,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
-                base_sequence=sequence,
-            )
-        return build_batch_of_data(
-            *self.ready,
-            compression=compression,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            base_sequence=sequence,
-        )
-
-    def metadata(self, index: int, base_offset: int) -> RecordMetadata:
-        """Where a record of this batch was written."""
-        offset = base_offset + index if base_offset >= 0 else -1
-        return RecordMetadata(self.topic, self.partition, offset)
-
-
-class _Queue:
-    """One partition's batches in order; the first may be in flight, the last may be open."""
-
-    __slots__ = ("batches", "in_flight", "next_sequence", "not_before", "producer")
-
-    def __init__(self) -> None:
-        self.batches: deque[_Batch] = deque()
-        self.in_flight = False
-        self.not_before = 0.0
-        self.producer: tuple[int, int] = (-1, -1)
-        self.next_sequence = 0
 
 
 class Producer:
@@ -218,7 +102,7 @@ class Producer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._producer = (-1, -1)
-        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._active: set[tuple[str, int]] = set()
         self._sticky: dict[str, StickyPartitioner] = {}
         self._rng = random.Random()  # noqa: S311
@@ -344,7 +228,7 @@ class Producer:
                 self._flushing -= 1
             self._check_open()
 
-    def _open_batch(self, topic: str, partition: int, size: int, now: float) -> _Batch:
+    def _open_batch(self, topic: str, partition: int, size: int, now: float) -> Batch:
         """The batch that takes a record of this size: the partition's open one, or a new one."""
         queue = self._queues.get((topic, partition))
         if queue is not None and queue.batches:
@@ -354,12 +238,12 @@ class Producer:
                 return batch
         return self._new_batch(topic, partition, now)
 
-    def _new_batch(self, topic: str, partition: int, now: float) -> _Batch:
+    def _new_batch(self, topic: str, partition: int, now: float) -> Batch:
         name = (topic, partition)
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = _Queue()
-        batch = _Batch(topic, partition, now)
+            queue = self._queues[name] = PartitionQueue()
+        batch = Batch(topic, partition, now)
         queue.batches.append(batch)
         self._active.add(name)
         self._idle.clear()
@@ -560,7 +444,7 @@ class Producer:
         self._complete(name, outcome)
         return False
 
-    def _start_epoch(self, queue: _Queue, code: ErrorCode | None) -> None:
+    def _start_epoch(self, queue: PartitionQueue, code: ErrorCode | None) -> None:
         """Let the partition's next batch begin at sequence 0, and fence off those before it."""
         if queue.producer != self._producer:
             return  # another partition's failure did it
@@ -582,7 +466,7 @@ class Producer:
             if not self._active:
                 self._idle.set()
 
-    def _finish(self, batch: _Batch, outcome: int | Exception) -> None:
+    def _finish(self, batch: Batch, outcome: int | Exception) -> None:
         self._buffered_bytes -= batch.size - RECORD_BATCH_OVERHEAD
         self._room.set()
         if batch.done.cancelled():

@@ -22,12 +22,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from kraftpy.client.batches import RecordMetadata
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer, ConsumerRecord, RebalanceListener
 from kraftpy.client.fetcher import Partition
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.group_admin import GroupAdmin
-from kraftpy.client.producer import Producer, RecordMetadata, UnknownPartitionError
+from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.probe.heartbeat import Heartbeat
 from kraftpy.probe.tracker import Tracker
 from kraftpy.protocol.errors import ErrorCode, KafkaError

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kraftpy.client.batches import EncodedRecords
 from kraftpy.client.partitioner import SEED
-from kraftpy.client.producer import EncodedRecords
 from kraftpy.protocol.records import encode_varint
 from kraftpy.spark.varints import Bytes, Numbers
 

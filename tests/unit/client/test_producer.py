@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from kraftpy.client.batches import EncodedRecords, RecordMetadata
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.partitioner import partition_of_key
-from kraftpy.client.producer import EncodedRecords, Producer, RecordMetadata, UnknownPartitionError
+from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
