@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from os import link
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import kraftpy.pipeline.log
 import kraftpy.pipeline.table
 from kraftpy.cli.app import app
 from kraftpy.pipeline.folder import put_if_absent
+from kraftpy.pipeline.groups import commit_ends
 from kraftpy.pipeline.lake import Lake
 from kraftpy.pipeline.parquet import Target, write_files
 
-STAGES = ("planned", "first file", "all files", "version named", "committed")
+UNCOMMITTED = ("planned", "first batch", "first file", "all files", "version written")
+COMMITTED = ("version named", "committed", "before the group", "after the group")
 
 
 def _die(driver: int | None = None) -> None:
@@ -32,16 +35,29 @@ def _dying_after(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _dying_tasks(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The first task that has a file kills the driver."""
+def _dying_before(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *_, **__: _die()
+
+
+def _dying_tasks(stage: str) -> Callable[[Target], Callable[[Iterator[Any]], Iterator[Any]]]:
+    """The first task that has a batch of records, or a file, kills the driver."""
     driver = os.getpid()
 
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
-        for described in write_files(target)(batches):
-            _die(driver)
-            yield described
+    def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        def read(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                yield batch
+                if stage == "first batch":
+                    _die(driver)
 
-    return write
+        def write(batches: Iterator[Any]) -> Iterator[Any]:
+            for described in write_files(target)(read(batches)):
+                _die(driver)
+                yield described
+
+        return write
+
+    return writer
 
 
 def _name_version(path: Path, data: bytes) -> bool:
@@ -51,19 +67,32 @@ def _name_version(path: Path, data: bytes) -> bool:
     return done
 
 
+def _link_no_version(source: Path, target: Path) -> None:
+    """The version's bytes are on the disk, its name isn't."""
+    if target.parent.name == "versions":
+        _die()
+    link(source, target)
+
+
 def main(stage: str, arguments: list[str]) -> None:
     """Run the command; it doesn't come back if it gets to the stage."""
     if stage == "planned":
         Lake.freeze = _dying_after(Lake.freeze)  # type: ignore[method-assign]
-    elif stage == "first file":
-        kraftpy.pipeline.table.write_files = _dying_tasks
+    elif stage in ("first batch", "first file"):
+        kraftpy.pipeline.table.write_files = _dying_tasks(stage)
     elif stage == "all files":
         load = kraftpy.pipeline.load
         load.write_table = _dying_after(load.write_table)  # type: ignore[attr-defined]
+    elif stage == "version written":
+        os.link = _link_no_version
     elif stage == "version named":
         kraftpy.pipeline.log.put_if_absent = _name_version
     elif stage == "committed":
         Lake.commit = _dying_after(Lake.commit)  # type: ignore[method-assign]
+    elif stage == "before the group":
+        kraftpy.pipeline.groups.commit_ends = _dying_before(commit_ends)
+    elif stage == "after the group":
+        kraftpy.pipeline.groups.commit_ends = _dying_after(commit_ends)
     app(arguments)
 
 
