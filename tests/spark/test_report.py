@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,16 @@ from kraftpy.cli.app import app
 from kraftpy.cli.common import Failure
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.lake import Lake, LakeError
+from kraftpy.pipeline.report.columns import Columns
 from kraftpy.pipeline.report.definition import load_definition, read_definition
 from kraftpy.pipeline.report.engine import compute
+from kraftpy.pipeline.report.expressions import Type, parse_expression
 from kraftpy.pipeline.report.files import write_report
 from kraftpy.pipeline.report.source import LakeSource, Source, TopicSource
 from kraftpy.testing import Broker
 from tests.demo.events import as_they_ended
 from tests.spark.loading import Loading
-from tests.spark.plain_report import DEFINITION, Plain, milliseconds, rows
+from tests.spark.plain_report import DEFINITION, ZONE, Plain, milliseconds, rows
 from tests.spark.topics import fill
 
 COUNT = 2000
@@ -187,6 +191,39 @@ def test_the_flights_are_counted_as_plain_python_counts_them(
     assert sessions["keys"] == len({each["tailnum"] for each in left})
     rows_of = pq.read_table(tmp_path / "tables" / f"{sessions['slug']}.parquet")
     assert sum(rows_of["events"].to_pylist()) == len(left)
+
+
+def test_functions_of_time_are_those_of_the_zones_clock(spark: Any) -> None:
+    chance = random.Random(3)
+    times = [chance.randrange(0, 2_000_000_000_000) for _ in range(300)]
+    texts = ["Ab", "\u00c4\u00d6", ""]
+    fields = [(at, texts[at % 3], chance.uniform(-99, 99)) for at in times]
+    table = spark.createDataFrame(fields, "time_ms bigint, f_t string, f_n double")
+    written = (
+        "hour(time)",
+        "minute(time)",
+        "day(time)",
+        "month(time)",
+        "year(time)",
+        "weekday(time)",
+        "date(time)",
+        "lower(t)",
+        "floor(n)",
+        "bucket(n, 0.5)",
+        "-n % 7",
+        "n - 1 * 2 / 4",
+        "time < '2013-11-03T01:30' or not t in ('Ab')",
+    )
+    types: dict[str, Type] = {"time": "time", "t": "text", "n": "number"}
+    columns = Columns(ZONE.key)
+    chosen = [columns.expression(parse_expression(each, types, ZONE)) for each in written]
+    bound_ms = datetime(2013, 11, 3, 1, 30, tzinfo=ZONE).timestamp() * 1000
+    for (at, text, n), row in zip(fields, table.select(*chosen).collect(), strict=True):
+        wall = datetime.fromtimestamp(at / 1000, ZONE)
+        clock = (wall.hour, wall.minute, wall.day, wall.month, wall.year, wall.isoweekday())
+        numbers = (math.floor(n), math.floor(n / 0.5) * 0.5, math.fmod(-n, 7), n - 0.5)
+        holds = at < bound_ms or text != "Ab"
+        assert tuple(row) == (*clock, f"{wall:%Y-%m-%d}", text.lower(), *numbers, holds)
 
 
 def test_an_empty_topic_has_a_report(loading: Loading, tmp_path: Path) -> None:

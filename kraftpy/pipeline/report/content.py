@@ -38,6 +38,8 @@ _LINES: Final = 6
 _POINTS: Final = 1500
 _CALENDAR_FROM: Final = 240
 """From so many windows on, those within days are drawn as a calendar."""
+_CALENDAR_SPAN_MS: Final = 900_000
+"""Unless they are shorter than this: a day would have more than 96 rows."""
 _CALENDAR_DAYS: Final = 400
 _HEAT_COLUMNS: Final = 31
 _CLASSES: Final = 20
@@ -227,7 +229,8 @@ class _Writer:
 
     def _over_time(self, table: Table, window: Window, made: Made) -> Iterator[Json]:
         whole = made.whole if made.whole is not None else made.rows
-        if window.unit == "fixed" and whole.num_rows >= _CALENDAR_FROM:
+        is_long = window.unit == "fixed" and window.span_ms >= _CALENDAR_SPAN_MS
+        if is_long and whole.num_rows >= _CALENDAR_FROM:
             for one in _drawn(table):
                 yield self._calendar(whole, window, one)
             return
@@ -255,7 +258,7 @@ class _Writer:
     def _calendar(self, rows: pa.Table, window: Window, one: Named) -> Json:
         """A column for each day, a row for each window of a day."""
         cells: dict[tuple[str, int], Any] = {}
-        span_minutes = max(1, window.span_ms // 60_000)
+        span_minutes = window.span_ms // 60_000
         for start, value in zip(rows["start"].to_pylist(), _column(rows, one), strict=True):
             at = self._at(start)
             place = f"{at:%Y-%m-%d}", (at.hour * 60 + at.minute) // span_minutes
