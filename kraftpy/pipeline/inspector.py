@@ -117,8 +117,7 @@ class Inspector:
         self._settle(self._held)
         self._held = []
         self._come_to(self.end)
-        while self._gaps:
-            self._close_gap(self._gaps.pop(0))
+        self._close_gaps(len(self._gaps))
         self.counts.open = sum(self._open.values())
         self.findings.sort(key=lambda each: (each.first, each.kind))
 
@@ -228,7 +227,7 @@ class Inspector:
         if first < end:
             self._gaps.append((first, end))
         if len(self._gaps) > _GAPS_MAX:
-            self._close_gap(self._gaps.pop(0))
+            self._close_gaps(_GAPS_MAX // 2)
 
     def _fill_gap(self, first: int, end: int) -> bool:
         """Whether these offsets were missing; they aren't any more."""
@@ -242,12 +241,14 @@ class Inspector:
         self._gaps[number : number + 1] = [one for one in rest if one[0] < one[1]]
         return True
 
-    def _close_gap(self, gap: tuple[int, int]) -> None:
-        first, end = gap
-        if self.compacted:
-            self.counts.compacted += end - first
-        else:
-            self._find("gap", first, end - 1, "no batch has these offsets: records are lost")
+    def _close_gaps(self, count: int) -> None:
+        """Nothing will fill the oldest ones any more."""
+        for first, end in self._gaps[:count]:
+            if self.compacted:
+                self.counts.compacted += end - first
+            else:
+                self._find("gap", first, end - 1, "no batch has these offsets: records are lost")
+        del self._gaps[:count]
 
     # Batches where they belong
 

@@ -82,12 +82,13 @@ class StoredLog:
                 new, beyond = self._new(self._parse(answer, stuck=True))
             yield from new
             ended = self.reached >= self._end
-            if beyond and (ended or not new):
+            # What lies beyond may have a wrong offset: what comes behind it tells.
+            if beyond and (ended or (not new and size == MAX_ANSWER_BYTES)):
                 return
             following = self._overlap() if new else None
             if following is not None and following > at:
                 at, answered, size = following, at, ANSWER_BYTES
-            elif ended and not new and (answer is not None or size == MAX_ANSWER_BYTES):
+            elif ended and not new and size == MAX_ANSWER_BYTES:
                 return
             elif size < MAX_ANSWER_BYTES:
                 size = MAX_ANSWER_BYTES if size == ANSWER_BYTES else ANSWER_BYTES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from kraftpy.pipeline.audit import audit, plan_audit
 from kraftpy.pipeline.door import Door
 from kraftpy.testing import Broker
 from tests.spark.loading import Loading
-from tests.spark.planting import command, findings_of
-from tests.spark.topics import delete_before
+from tests.spark.planting import closed_segments, command, findings_of, plant
+from tests.spark.topics import create_topic, delete_before
 
 Differences = list[tuple[int, str, int, int, int]]
 
@@ -101,3 +102,28 @@ def test_the_command_names_missing_double_foreign_and_changed_rows(loaded: Loadi
         (0, "outside of what was loaded", 1, 5000, 5000),
     ]
     assert [one[2:] for one in found["compared"]] == [[10, 100], [0, 100]]
+
+
+def test_what_the_topic_has_lost_is_told_of_the_lake_too(spark: Any, tmp_path: Path) -> None:
+    """But not where its readers end at damage."""
+    with Broker(dir=tmp_path / "broker") as broker:
+        create_topic(broker.bootstrap, "t", 2, segment_bytes=4096, index_interval_bytes=256)
+        loading = Loading(spark, broker.bootstrap, "t", tmp_path)
+        for number in range(60):
+            loading.fill(20, first=20 * number)
+        loading.load()
+        broker.stop()
+        lost, damaged = (
+            plant(closed_segments(broker.log_dir / f"t-{partition}")[1], {3: kind})
+            for partition, kind in enumerate(("gap", "crc"))
+        )
+        broker.start()
+        door = Door(broker.bootstrap)
+        found = audit(plan_audit(door, "t"), door, lambda: spark, loading.lake())
+    told = [[(one.kind, one.first, one.last) for one in each.findings] for each in found.partitions]
+    assert told == [lost, damaged]
+    ((_, first, last),) = lost
+    assert found.skipped == (1,)
+    assert [astuple(one) for one in found.differences] == [
+        (0, "not in the topic", last - first + 1, first, last)
+    ]

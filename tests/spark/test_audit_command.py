@@ -20,8 +20,9 @@ from kraftpy.protocol.records import (
     build_batch,
     build_end_txn_marker,
     read_batch_header,
+    split_batches,
 )
-from kraftpy.testing import Broker
+from kraftpy.testing import Broker, Cluster
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running
 from tests.server.compacted import create_compacted, is_clean, overwrite, wait_for
@@ -37,7 +38,8 @@ from tests.spark.planting import (
     plant_at_random,
     write_segment,
 )
-from tests.spark.topics import START_MS, create_topic, delete_before
+from tests.spark.topics import START_MS, create_topic, delete_before, numbered
+from tests.spark.topics import fill as fill_topic
 from tests.unit.pipeline.damage import Told
 
 PARTITIONS = len(KINDS) + 1
@@ -153,6 +155,27 @@ def test_a_log_whose_records_were_deleted_up_to_the_middle_of_a_batch_is_legal()
         found = inspected(broker.bootstrap, "cut")
     assert (found.start, found.end) == (100, BATCHES * PER_BATCH)
     assert (found.findings, found.counts.compacted) == ((), 0)
+
+
+def test_leaders_that_changed_are_legal() -> None:
+    with Cluster(3, default_replication_factor=3, min_insync_replicas=1) as cluster:
+        create_topic(cluster.bootstrap, "moving", 1)
+        fill_topic(cluster.bootstrap, "moving", numbered(300))
+        for turn in range(2):
+            leader = cluster.leader_of("moving")
+            assert leader is not None
+            cluster.kill(leader)
+            fill_topic(cluster.bootstrap, "moving", numbered(300, first=300 * (turn + 1)))
+            cluster.restart(leader)
+            cluster.wait_healthy()
+        leader = cluster.leader_of("moving")
+        assert leader is not None
+        (path,) = cluster.dir.glob(f"node{leader}/**/moving-0/*.log")
+        data = path.read_bytes().rstrip(b"\0")
+        epochs = {header.partition_leader_epoch for _, header in split_batches(data)}
+        assert len(epochs) == 3
+        found = inspected(cluster.bootstrap, "moving")
+    assert (found.findings, found.counts.records) == ((), 900)
 
 
 def transaction(first: int, count: int, producer: int, sequence: int) -> bytes:

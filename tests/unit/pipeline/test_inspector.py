@@ -105,7 +105,7 @@ def small_answers() -> Iterator[None]:
 KINDS = ("gap", "duplicate", "order", "crc", "magic", "epoch", "offset", "length")
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 @pytest.mark.usefixtures("small_answers")
 def test_exactly_what_was_planted_is_told(data: st.DataObject) -> None:
@@ -199,14 +199,14 @@ def test_memory_does_not_grow_with_the_log() -> None:
     """What is remembered of batches, gaps, producers and findings is bounded."""
     inspector = Inspector(0, 1 << 40, compacted=False)
     one = next(iter(StoredLog(File(batch(0, 0, sequence=0), True).fetch, 0, 1)))
-    for number in range(200_000):
+    for number in range(150_000):
         header = copy.copy(one.header)
         assert header is not None
         header.base_offset, header.producer_id = number * 2, number
         inspector.take(one._replace(first=number * 2, end=number * 2 + 1, header=header))
         assert len(inspector._held) <= WINDOW
     inspector.finish()
-    assert inspector.counts.findings == 200_000
+    assert inspector.counts.findings == 150_000
     assert len(inspector.findings) == FINDINGS_MAX
     kept = (inspector._checksums, inspector._producers, inspector._gaps)
     assert max(map(len, kept)) <= 100_000
