@@ -59,6 +59,9 @@ _NOT_COPIED: Final = frozenset(
 )
 
 
+_NONE: Final = TopicIdentity("", "")
+
+
 class CheckpointError(Exception):
     """The checkpoint isn't one of this mirror; the text says what to do."""
 
@@ -196,6 +199,7 @@ class Mirror:
             configs = _own_settings(brokers, self._topic)
         with self._target.brokers() as brokers:
             if self._target.find(brokers) is None:
+                self._check_pair(identity, _NONE)  # only a new checkpoint is for a new topic
                 self._target.create(brokers, len(partitions), configs)
             self._target.grow(brokers, len(partitions))
             target = self._target.describe(brokers).identity
