@@ -110,6 +110,7 @@ class Writer:
         Raises what `plan` and `run` do.
         """
         with self._alone():
+            self._sweep()
             for begun in self.unfinished():
                 if abandon:
                     self._end(begun, self._noted(begun, whole=False))
