@@ -10,10 +10,10 @@ SIZES ?=
 CLIENTS ?=
 SEED ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark broken dashboards torture groups simulate clean
+.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark spark-full broken dashboards torture groups simulate clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 install: $(BIN)/.group-dev  ## make .venv with kraftpy and all its development tools
 
@@ -60,6 +60,9 @@ consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=5
 spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside ours (needs Java 17 and Maven)
 	$(BIN)/python -c "from tests.spark import conftest; conftest.prepare()"
 	$(BIN)/pytest -m spark tests/spark
+
+spark-full: $(BIN)/.group-spark  ## five million records of all codecs into lakes by both doors, with the time of each (ARGS="--records 100000" for fewer; needs Java 17 and Maven)
+	$(BIN)/python -m tests.spark.scale $(ARGS)
 
 dashboards: $(BIN)/.group-test  ## every panel and every alert against Prometheus, load and faults, with a table (8 minutes; needs Prometheus)
 	$(BIN)/python -m tests.dashboards $(ARGS)
