@@ -285,9 +285,13 @@ def _unclean_election(ground: Ground) -> Iterator[None]:
     seen = f"max_over_time(kraftpy_unclean_elections_total{{{_instance_of(ground, behind)}}}[2s])"
     wait(lambda: [sample.value for sample in ground.prometheus.query(seen)] == [0], "a scrape")
     partition = TopicPartition("risky", 0)
-    _until_it_holds(
-        lambda: load.admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(TIMEOUT_S)
-    )
+
+    def elect() -> None:
+        answer = load.admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(TIMEOUT_S)
+        if answer[partition] is not None:
+            raise KafkaException(answer[partition])
+
+    _until_it_holds(elect)
     yield
     cluster.restart(ahead)
     cluster.wait_healthy(60)
