@@ -12,7 +12,7 @@ Rules:
 * A cycle reads the partitions that the source has when it begins; before that, the target is given
   as many, and all of its brokers know of them.
 * A checkpoint is of two topics.  If one of them was deleted and created again, its offsets mean
-  other records, and the checkpoint is refused.
+  other records, and the checkpoint is refused: before a cycle, and behind it.
 * A target that isn't there is made with the source's own settings, but for those that depend on the
   cluster or would change timestamps: the ones that MirrorMaker leaves out (KIP-382, KIP-937).
 """
@@ -114,6 +114,7 @@ class Mirror:
             while not stop.is_set():
                 began = time.monotonic()
                 rows = self._copy(self._prepare())
+                self._check_still_there()
                 yield Cycle(sum(rows.values()), len(rows), time.monotonic() - began)
                 if every_s is None:
                     return
@@ -208,6 +209,14 @@ class Mirror:
         self._check_pair(identity, target)
         return partitions
 
+    def _check_still_there(self) -> None:
+        """Raises CheckpointError if a topic isn't the one any more that the cycle began with."""
+        with self._source.brokers(self._topic, patiently=True) as brokers:
+            source, _ = self._source.describe(brokers, self._topic)
+        with self._target.brokers() as brokers:
+            target = self._target.describe(brokers).identity
+        self._check_pair(source, target)
+
     def _pair(self, source: TopicIdentity, target: TopicIdentity) -> bytes:
         pair = {
             "source": {"topic": self._topic, **asdict(source)},
@@ -217,7 +226,8 @@ class Mirror:
 
     def _check_pair(self, source: TopicIdentity, target: TopicIdentity) -> None:
         """Raises OptionError or CheckpointError unless these are a mirror and the checkpoint's."""
-        if source == target:
+        # By name as well: brokers before Kafka 2.8 know no ids, so all topics of one have the same.
+        if (self._topic, source) == (self._target.topic, target):
             raise OptionError(
                 f"{self._topic} would be copied to itself, without end: name another topic with"
                 " --to-topic, or another cluster with --to-bootstrap"

@@ -9,9 +9,12 @@ lie in a gap of another (a rerun that replaced the middle of a file): rows are m
 from __future__ import annotations
 
 import bisect
+import heapq
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -78,8 +81,22 @@ def read_rows(
 
     `files`: those that may have a row of it.  `columns` has "offset" among them.
     """
-    streams = [_rows_of_file(folder, file, part, columns) for file in files]
-    return streams[0] if len(streams) == 1 else _merged(streams)
+    # A file is opened when its turn comes: a part may have thousands, of which few overlap.
+    waiting = deque(sorted(files, key=lambda file: file.first_offset))
+    heads: list[_Head] = []  # a heap
+    while waiting or heads:
+        while waiting and (not heads or waiting[0].first_offset <= heads[0].first):
+            stream = _rows_of_file(folder, waiting.popleft(), part, columns)
+            _push(heads, next(stream, None), stream)
+        if heads:
+            _, batch, stream = heapq.heappop(heads)
+            others = [head.first for head in heads[:1]]
+            others += [waiting[0].first_offset] if waiting else []
+            offsets = batch.column("offset").to_numpy()
+            count = int(np.searchsorted(offsets, min(others))) if others else len(offsets)
+            yield batch.slice(0, count)
+            rest = batch.slice(count) if count < len(offsets) else next(stream, None)
+            _push(heads, rest, stream)
 
 
 def _rows_of_file(
@@ -120,21 +137,16 @@ def _row_groups(opened: pq.ParquetFile, part: OffsetRange) -> list[int]:
     return found
 
 
-def _merged(streams: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The rows of all streams, each of which is sorted, in the order of their offsets."""
-    heads = [(batch, stream) for stream in streams if (batch := next(stream, None)) is not None]
-    while heads:
-        heads.sort(key=lambda head: _first_offset(head[0]))
-        batch, stream = heads.pop(0)
-        count = batch.num_rows
-        if heads:
-            offsets = batch.column("offset").to_numpy()
-            count = int(np.searchsorted(offsets, _first_offset(heads[0][0])))
-        yield batch.slice(0, count)
-        rest = batch.slice(count) if count < batch.num_rows else next(stream, None)
-        if rest is not None:
-            heads.append((rest, stream))
+class _Head(NamedTuple):
+    """The next rows of an open file, in a heap by their first offset, which no other file has."""
+
+    first: int
+    batch: pa.RecordBatch
+    stream: Iterator[pa.RecordBatch]
 
 
-def _first_offset(batch: pa.RecordBatch) -> int:
-    return int(batch.column("offset")[0].as_py())
+def _push(
+    heads: list[_Head], batch: pa.RecordBatch | None, stream: Iterator[pa.RecordBatch]
+) -> None:
+    if batch is not None:
+        heapq.heappush(heads, _Head(int(batch.column("offset")[0].as_py()), batch, stream))

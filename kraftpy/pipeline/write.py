@@ -155,6 +155,7 @@ class Writer:
         version = self._lake.latest() if number is None else self._lake.version(number)
         topics = _chosen(wanted.topics, version)
         target = self._describe()
+        self._check_other(version, topics, target)
         parts = self._parts(version, topics, self._written_to(target.identity, sent))
         if not parts:
             return None
@@ -225,7 +226,9 @@ class Writer:
         self, target: TopicIdentity, sent: Iterable[OffsetRange]
     ) -> dict[tuple[str, int], Spans]:
         """What the target has, by the runs that have ended, and what was sent besides."""
-        runs = (one for one in self._lake.history() if target in one.targets.values())
+        # By name as well: brokers before Kafka 2.8 know no ids, so all topics of one have the same.
+        name = self._target.topic
+        runs = (one for one in self._lake.history() if one.targets.get(name) == target)
         return spans_of(itertools.chain(sent, *(one.ranges for one in runs)))
 
     def _parts(
@@ -245,6 +248,16 @@ class Writer:
                 parts = cut(files[name].files, wanted, self._max_part_rows)
                 found += [OffsetRange(*name, start, end) for start, end in parts]
         return sorted(found, key=lambda part: (topics.index(part.topic), part.partition))
+
+    def _check_other(
+        self, version: LakeVersion, topics: Sequence[str], target: TargetTopic
+    ) -> None:
+        name = self._target.topic
+        if name in topics and version.topics[name] == target.identity:
+            raise OptionError(
+                f"the rows of {name} in the lake come from this very topic, which would get them a"
+                " second time: name another topic, or another cluster with -b"
+            )
 
     def _check_fits(
         self,

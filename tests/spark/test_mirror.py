@@ -17,6 +17,7 @@ import pytest
 from kraftpy.client.admin import Admin
 from kraftpy.pipeline.alone import BusyError
 from kraftpy.pipeline.door import Door
+from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.mirror import CheckpointError, Cycle, Mirror
 from kraftpy.pipeline.target import Target
 from kraftpy.protocol.errors import KafkaError
@@ -241,6 +242,28 @@ def test_what_would_go_wrong_is_refused(mirroring: Mirroring) -> None:
     create_topic(mirroring.target, "stamped", 2, message_timestamp_type="LogAppendTime")
     with pytest.raises(OptionError, match=r"message\.timestamp\.type=CreateTime"):
         mirroring.copy()
+
+
+def test_a_target_that_is_made_anew_meanwhile_ends_it(
+    mirroring: Mirroring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy(self: Mirror, partitions: object) -> dict[int, int]:
+        delete_topic(mirroring.target, TOPIC)
+        create_topic(mirroring.target, TOPIC, 2)
+        return {0: 1}
+
+    monkeypatch.setattr(Mirror, "_copy", copy)
+    with pytest.raises(CheckpointError, match="deleted and created again"):
+        mirroring.copy()
+
+
+def test_topics_of_brokers_without_ids_are_told_apart_by_name(tmp_path: Path) -> None:
+    identity = TopicIdentity("cluster", "00" * 16)
+    for name in (TOPIC, "other"):
+        target = Target("127.0.0.1:1", name, {})
+        work = Mirror(Door("127.0.0.1:1"), TOPIC, target, tmp_path, lambda: None)
+        with pytest.raises(OptionError) if name == TOPIC else contextlib.nullcontext():
+            work._check_pair(identity, identity)
 
 
 def test_the_command_says_what_it_would_do(mirroring: Mirroring) -> None:

@@ -84,6 +84,28 @@ def test_small_files_share_a_part_and_large_ones_are_cut(tmp_path: Path) -> None
     assert cut(large, ((0, 100),), 30) == [(0, 25), (25, 50), (50, 75), (75, 100)]
 
 
+def test_few_files_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [write(tmp_path, [n], 5) for n in range(1, 41)]
+    files.append(write(tmp_path, [0, 41], 5))
+    opened = most = 0
+
+    class Counted(pq.ParquetFile):
+        def __enter__(self) -> Counted:
+            nonlocal opened, most
+            opened += 1
+            most = max(most, opened)
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            nonlocal opened
+            opened -= 1
+            super().__exit__(*error)
+
+    monkeypatch.setattr(pq, "ParquetFile", Counted)
+    assert read(tmp_path, files, [(0, 42)]) == list(range(42))
+    assert (opened, most) == (0, 2)
+
+
 def test_files_that_were_changed_are_named(tmp_path: Path) -> None:
     file = write(tmp_path, [1, 2, 3], 5)
     pq.write_table(pa.table({"offset": [1], "value": [b""]}), tmp_path / file.path)

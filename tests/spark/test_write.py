@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from kraftpy.pipeline.alone import BusyError
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.compaction import compact
 from kraftpy.pipeline.lake import DoesNotFitError, LakeError
+from kraftpy.pipeline.target import Target, TargetTopic
 from kraftpy.pipeline.write import Wanted
+from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError
 from tests.spark.loading import Loading
 from tests.spark.topics import START_MS, create_topic, delete_topic, fill, on_cluster
@@ -149,6 +152,30 @@ def test_targets_that_would_change_records_are_refused(
     writing.target = new_topic(2, retention_ms=1000)
     assert writing.writer().plan(ALL) is not None
     assert "its brokers will delete them" in caplog.text
+
+
+def test_brokers_without_topic_ids_have_several_targets(
+    writing: Writing, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe = Target.find
+
+    def without_id(self: Target, brokers: Brokers) -> TargetTopic | None:
+        found = describe(self, brokers)
+        assert found is not None
+        return replace(found, identity=replace(found.identity, topic_id="00" * 16))
+
+    monkeypatch.setattr(Target, "find", without_id)
+    writing.write()
+    assert writing.write() == []
+    writing.target = new_topic(2)
+    assert [outcome.rows for outcome in writing.write()] == [1000]
+
+
+def test_a_topic_is_not_written_to_itself(writing: Writing) -> None:
+    writing.target = writing.loading.topic
+    with pytest.raises(OptionError, match="come from this very topic"):
+        writing.write()
+    assert writing.loading.lake().unfinished() == []
 
 
 def test_a_record_that_is_refused_ends_the_run_and_the_order_stays(
