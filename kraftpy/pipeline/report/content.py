@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -153,16 +153,19 @@ class _Writer:
     # -- times
 
     def _at(self, time_ms: int) -> datetime:
-        return (_EPOCH + timedelta(milliseconds=time_ms)).astimezone(self._zone)
+        """What a clock in the zone shows then."""
+        at = (_EPOCH + timedelta(milliseconds=time_ms)).astimezone(self._zone)
+        return at.replace(tzinfo=None)
 
     def moment(self, time_ms: int | None) -> str | None:
-        return None if time_ms is None else f"{self._at(time_ms):%Y-%m-%d %H:%M}"
+        # Not strftime, whose years below 1000 have fewer digits.
+        return None if time_ms is None else self._at(time_ms).isoformat(" ", "minutes")
 
     def _label(self, time_ms: int, window: Window) -> str:
         at = self._at(time_ms)
         if window.unit == "month":
-            return f"{at:%Y-%m}"
-        return f"{at:%Y-%m-%d}" if window.unit != "fixed" else f"{at:%Y-%m-%d %H:%M}"
+            return at.date().isoformat()[:7]
+        return at.isoformat(" ", "minutes") if window.unit == "fixed" else at.date().isoformat()
 
     def _windows(self, starts: Sequence[int], window: Window) -> list[int]:
         """The starts of all windows from the first to the last, also of those without a record."""
@@ -176,12 +179,13 @@ class _Writer:
     def _after(self, start_ms: int, window: Window) -> int:
         if window.unit == "fixed":
             return start_ms + window.span_ms
-        day = self._at(start_ms).replace(tzinfo=None)
+        # Where summer time begins at midnight, that day begins at one o'clock.
+        day = self._at(start_ms).date()
         if window.unit == "month":
             then = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
         else:
             then = day + timedelta(days=7 if window.unit == "week" else 1)
-        return round(then.replace(tzinfo=self._zone).timestamp() * 1000)
+        return round(datetime.combine(then, time(), self._zone).timestamp() * 1000)
 
     # -- tables
 
@@ -261,7 +265,7 @@ class _Writer:
         span_minutes = window.span_ms // 60_000
         for start, value in zip(rows["start"].to_pylist(), _column(rows, one), strict=True):
             at = self._at(start)
-            place = f"{at:%Y-%m-%d}", (at.hour * 60 + at.minute) // span_minutes
+            place = at.date().isoformat(), (at.hour * 60 + at.minute) // span_minutes
             if place in cells and one.measure.function == "count":
                 cells[place] += value  # the hour that the end of summer time repeats
             else:
@@ -326,9 +330,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _days(first: str, last: str) -> list[str]:
-    day, end = datetime.fromisoformat(first), datetime.fromisoformat(last)
+    day, end = date.fromisoformat(first), date.fromisoformat(last)
     count = (end - day).days + 1
-    return [f"{day + timedelta(days=n):%Y-%m-%d}" for n in range(count)]
+    return [(day + timedelta(days=n)).isoformat() for n in range(count)]
 
 
 def _drawn(table: Table) -> list[Named]:

@@ -25,9 +25,9 @@ from kraftpy.pipeline.report.definition import Definition, Field, FieldType, Jso
 
 NO_TIME: Final = "no time"
 """The problem of a record that says nothing, or nothing sensible, about when it happened."""
-TIME_MIN_MS: Final = -62_135_596_800_000
-TIME_MAX_MS: Final = 253_402_300_799_999
-"""The years 1 to 9999, which is what Spark and Python can make a date of."""
+TIME_MIN_MS: Final = -62_104_060_800_000
+TIME_MAX_MS: Final = 253_370_764_799_999
+"""The years 2 to 9998: Spark and Python can make a date of 1 to 9999, also a zone's hours away."""
 
 _EXCERPT_BYTES: Final = 160
 _INT64: Final = 1 << 63
@@ -273,9 +273,12 @@ def _time_format(form: str, zone: ZoneInfo) -> Callable[[Any], int | None]:
         def from_number(value: Any) -> int | None:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return None
-            if isinstance(value, float) and not math.isfinite(value):
-                return None
-            return math.floor(value * times / per) if times > 1 else math.floor(value) // per
+            number = value * times
+            if isinstance(number, float):
+                if not math.isfinite(number):
+                    return None
+                number = math.floor(number)
+            return number // per
 
         return from_number
     read: Callable[[str], datetime] = datetime.fromisoformat
