@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -39,9 +40,9 @@ def _definition(rest: str = TABLE, *, zone: str = "UTC", form: str = "ms") -> An
     return read_definition(HEAD.replace("ZONE", zone).replace("FORMAT", form) + rest)
 
 
-def _decoded(values: Sequence[str], **written: str) -> list[dict[str, Any]]:
+def _batch(values: Sequence[str]) -> pa.RecordBatch:
     count = len(values)
-    batch = pa.RecordBatch.from_pydict(
+    return pa.RecordBatch.from_pydict(
         {
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(count), pa.int64()),
@@ -50,7 +51,10 @@ def _decoded(values: Sequence[str], **written: str) -> list[dict[str, Any]]:
             "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
         }
     )
-    (found,) = decode(_definition(**written))(iter([batch]))
+
+
+def _decoded(values: Sequence[str], **written: str) -> list[dict[str, Any]]:
+    (found,) = decode(_definition(**written))(iter([_batch(values)]))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
@@ -144,3 +148,90 @@ def test_days_that_begin_at_one_o_clock_are_followed_by_those_that_begin_at_midn
     (plot,) = _said(definition, _counted(starts))["tables"][0]["plots"]
     assert plot["axis"] == labels
     assert plot["lines"][0]["values"] == [*range(1, len(labels) + 1)]
+
+
+def test_texts_that_are_too_long_for_a_time_are_none_and_are_not_remembered() -> None:
+    iso = "2026-03-01T12:00:00+00:00"
+    texts = [iso, " " * 101, iso + "0" * 80, "x" * 1_000_000]
+    found = _decoded([json.dumps({"at": each}) for each in texts], form="iso")
+    assert [row["time_ms"] for row in found] == [1_772_366_400_000, None, None, None]
+    batches = (_batch([json.dumps({"at": f"{n:0100000d}"})]) for n in range(100))
+    tracemalloc.start()
+    try:
+        for rows in decode(_definition(form="iso"))(batches):
+            assert rows.column("problem").to_pylist() == [NO_TIME]
+            kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2_000_000, "of ten million characters"
+
+
+SESSIONS = """
+[fields]
+KEY = "text"
+
+[[sessions]]
+name = "Visits"
+by = ["KEY"]
+gap = "1m"
+measures.MEASURE = "count"
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "measure"),
+    [
+        ("user", "length"),
+        ("length", "count_all"),
+        ("count_all", "length"),
+        ("events_sum", "n"),
+        ("user", "events_sum"),
+    ],
+)
+def test_sessions_may_have_any_names(key: str, measure: str) -> None:
+    definition = _definition(SESSIONS.replace("KEY", key).replace("MEASURE", measure))
+    rows = pa.table(
+        {
+            key: ["a", "a", "b"],
+            "start": [0, 200_000, 0],
+            "end": [60_000, 200_000, 30_000],
+            "events": [2, 1, 3],
+            measure: [7, 8, 9],
+            "late": [0, 0, 1],
+        }
+    )
+    (found,) = _said(definition, rows, sessions=True)["sessions"]
+    assert (found["keys"], found["rows"], found["late"]) == (2, 3, 1)
+    assert found["head"]["columns"] == [key, "start", "session length", "events", measure]
+    assert found["head"]["rows"] == [
+        ["a", "1970-01-01 00:00", "1 min", 2, 7],
+        ["b", "1970-01-01 00:00", "30 s", 3, 9],
+        ["a", "1970-01-01 00:03", "0", 1, 8],
+    ]
+    assert found["plots"][2]["values"] == [1, 1]
+
+
+@pytest.mark.parametrize("window", ["", 'window = "1h"'])
+def test_a_key_may_be_called_as_a_measures_sum(window: str) -> None:
+    rest = """
+[fields]
+n_sum = "text"
+n_count = "text"
+
+[[tables]]
+name = "Windows"
+by = BY
+measures.n = "count"
+"""
+    by = ["n_sum"] if window else ["n_sum", "n_count"]
+    definition = _definition(rest.replace("BY", json.dumps(by)) + window)
+    columns = {name: ["a", "b", "b"] for name in by}
+    rows = pa.table({"start": [0, 0, HOUR_MS], **columns, "n": [1, 5, 6], "late": [0, 0, 0]})
+    (plot,) = _said(definition, rows)["tables"][0]["plots"]
+    if window:
+        assert [(one["label"], one["values"]) for one in plot["lines"]] == [
+            ("b", [5, 6]),
+            ("a", [1, 0]),
+        ]
+    else:
+        assert (plot["rows"], plot["columns"]) == (["b", "a"], ["b", "a"])

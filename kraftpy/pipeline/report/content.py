@@ -42,6 +42,9 @@ _CALENDAR_SPAN_MS: Final = 900_000
 """Unless they are shorter than this: a day would have more than 96 rows."""
 _CALENDAR_DAYS: Final = 400
 _HEAT_COLUMNS: Final = 31
+_OWN: Final = "#"
+_LENGTH: Final = "session length"
+"""Columns of ours: the names of fields and measures have no such characters."""
 _CLASSES: Final = 20
 
 Json = dict[str, Any]
@@ -290,8 +293,9 @@ class _Writer:
     def sessions(self, sessions: Sessions, made: Made) -> Json:
         rows = made.rows
         lengths = pc.subtract(rows["end"], rows["start"])
-        keys = rows.group_by(list(sessions.by)).aggregate([([], "count_all"), ("events", "sum")])
-        longest = rows.append_column("length", lengths).sort_by([("length", "descending")])
+        groups = rows.select(sessions.by).append_column(_OWN, rows["events"])
+        keys = groups.group_by(list(sessions.by)).aggregate([(_OWN, "count")])
+        longest = rows.append_column(_LENGTH, lengths).sort_by([(_LENGTH, "descending")])
         measures = [_described(each) for each in sessions.measures]
         return {
             "name": sessions.name,
@@ -309,7 +313,7 @@ class _Writer:
             "plots": [
                 _counts("events in a session", rows["events"]),
                 _lengths("length of a session", lengths),
-                _counts(f"sessions of one {' and '.join(sessions.by)}", keys["count_all"]),
+                _counts(f"sessions of one {' and '.join(sessions.by)}", keys[f"{_OWN}_count"]),
             ]
             if rows.num_rows
             else [],
@@ -317,11 +321,11 @@ class _Writer:
         }
 
     def _longest(self, sessions: Sessions, rows: pa.Table) -> Json:
-        columns = [*sessions.by, "start", "length", "events"]
+        columns = [*sessions.by, "start", _LENGTH, "events"]
         columns += [each.name for each in sessions.measures]
         body = []
         for row in rows.slice(0, HEAD_ROWS).to_pylist():
-            shown = {"start": self.moment(row["start"]), "length": length(row["length"])}
+            shown = {"start": self.moment(row["start"]), _LENGTH: length(row[_LENGTH])}
             body.append([plain({**row, **shown}[name]) for name in columns])
         return {"columns": columns, "rows": body}
 
@@ -353,11 +357,16 @@ def _groups(table: Table, rows: pa.Table, whole: pa.Table) -> Iterator[tuple[Any
         yield None, whole
         return
     key, first = table.by[0], table.measures[0].name
-    sums = rows.group_by(key).aggregate([(first, "sum")])
-    largest = sums.sort_by([(f"{first}_sum", "descending")]).slice(0, _LINES)
+    largest = _summed(rows, key, first).sort_by([(_OWN, "descending")]).slice(0, _LINES)
     for value in largest[key].to_pylist():
         mask = pc.is_null(rows[key]) if value is None else pc.equal(rows[key], value)
         yield _key(value), rows.filter(mask)
+
+
+def _summed(rows: pa.Table, key: str, measure: str) -> pa.Table:
+    """The key's values with the sum of a measure, which is called _OWN."""
+    sums = pa.table({key: rows[key], _OWN: rows[measure]}).group_by(key).aggregate([(_OWN, "sum")])
+    return sums.rename_columns([key, _OWN])
 
 
 def _key(value: Any) -> str | None:
@@ -422,8 +431,8 @@ def _matrix(table: Table, rows: pa.Table, one: Named) -> Json:
 
 def _largest(rows: pa.Table, key: str, measure: str, most: int) -> list[str | None]:
     """The groups of one field, in their own order if it is of numbers, else the largest first."""
-    sums = rows.group_by(key).aggregate([(measure, "sum")])
-    largest = sums.sort_by([(f"{measure}_sum", "descending"), (key, "ascending")]).slice(0, most)
+    order = [(_OWN, "descending"), (key, "ascending")]
+    largest = _summed(rows, key, measure).sort_by(order).slice(0, most)
     if _is_ordered(rows, key):
         largest = largest.sort_by(key)
     return [_key(value) for value in largest[key].to_pylist()]

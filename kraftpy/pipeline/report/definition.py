@@ -508,6 +508,8 @@ class _Reader:
         for name in plot:
             if name not in there:
                 raise part.wrong("plot", f"there is no measure {name!r} ({', '.join(there)})")
+        if len(set(plot)) != len(plot):
+            raise part.wrong("plot", "a measure is named twice")
         table = Table(
             name=part.text("name"),
             about=part.text("about", ""),

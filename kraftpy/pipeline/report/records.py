@@ -30,6 +30,8 @@ TIME_MAX_MS: Final = 253_370_764_799_999
 """The years 2 to 9998: Spark and Python can make a date of 1 to 9999, also a zone's hours away."""
 
 _EXCERPT_BYTES: Final = 160
+_TIME_MAX_LENGTH: Final = 100
+"""Longer texts are no times, and aren't remembered."""
 _INT64: Final = 1 << 63
 _PER_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 _ARROW: Final = {
@@ -296,7 +298,11 @@ def _time_format(form: str, zone: ZoneInfo) -> Callable[[Any], int | None]:
             return None
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
-    return lambda value: from_text(value) if isinstance(value, str) else None
+    def from_value(value: Any) -> int | None:
+        is_short = isinstance(value, str) and len(value) <= _TIME_MAX_LENGTH
+        return from_text(value) if is_short else None
+
+    return from_value
 
 
 def _by_pattern(pattern: str, text: str) -> datetime:

@@ -137,6 +137,7 @@ def test_paths_have_names_places_and_quoted_names() -> None:
         ('by = ["page"]', 'by = "page"', "tables[1].by: this is a list of names"),
         ('by = ["page"]', 'by = ["page", "page"]', "a field is named twice"),
         ('by = ["page"]', 'plot = ["price"]', "there is no measure 'price' (clicks)"),
+        ('by = ["page"]', 'plot = ["clicks", "clicks"]', "plot: a measure is named twice"),
         ('by = ["page"]', 'where = "price"', "'price' is a number, not a condition"),
         ('measures.clicks = "count"', "", "tables[1].measures: there have to be 1 to"),
         ('measures.clicks = "count"', 'measures.page = "count"', "no name for a measure"),
