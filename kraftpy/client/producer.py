@@ -82,6 +82,7 @@ class Producer:
         delivery_timeout_ms: int = 120_000,
         idempotent: bool | None = None,
         stop_on_failure: bool = False,
+        auto_create: bool = True,
         partitioner: Partitioner | None = None,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
@@ -97,6 +98,7 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._idempotent = acks == -1 if idempotent is None else idempotent
         self._stop_on_failure = stop_on_failure
+        self._auto_create = auto_create
         self._stopped: Exception | None = None
         self._partitioner = partitioner
         self._key_serializer = key_serializer
@@ -144,12 +146,13 @@ class Producer:
         Key and value are bytes or None, or what the serializers take.  `on_delivery` is called once
         it is known what became of the record, in the order of the partition's records.
 
-        Waits for the topic's metadata (a missing topic is created if the broker allows it) and for
+        Waits for the topic's metadata (a missing topic is created if `auto_create` and
+        the broker allow it) and for
         room in the buffer.  Raises UnknownPartitionError, and KafkaError(MESSAGE_TOO_LARGE) for a
         record that is larger than the whole buffer.
         """
         self._check_open()
-        info = await self._cluster.topic(topic, auto_create=True)
+        info = await self._cluster.topic(topic, auto_create=self._auto_create)
         if self._key_serializer is not None and key is not None:
             key = self._key_serializer(key)
         if self._value_serializer is not None and value is not None:
@@ -184,7 +187,7 @@ class Producer:
         Waits and raises as `send` does.
         """
         self._check_open()
-        info = await self._cluster.topic(topic, auto_create=True)
+        info = await self._cluster.topic(topic, auto_create=self._auto_create)
         if partition not in info.partitions:
             raise _unknown_partition(topic, partition, len(info.partitions))
         await self._wait_for_room(len(records.data))

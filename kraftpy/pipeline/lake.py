@@ -272,10 +272,14 @@ class Lake:
 
     def freeze(self, plan: Plan) -> Plan:
         """Stores the plan before its run begins; of two plans for one run the first one stands."""
-        path = self._plan_path(plan.run)
+        path = self.plan_path(plan.run)
         if put_if_absent(path, encode(plan)):
             return plan
         return decode_plan(str(path), path.read_bytes())
+
+    def plan_path(self, run: str) -> Path:
+        """Where a run's plan is as long as it hasn't ended."""
+        return self._plans / f"{run}.json"
 
     def unfinished(self) -> list[Plan]:
         """The plans whose runs haven't ended, oldest first: they run now, or have crashed."""
@@ -283,7 +287,7 @@ class Lake:
         ended = self.latest().ended
         found = []
         for run in names - ended.keys():
-            path = self._plan_path(run)
+            path = self.plan_path(run)
             with contextlib.suppress(FileNotFoundError):  # it has ended since
                 found.append(decode_plan(str(path), path.read_bytes()))
         return sorted(found, key=lambda plan: (plan.created_at_ms, plan.run))
@@ -351,7 +355,7 @@ class Lake:
                 path.unlink(missing_ok=True)
                 swept.append(name)
         for run in planned & version.ended.keys():
-            self._plan_path(run).unlink(missing_ok=True)
+            self.plan_path(run).unlink(missing_ok=True)
         sweep_halves(self.folder / META)
         return swept
 
@@ -360,7 +364,7 @@ class Lake:
             before = self.latest()
             change = replace(change, version=before.number + 1)
             after = before.after([change])
-            if not self._plan_path(change.run).exists():
+            if not self.plan_path(change.run).exists():
                 raise LakeError(
                     f"run {change.run} has no plan in {self._plans} (any more: its run has ended"
                     " long ago); nothing was changed"
@@ -376,7 +380,7 @@ class Lake:
         The run has ended; whatever goes wrong here is left to the next one.
         """
         try:
-            self._plan_path(run).unlink(missing_ok=True)
+            self.plan_path(run).unlink(missing_ok=True)
             if self._log.needs_checkpoint(self._latest.number):
                 self._log.put_checkpoint(self._checkpoint())
         except (OSError, ManifestError) as error:
@@ -430,9 +434,6 @@ class Lake:
     def _planned(self) -> set[str]:
         """The runs whose plans are in the lake."""
         return {path.stem for path in self._plans.glob("*.json")}
-
-    def _plan_path(self, run: str) -> Path:
-        return self._plans / f"{run}.json"
 
 
 def _from_checkpoint(checkpoint: Checkpoint) -> LakeVersion:

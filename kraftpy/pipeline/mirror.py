@@ -34,6 +34,7 @@ from kraftpy.pipeline.door import READ_COMMITTED, Door
 from kraftpy.pipeline.folder import put_if_absent
 from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.ranges import OffsetRange
+from kraftpy.pipeline.session import refuse_speculation
 from kraftpy.pipeline.target import Target
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError, offsets_of
@@ -245,9 +246,9 @@ class Mirror:
 
     def _copy(self, partitions: Sequence[int]) -> dict[int, int]:
         """Runs one query to its end; the rows of each batch."""
-        frame = (
-            self._spark().readStream.format("kraftpy").options(**self._options(partitions)).load()
-        )
+        spark = self._spark()
+        refuse_speculation(spark)
+        frame = spark.readStream.format("kraftpy").options(**self._options(partitions)).load()
         query = (
             frame.select(*_COLUMNS)
             .writeStream.format("kraftpy")

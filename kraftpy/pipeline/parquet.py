@@ -18,7 +18,7 @@ import hashlib
 import itertools
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,17 @@ FILES_DDL: Final = ", ".join(
 
 # Of keys and values, which rarely repeat, a dictionary costs more time and bytes than it saves.
 _REPEATED: Final = ["topic", "partition", "timestampType", "headers.list.element.key"]
+
+
+_READ_BYTES: Final = 16 << 20
+_READ_ROWS: Final = 8192
+
+
+def batch_rows(opened: pq.ParquetFile, groups: Iterable[int]) -> int:
+    """How many rows of these row groups to read at a time: about 16 MiB, at most 8192 rows."""
+    known = [opened.metadata.row_group(number) for number in groups]
+    of_row = max((one.total_byte_size / one.num_rows for one in known if one.num_rows), default=0)
+    return max(1, min(_READ_ROWS, int(_READ_BYTES / max(of_row, 1))))
 
 
 @dataclass(frozen=True, slots=True)

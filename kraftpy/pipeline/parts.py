@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 
 from kraftpy.pipeline.lake import LakeError
 from kraftpy.pipeline.manifests import DataFile
+from kraftpy.pipeline.parquet import batch_rows
 from kraftpy.pipeline.ranges import OffsetRange, Spans, common
-
-_BATCH_ROWS = 8192
 
 
 def cut(files: Iterable[DataFile], wanted: Spans, max_rows: int) -> list[tuple[int, int]]:
@@ -117,7 +116,8 @@ def _rows_of_file(
                 " it was changed by somebody, restore it"
             )
         groups = _row_groups(opened, part)
-        for batch in opened.iter_batches(_BATCH_ROWS, groups, list(columns)) if groups else ():
+        rows = batch_rows(opened, groups)
+        for batch in opened.iter_batches(rows, groups, list(columns)) if groups else ():
             offsets = batch.column("offset").to_numpy()
             first, behind = np.searchsorted(offsets, (part.start, part.end)).tolist()
             if first < behind:

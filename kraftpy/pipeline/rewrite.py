@@ -17,13 +17,11 @@ import pyarrow.parquet as pq
 
 from kraftpy.pipeline.lake import LakeError
 from kraftpy.pipeline.manifests import DataFile
-from kraftpy.pipeline.parquet import FILES_DDL, Target, write_files
+from kraftpy.pipeline.parquet import FILES_DDL, Target, batch_rows, write_files
 from kraftpy.pipeline.ranges import OffsetRange, Spans, union
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,13 @@ def _rewrite(target: Target, task: Rewriting) -> Iterator[pa.RecordBatch]:
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal left_out, read
         for file in task.files:
-            for batch in pq.ParquetFile(target.folder / file.path).iter_batches(_BATCH_ROWS):
-                kept = batch.filter(pa.array(_outside(batch, task.without)))
-                read += batch.num_rows
-                left_out += batch.num_rows - kept.num_rows
-                yield kept
+            with pq.ParquetFile(target.folder / file.path) as opened:
+                most = batch_rows(opened, range(opened.num_row_groups))
+                for batch in opened.iter_batches(most):
+                    kept = batch.filter(pa.array(_outside(batch, task.without)))
+                    read += batch.num_rows
+                    left_out += batch.num_rows - kept.num_rows
+                    yield kept
 
     for described in write_files(target)(rows()):
         written += described.column("rows")[0].as_py()

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kraftpy.spark.positions import OptionError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -83,6 +85,15 @@ def start_session(
         _send_package(session)
     register(session)
     return session
+
+
+def refuse_speculation(session: SparkSession) -> None:
+    """OptionError if Spark may run a task twice at once: what it sends would be there twice."""
+    if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
+        raise OptionError(
+            "spark.speculation has tasks run twice at once, which would send their records twice"
+            " and mix up their order: set it to false (--conf spark.speculation=false)"
+        )
 
 
 def spark_errors() -> tuple[type[Exception], ...]:

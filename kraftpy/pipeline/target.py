@@ -1,7 +1,8 @@
 """The topic that a job writes to: which one it is, and whether it will keep what it is given.
 
 A topic whose brokers stamp records themselves (message.timestamp.type=LogAppendTime) is refused:
-records would get another time.  One that deletes records by age takes them, so that is a warning.
+records would get another time.  One that isn't there, or not any more, isn't made by sending to it.
+One that deletes records by age takes them, so that is a warning.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Target:
             "kafka.bootstrap.servers": bootstrap,
             "topic": topic,
             "keepTimestamps": "true",
+            "createTopics": "false",
         }
 
     def settings(self) -> WriteSettings:
@@ -134,11 +136,18 @@ class Target:
         there = brokers.partitions([self.topic]).get(self.topic)
         if there is not None and len(there) < partitions:
             brokers.run(admin.create_partitions(self.topic, partitions))
+        self.await_known(brokers, partitions)
+
+    def await_known(self, brokers: Brokers, partitions: int) -> None:
+        """Returns when all brokers know the topic with as many partitions: a task may ask any.
+
+        Raises KafkaError, ConnectionError.
+        """
         brokers.run(_known_everywhere(brokers.cluster(), self.topic, partitions))
 
 
 async def _known_everywhere(cluster: Cluster, topic: str, partitions: int) -> None:
-    """Waits until each broker that answers lists the partitions: a task may ask any of them."""
+    """Waits until each broker that answers lists the partitions."""
     kinds = messages.MetadataRequest
     request = kinds(
         topics=[kinds.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False

@@ -46,6 +46,7 @@ from kraftpy.pipeline.lake import (
 from kraftpy.pipeline.manifests import DataFile, ManifestError, Plan, TopicIdentity
 from kraftpy.pipeline.parts import Files, cut, read_rows
 from kraftpy.pipeline.ranges import OffsetRange, Spans, merged, missing, spans_of
+from kraftpy.pipeline.session import refuse_speculation
 from kraftpy.pipeline.target import Target, TargetTopic
 from kraftpy.spark.encoder import partitions_of_keys
 from kraftpy.spark.positions import OptionError
@@ -174,12 +175,15 @@ class Writer:
     def run(self, plan: Plan) -> WriteOutcome:
         """Sends what a plan says and isn't noted yet, and ends its run.
 
-        Raises LakeError (the run stays unfinished), KafkaError, OSError, and Spark's errors.
+        Raises LakeError (the run stays unfinished), OptionError, KafkaError, OSError, and Spark's
+        errors.
         """
+        before = set(numbered(self._notes / plan.run))
+        if len(before) < len(plan.ranges):
+            refuse_speculation(self._spark())
         earlier = any(plan.run == begun.run for begun in self._lake.unfinished())
         plan = self._lake.freeze(plan)
         began = time.monotonic()
-        before = set(numbered(self._notes / plan.run))
         self._check_identity(plan)
         self._send(plan, before)
         self._check_identity(plan)
@@ -284,8 +288,11 @@ class Writer:
         chains = _chains(plan, self._lake.version(plan.reads), done)
         if not chains:
             return
+        with self._target.brokers() as brokers:
+            self._target.await_known(brokers, 1)
         work = _Work(
             folder=self._lake.folder,
+            plan=self._lake.plan_path(plan.run),
             notes=self._notes / plan.run,
             settings=self._target.settings(),
             by_key=int(plan.options[_BY_KEY]) if _BY_KEY in plan.options else None,
@@ -341,6 +348,8 @@ class _Work:
     """What Spark's tasks do: each a chain of parts, one after the other."""
 
     folder: Path
+    plan: Path
+    """Where the plan is until the run has ended."""
     notes: Path
     settings: WriteSettings
     by_key: int | None
@@ -357,6 +366,10 @@ class _Work:
         for link in chain:
             note = self.notes / f"{link.number}.json"
             if not note.exists():  # an attempt before this one may have come that far
+                # One that was given up may go on after another has done its work: by then the run
+                # has ended, and its notes are gone.
+                if not self.plan.exists():
+                    raise LakeError(f"{self.plan} is gone: the run has ended without this task")
                 yield Part(self._rows(link), partial(_write_note, note))
 
     def _rows(self, link: _Link) -> Iterator[pa.RecordBatch]:
@@ -367,7 +380,7 @@ class _Work:
     def _partitions(self, batch: pa.RecordBatch, own: int) -> pa.Array:
         if self.by_key is None:
             return pa.repeat(pa.scalar(own, pa.int32()), batch.num_rows)
-        chosen = partitions_of_keys(batch.column("key"), self.by_key)
+        chosen = partitions_of_keys(batch.column("key").cast(pa.binary()), self.by_key)
         chosen[chosen < 0] = own % self.by_key
         return pa.array(chosen, pa.int32())
 

@@ -94,6 +94,7 @@ OPTIONS = (
         "false",
         "records have the time in the column `timestamp`, not now",
     ),
+    Option("createTopics", (SINK,), "true", "the brokers may make topics that aren't there"),
     Option("topic", (SINK,), "", "where records go; else the column `topic` says"),
     Option("includeHeaders", (SINK,), "false", "taken and not used: a column `headers` is enough"),
 )
@@ -251,6 +252,7 @@ class WriteSettings:
     topic: str | None
     producer: Mapping[str, Any] = field(default_factory=dict)
     keep_timestamps: bool = False
+    create_topics: bool = True
 
 
 def read_settings(options: Options, where: str) -> ReadSettings:
@@ -305,6 +307,7 @@ def write_settings(options: Options) -> WriteSettings:
         topic=reader.text("topic") or None,
         producer=producer,
         keep_timestamps=reader.boolean("keepTimestamps", False),
+        create_topics=reader.boolean("createTopics", True),
     )
 
 

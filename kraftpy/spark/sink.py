@@ -96,6 +96,7 @@ class _Task:
         self._producer = producer
         self._topic = settings.topic
         self._keep_timestamps = settings.keep_timestamps
+        self._create_topics = settings.create_topics
         self._batch_size_bytes: int = settings.producer["batch_size_bytes"]
         self._turn = random.randrange(1 << 16)  # noqa: S311 - tasks should not all begin at 0
 
@@ -109,7 +110,7 @@ class _Task:
                 part.column("headers") if "headers" in part.schema.names else None,
                 _timestamps_ms(part) if self._keep_timestamps else None,
             )
-            info = await self._cluster.topic(topic, auto_create=True)
+            info = await self._cluster.topic(topic, auto_create=self._create_topics)
             chosen = self._partitions(part, rows, len(info.partitions))
             now_ms = int(time.time() * 1000)
             for partition, here in _groups(chosen):
@@ -190,7 +191,12 @@ def deliver_parts(settings: WriteSettings, parts: Iterable[Part]) -> Written:
                 request_timeout_ms=client.request_timeout_ms,
                 connect_timeout_ms=client.connect_timeout_ms,
             ) as cluster,
-            Producer(cluster, stop_on_failure=True, **settings.producer) as producer,
+            Producer(
+                cluster,
+                stop_on_failure=True,
+                auto_create=settings.create_topics,
+                **settings.producer,
+            ) as producer,
         ):
             task = _Task(cluster, producer, settings)
             for part in parts:

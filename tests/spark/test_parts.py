@@ -106,6 +106,19 @@ def test_few_files_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (opened, most) == (0, 2)
 
 
+def test_large_rows_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    value = bytes(1 << 20)
+    table = pa.table({"offset": range(100), "value": [value] * 100})
+    pq.write_table(table, tmp_path / "large", use_dictionary=False)
+    file = DataFile("large", "t", 0, 0, 99, 100, 1, 0, 0, "")
+    sizes = [
+        batch.num_rows
+        for batch in read_rows(tmp_path, [file], OffsetRange("t", 0, 0, 100), COLUMNS)
+    ]
+    assert sum(sizes) == 100
+    assert max(sizes) in (15, 16)
+
+
 def test_files_that_were_changed_are_named(tmp_path: Path) -> None:
     file = write(tmp_path, [1, 2, 3], 5)
     pq.write_table(pa.table({"offset": [1], "value": [b""]}), tmp_path / file.path)

@@ -7,20 +7,28 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kraftpy.client.admin import Admin
+from kraftpy.client.cluster import Cluster
 from kraftpy.client.partitioner import partition_of_key
 from kraftpy.pipeline.alone import BusyError
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.compaction import compact
 from kraftpy.pipeline.lake import DoesNotFitError, LakeError
+from kraftpy.pipeline.ranges import OffsetRange
 from kraftpy.pipeline.target import Target, TargetTopic
-from kraftpy.pipeline.write import Wanted
+from kraftpy.pipeline.write import Wanted, _Link, _Work
+from kraftpy.protocol.errors import KafkaError
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError
+from kraftpy.spark.sink import deliver
+from kraftpy.testing import Broker
 from tests.spark.loading import Loading
 from tests.spark.topics import START_MS, create_topic, delete_topic, fill, on_cluster
 from tests.spark.writing import ALL, PART, Writing, first_copies, repeated
@@ -176,6 +184,55 @@ def test_a_topic_is_not_written_to_itself(writing: Writing) -> None:
     with pytest.raises(OptionError, match="come from this very topic"):
         writing.write()
     assert writing.loading.lake().unfinished() == []
+
+
+def test_speculation_is_refused(writing: Writing) -> None:
+    conf = {"spark.speculation": "true"}
+    writing.loading.spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    with pytest.raises(OptionError, match="set it to false"):
+        writing.write()
+    assert writing.loading.lake().unfinished() == []
+
+
+def work(folder: Path, target: Target, by_key: int | None = None) -> _Work:
+    """A task with one part, whose run hasn't ended."""
+    (folder / "plan").touch()
+    link = _Link(0, OffsetRange("t", 0, 0, 9), ())
+    return _Work(folder, folder / "plan", folder / "notes", target.settings(), by_key, [[link]])
+
+
+def test_a_task_of_a_run_that_has_ended_sends_nothing(tmp_path: Path) -> None:
+    task = work(tmp_path, Target("127.0.0.1:1", "t", {}))
+    assert len(list(task._parts(task.chains[0]))) == 1
+    (tmp_path / "plan").unlink()
+    with pytest.raises(LakeError, match="the run has ended without this task"):
+        list(task._parts(task.chains[0]))
+
+
+def test_keys_of_either_width_choose_the_same(tmp_path: Path) -> None:
+    task = work(tmp_path, Target("127.0.0.1:1", "t", {}), by_key=7)
+    keys = [None if n == 3 else b"key %d" % n for n in range(50)]
+    narrow, wide = (
+        task._partitions(pa.record_batch({"key": pa.array(keys, kind)}), 0)
+        for kind in (pa.binary(), pa.large_binary())
+    )
+    assert narrow == wide
+
+
+def test_a_topic_that_was_deleted_is_not_made_again(broker: Broker, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    delete_topic(broker.bootstrap, topic)
+    rows = pa.record_batch(
+        {"value": [b"v"], "timestamp": pa.array([START_MS * 1000], pa.timestamp("us", "UTC"))}
+    )
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        deliver(Target(broker.bootstrap, topic, {}).settings(), [rows])
+    assert topic not in on_cluster(broker.bootstrap, topics_of)
+
+
+async def topics_of(cluster: Cluster) -> list[str]:
+    await cluster.refresh(None)
+    return list(cluster.topics)
 
 
 def test_a_record_that_is_refused_ends_the_run_and_the_order_stays(
