@@ -9,7 +9,7 @@ Rules that it keeps:
 * Nobody is believed: what is suspected is read here, and has to fail its CRC-32C check.
 * The log stays, and serves, until the quorum has let this replica begin anew (`renew_replicas`):
   enough others are in sync then, and nobody counts with this one (`may_begin_anew`). One that leads
-  and is needed to make up min.insync.replicas hands over its lead, and stays in sync meanwhile.
+  hands over its lead and stays in sync; it is given up when the new leader has answered it.
 * What is damaged is kept, under another name.
 """
 
@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 LOOK_BYTES_MAX: Final = 16 << 20
 LOOK_INTERVAL_S: Final = 0.05
 """A follower whose disk is full asks for everything again and again."""
-RETRY_S: Final = 2.0
+RETRY_MIN_S: Final = 1.0
+RETRY_MAX_S: Final = 30.0
 PARTITIONS_AT_ONCE: Final = 500
 TIMEOUT_MS: Final = 5_000
 
@@ -51,7 +52,7 @@ class DamagedReplicas:
     def refetched(self, partition: Partition, offset: int, size_bytes: int) -> None:
         """A follower asks once more for what it was sent; it may have a reason of its own."""
         now_s = self._host.loop.time()
-        if now_s - self._looked_s >= LOOK_INTERVAL_S:
+        if partition not in self._found and now_s - self._looked_s >= LOOK_INTERVAL_S:
             self._looked_s = now_s
             self.suspect(partition, offset, size_bytes)
 
@@ -75,19 +76,27 @@ class DamagedReplicas:
 
     async def _renew(self) -> None:
         """Asks the quorum until all of them have been closed, as those are that began anew."""
-        said: dict[Partition, ErrorCode] = {}
+        said: set[Partition] = set()
+        count, delay_s = 0, RETRY_MIN_S
         try:
             while True:
                 for partition in [each for each in self._found if each.closed]:
                     del self._found[partition]
                 if not self._found:
                     return
-                await self._propose(list(self._found)[:PARTITIONS_AT_ONCE], said)
-                await asyncio.sleep(RETRY_S)
+                delay_s = min(2 * delay_s, RETRY_MAX_S)
+                if len(self._found) != count:
+                    count, delay_s = len(self._found), RETRY_MIN_S
+                wanted = [each for each in self._found if _may_ask(each)][:PARTITIONS_AT_ONCE]
+                for partition in wanted:  # the others come first next time
+                    self._found[partition] = self._found.pop(partition)
+                if wanted:
+                    await self._propose(wanted, said)
+                await asyncio.sleep(delay_s)
         finally:
             self._task = None
 
-    async def _propose(self, wanted: list[Partition], said: dict[Partition, ErrorCode]) -> None:
+    async def _propose(self, wanted: list[Partition], said: set[Partition]) -> None:
         topics: dict[bytes, list[dict[str, int]]] = {}
         for partition in wanted:
             topics.setdefault(partition.topic_id, []).append(
@@ -113,15 +122,14 @@ class DamagedReplicas:
             for answer in topic["partitions"]
         }
         for partition in wanted:
-            error_code = answers[partition.topic_id, partition.index]
-            if error_code is ErrorCode.NOT_ENOUGH_REPLICAS and said.get(partition) != error_code:
+            answer = answers[partition.topic_id, partition.index]
+            if answer is ErrorCode.NOT_ENOUGH_REPLICAS and partition not in said:
+                said.add(partition)
                 log.error(
-                    "%s is damaged here and not given up yet: it is needed for as many as "
-                    "min.insync.replicas to be in sync; bring back the brokers of its other "
-                    "replicas, or give it some",
+                    "%s is damaged here and not given up yet, because too few others are in sync: "
+                    "bring back the brokers of its other replicas, or give it some",
                     partition,
                 )
-            said[partition] = error_code
 
     def close(self) -> None:
         """Asks no more."""
@@ -129,15 +137,32 @@ class DamagedReplicas:
             self._task.cancel()
 
 
+def _may_ask(partition: Partition) -> bool:
+    """Whether it leads, or follows one that is known to be there."""
+    following = partition.following
+    return partition.leadership is not None or (following is not None and following.validated)
+
+
 def damage_at(stored: Log, offset: int, size_bytes: int) -> str | None:
     """Why what the log has from the offset on is no good; None if it is, or can't be read now."""
     try:
         result = stored.read(offset, size_bytes, upper_offset=stored.log_end_offset)
-        split_batches(memoryview(b"".join(piece.read() for piece in result.slices)))
+        data = memoryview(b"".join(piece.read() for piece in result.slices))
+        headers = [header for _, header in split_batches(data)]
     except DecodeError as error:
         return str(error)
     except KafkaError as error:
         return error.message if error.code is ErrorCode.CORRUPT_MESSAGE else None
     except OSError as error:
         return str(error) if error.errno == errno.EIO else None
+    # No checksum covers offsets and leader epochs. Compaction leaves gaps; DeleteRecords may cut.
+    least_offset, epoch = 0, 0
+    for header in headers:
+        if not least_offset <= header.base_offset <= header.last_offset < stored.log_end_offset:
+            return f"a batch behind offset {least_offset} begins at {header.base_offset}"
+        if not epoch <= header.partition_leader_epoch <= stored.leader_epochs.latest:
+            return f"a batch behind offset {least_offset} is of a wrong leader epoch"
+        least_offset, epoch = header.last_offset + 1, header.partition_leader_epoch
+    if headers and headers[0].last_offset < offset:
+        return f"the batch of offset {offset} ends at {headers[0].last_offset}"
     return None

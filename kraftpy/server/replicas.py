@@ -217,6 +217,10 @@ class ReplicaManager:
 
     def _drop(self, partition: Partition) -> None:
         """The metadata took the replica from this broker."""
+        self._remove(partition)
+        self._delete_log(partition)
+
+    def _remove(self, partition: Partition) -> None:
         self._stop_fetching(partition)
         partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         replicas = self._topics[partition.topic]
@@ -224,14 +228,11 @@ class ReplicaManager:
         if not replicas:
             del self._topics[partition.topic], self._topics_by_id[partition.topic_id]
             self.traffic.forget(partition.topic, partition.topic_id)
-        self._delete_log(partition)
 
     def _set_aside(self, partition: Partition) -> None:
         """Gives up what the disk has damaged; the replica is opened anew then."""
-        self._stop_fetching(partition)
-        partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        del self._topics[partition.topic][partition.index]
         self._logs.set_damaged_aside(partition.topic, partition.index)
+        self._remove(partition)
 
     def _delete_log(self, partition: Partition) -> None:
         try:

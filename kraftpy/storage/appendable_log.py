@@ -416,8 +416,8 @@ class AppendableLog(ReadableLog):
     def begin_flush(self) -> FlushJob | None:
         """What to sync so that everything appended by now is on disk.
 
-        None when it is already, or the log was deleted. Raises OSError when a file that has to be
-        synced can't be opened.
+        None when it is already, or the log was deleted. Raises OSError or KafkaError when a file
+        that has to be synced can't be opened.
         """
         if not self.stored or (
             self.log_end_offset <= self.recovery_point

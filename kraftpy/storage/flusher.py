@@ -25,6 +25,7 @@ from time import perf_counter
 from typing import Final
 
 from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram
+from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.appendable_log import AppendableLog, FlushJob
 from kraftpy.storage.files import Files
 
@@ -98,18 +99,19 @@ class Flusher:
         self._start_jobs()
 
     def _start_jobs(self) -> None:
-        failures = 0
-        while len(self._under_way) < _MAX_JOBS_UNDER_WAY and failures < _MAX_FAILURES:
-            log = next((log for log in self._requests if log not in self._under_way), None)
+        failed: set[AppendableLog] = set()
+        while len(self._under_way) < _MAX_JOBS_UNDER_WAY and len(failed) < _MAX_FAILURES:
+            busy = failed.union(self._under_way)
+            log = next((log for log in self._requests if log not in busy), None)
             if log is None:
                 return
             callbacks = self._requests.pop(log)
             try:
                 job = log.begin_flush()
-            except OSError as error:
+            except (OSError, KafkaError) as error:
                 # Out of file descriptors, say: nothing was flushed, so nothing is answered.
                 logger.error("can't flush %s yet: %s", log, error)
-                failures += 1
+                failed.add(log)
                 self._requests[log] = callbacks
                 continue
             if job is None:

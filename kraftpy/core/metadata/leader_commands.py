@@ -20,8 +20,9 @@ A proposal of the ISR as it is gives the partition a new epoch: its author wants
 proposal before it, which got no answer, is void.
 With renew_replicas a broker gives up what its disk has damaged: it is in no ISR and no ELR then,
 and a new leader epoch begins, in which it counts with a log that it begins anew. That must leave as
-many in sync as min.insync.replicas asks for. Else NOT_ENOUGH_REPLICAS; but one that leads hands
-over, if it can, so that the others get what they lack from sound records.
+many in sync as min.insync.replicas asks for, and two if there are so many others: one alone may be
+gone already without anybody knowing. Else NOT_ENOUGH_REPLICAS. A leader isn't given up but hands
+over, so that the others get what they lack from sound records; NEW_LEADER_ELECTED.
 Elections on all topics answer for those partitions only that didn't have what was wanted.
 """
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 PREFERRED = 0
 UNCLEAN = 1
+
+_NEEDED = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def alter_partition(
@@ -206,13 +209,16 @@ def _renewed(
     old: PartitionState, electorate: Electorate, rules: TopicRules, broker_id: int
 ) -> tuple[PartitionState, ErrorCode]:
     others = tuple(each for each in old.isr if each != broker_id)
-    if len(others) >= min(rules.min_isr, len(old.replicas)):
-        wish = Wish(isr=others, lost=broker_id, anew=True)
-        return settled(old, electorate, rules, wish), ErrorCode.NONE
-    if old.leader == broker_id and electorate.active.intersection(others):
+    if old.leader == broker_id:
+        if not electorate.active.intersection(others):
+            return old, _NEEDED
         wish = Wish(steps_down=broker_id)
-        return settled(old, electorate, rules, wish), ErrorCode.NOT_ENOUGH_REPLICAS
-    return old, ErrorCode.NOT_ENOUGH_REPLICAS
+        return settled(old, electorate, rules, wish), ErrorCode.NEW_LEADER_ELECTED
+    count = len(old.replicas)
+    if len(others) < max(min(rules.min_isr, count), min(2, count - 1)):
+        return old, _NEEDED
+    wish = Wish(isr=others, lost=broker_id, anew=True)
+    return settled(old, electorate, rules, wish), ErrorCode.NONE
 
 
 # -- elections

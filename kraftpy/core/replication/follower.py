@@ -58,6 +58,11 @@ class Following:
         self._validated = False
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
 
+    @property
+    def validated(self) -> bool:
+        """Whether the leader has answered in this epoch, and had what this log has."""
+        return self._validated
+
     def fetch_position(self, log: ReplicaLog) -> tuple[int, int]:
         """(fetch offset, last fetched epoch) of the next Fetch."""
         return log.log_end_offset, log.leader_epochs.latest
