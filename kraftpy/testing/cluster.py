@@ -270,7 +270,8 @@ class Cluster:
         """SIGCONT both processes of a paused node."""
         victim = self._running(node)
         for pid in victim.pids:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it has been killed meanwhile
+                os.kill(pid, signal.SIGCONT)
         victim.paused = False
 
     # -- disks
