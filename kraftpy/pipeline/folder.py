@@ -92,10 +92,12 @@ def put_if_absent(path: Path, data: bytes) -> bool:
 
 def sweep_halves(folder: Path) -> None:
     """Deletes what those left anywhere in the folder who were killed while they put a file."""
-    for path in folder.rglob(f"*{_HALF}"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > _PUT_AT_MOST_S:
-                path.unlink()
+    for place, _, names in os.walk(folder):  # which passes over folders that others delete
+        for name in names:
+            path = Path(place, name)
+            with contextlib.suppress(FileNotFoundError):
+                if name.endswith(_HALF) and time.time() - path.stat().st_mtime > _PUT_AT_MOST_S:
+                    path.unlink()
 
 
 def numbered(folder: Path, suffix: str = ".json") -> Iterator[int]:

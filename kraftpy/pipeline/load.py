@@ -110,6 +110,8 @@ class Loader:
         change = self._lake.find(run)
         if change is None:
             raise LakeError(f"no run {run} has ended in this lake: see `kraftpy pipeline runs`")
+        if change.kind == "write":
+            raise LakeError(f"run {run} wrote rows to a topic; only what was loaded can be again")
         ours = tuple(one for one in change.ranges if one.topic == self._topic)
         if not ours:
             raise LakeError(f"run {run} loaded nothing of {self._topic}")

@@ -32,10 +32,11 @@ from kraftpy.client.admin import Admin
 from kraftpy.pipeline.alone import alone
 from kraftpy.pipeline.door import READ_COMMITTED, Door
 from kraftpy.pipeline.folder import put_if_absent
+from kraftpy.pipeline.lake import clock_ms
 from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.ranges import OffsetRange
 from kraftpy.pipeline.session import refuse_speculation
-from kraftpy.pipeline.target import Target
+from kraftpy.pipeline.target import Target, TargetTopic
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError, offsets_of
 from kraftpy.spark.settings import STREAM, read_settings
@@ -104,6 +105,7 @@ class Mirror:
         self._checkpoint = checkpoint
         self._spark = spark
         self._max_records = max_records
+        self._told_of_age = False
         self._check_options()
 
     def cycles(self, *, every_s: float | None, stop: Event) -> Iterator[Cycle]:
@@ -131,6 +133,7 @@ class Mirror:
             target = self._target.find(brokers)
         if target is not None:
             self._check_pair(identity, target.identity)
+            self._warn_of_age(partitions, target)
         ends = self.ends()
         starts = {name: ends.get(name[1], first[name]) for name in names}
         had = 0 if target is None else target.partitions
@@ -204,11 +207,30 @@ class Mirror:
                 self._check_pair(identity, _NONE)  # only a new checkpoint is for a new topic
                 self._target.create(brokers, len(partitions), configs)
             self._target.grow(brokers, len(partitions))
-            target = self._target.describe(brokers).identity
-        self._check_pair(identity, target)
-        put_if_absent(self._checkpoint / "mirror.json", self._pair(identity, target))
-        self._check_pair(identity, target)
+            target = self._target.describe(brokers)
+        self._check_pair(identity, target.identity)
+        put_if_absent(self._checkpoint / "mirror.json", self._pair(identity, target.identity))
+        self._check_pair(identity, target.identity)
+        self._warn_of_age(partitions, target)
         return partitions
+
+    def _warn_of_age(self, partitions: Sequence[int], target: TargetTopic) -> None:
+        """Says, once, if the target's brokers will delete some of what is to be copied."""
+        now_ms = clock_ms()
+        if self._told_of_age or target.retention_ms is None or target.retention_ms >= now_ms:
+            return
+        kept_ms = now_ms - target.retention_ms
+        names = [(self._topic, partition) for partition in partitions]
+        with self._source.brokers(self._topic) as brokers:
+            first, last = brokers.earliest(names), brokers.latest(names)
+            young = brokers.offsets(dict.fromkeys(names, kept_ms))
+        ends = self.ends()
+        for name in names:
+            start = max(first[name], ends.get(name[1], 0))
+            if start < (young[name] if young[name] >= 0 else last[name]):
+                self._told_of_age = True
+        if self._told_of_age:
+            self._target.warn_of_age(target, kept_ms - 1, now_ms)
 
     def _check_still_there(self) -> None:
         """Raises CheckpointError if a topic isn't the one any more that the cycle began with."""

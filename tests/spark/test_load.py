@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
+from kraftpy.cli.common import Failure
+from kraftpy.cli.pipeline.job import Job
 from kraftpy.pipeline import load as load_module
 from kraftpy.pipeline.bounds import Bound, BoundError
 from kraftpy.pipeline.compaction import compact
@@ -202,3 +206,16 @@ def kraftpy() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     return run
+
+
+def test_a_session_whose_java_is_dead_hides_no_error(tmp_path: Path) -> None:
+    class Dead:
+        def stop(self) -> None:
+            raise ConnectionRefusedError("its Java is dead")
+
+    job = Job("compact", "", str(tmp_path), {}, create=True)
+    job._session = Dead()
+    with job.failures():
+        pass
+    with pytest.raises(Failure, match="out of disk"), job.failures():
+        raise PySparkException("out of disk")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -12,8 +13,8 @@ from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.groups import commit_ends
 from kraftpy.pipeline.lake import DoesNotFitError
-from kraftpy.pipeline.load import Limits
-from kraftpy.pipeline.stream import stream
+from kraftpy.pipeline.load import Limits, Loader
+from kraftpy.pipeline.stream import StoppedError, stream
 from kraftpy.spark.brokers import DataLossError
 from tests.spark.loading import Loading
 from tests.spark.topics import delete_before, fill, on_cluster
@@ -53,6 +54,39 @@ def test_it_goes_on_until_it_is_stopped_and_takes_new_partitions(loading: Loadin
     assert next(runs).rows == 1
     stop.set()
     assert list(runs) == []
+
+
+class ThreeLoads:
+    """A loader with three runs of work that is told to stop in one of them."""
+
+    def __init__(self, stop_in: int) -> None:
+        self.stop = threading.Event()
+        self.left = 3
+        self._stop_at = 3 - stop_in
+
+    def log_ends(self) -> dict[int, int]:
+        return {0: 3}
+
+    def unfinished(self) -> list[int]:
+        return []
+
+    def plan_load(self, *_: Any, until: dict[int, int]) -> int | None:
+        assert until == self.log_ends()
+        return self.left or None
+
+    def run(self, plan: int) -> int:
+        self.left -= 1
+        if self.left == self._stop_at:
+            self.stop.set()
+        return plan
+
+
+def test_it_says_if_it_was_stopped_before_all_was_loaded() -> None:
+    early, late = ThreeLoads(stop_in=2), ThreeLoads(stop_in=3)
+    with pytest.raises(StoppedError):
+        list(stream(cast("Loader", early), every_s=None, stop=early.stop))
+    assert early.left == 1
+    assert len(list(stream(cast("Loader", late), every_s=None, stop=late.stop))) == 3
 
 
 def test_of_two_loads_of_the_same_one_counts_and_none_is_left(loading: Loading) -> None:

@@ -55,6 +55,8 @@ def test_rows_arrive_as_they_are_and_only_what_is_new_later(writing: Writing) ->
     assert writing.written() == writing.wanted()
     change = writing.loading.lake().read(2)
     assert (change.kind, change.written, list(change.targets)) == ("write", 1000, [writing.target])
+    with pytest.raises(LakeError, match="wrote rows to a topic"):
+        writing.loading.loader().plan_rerun_of(outcome.run)
 
 
 def test_keys_choose_partitions(writing: Writing, new_topic: NewTopic) -> None:

@@ -124,7 +124,13 @@ class Job:
             with failures():
                 yield
         finally:
-            if self._session is not None:
+            self._stop_session()
+
+    def _stop_session(self) -> None:
+        from kraftpy.pipeline.session import spark_errors
+
+        if self._session is not None:
+            with contextlib.suppress(*spark_errors(), OSError):  # its Java may be dead
                 self._session.stop()
 
     def finish_or_abandon(self, abandon: bool) -> list[Outcome | Plan]:

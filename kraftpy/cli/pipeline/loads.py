@@ -76,7 +76,8 @@ def stream(
 ) -> None:
     """Load what comes, again and again, until SIGTERM or Ctrl-C.
 
-    These wait for the load under way; a second one leaves it to the next run.  The lake is the
+    These wait for the load under way; a second one leaves it to the next run.  With --available-now
+    the exit code is then 143 or 130 unless all is loaded.  The lake is the
     checkpoint: a stream that died goes on where the lake ends, and finishes what it had begun.
 
     \b
@@ -84,6 +85,7 @@ def stream(
     kraftpy pipeline stream flights /data/lake --available-now --max-records 5000000
     """
     from kraftpy.pipeline.bounds import Bound
+    from kraftpy.pipeline.stream import StoppedError
     from kraftpy.pipeline.stream import stream as stream_loads
 
     if available_now == (every_ms is not None):
@@ -93,6 +95,7 @@ def stream(
     job = Job("stream", topic, lake, more, create=True, max_records=max_records)
     job.when_started = stopping.take
     runs = rows = 0
+    stopped_early = False
     with job.failures():
         if more["dry_run"]:
             plan = job.loader.plan_load(Bound("lake"), Bound("latest"), "stream")
@@ -102,13 +105,18 @@ def stream(
         if abandon:
             job.finish_or_abandon(abandon)
         every_s = None if every_ms is None else every_ms / 1000
-        for outcome in stream_loads(job.loader, every_s=every_s, stop=stopping.event):
-            job.commit_group()
-            runs, rows = runs + 1, rows + outcome.rows
-            if more["output"] == "table":
-                click.echo(sentence(outcome))
+        try:
+            for outcome in stream_loads(job.loader, every_s=every_s, stop=stopping.event):
+                job.commit_group()
+                runs, rows = runs + 1, rows + outcome.rows
+                if more["output"] == "table":
+                    click.echo(sentence(outcome))
+        except StoppedError:
+            stopped_early = True
         job.commit_group()
         job.summarize(loads=runs, rows=rows)
+    if stopped_early:
+        stopping.leave()
 
 
 @click.command(cls=SparkCommand)

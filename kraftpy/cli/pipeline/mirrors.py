@@ -109,14 +109,17 @@ def mirror(
             _report_preview(work.preview(), said, more["output"])
             return
         every_s = None if every_ms is None else every_ms / 1000
-        rows = batches = 0
+        cycles = rows = batches = 0
         for cycle in work.cycles(every_s=every_s, stop=stopping.event):
+            cycles += 1
             rows, batches = rows + cycle.rows, batches + cycle.batches
             if more["output"] == "table" and (cycle.rows or available_now):
                 click.echo(_sentence(cycle))
         if more["output"] == "json":
             ends = {str(partition): end for partition, end in sorted(work.ends().items())}
             echo_json({**said, "rows": rows, "batches": batches, "ends": ends})
+        if available_now and not cycles:
+            stopping.leave()
 
 
 def _sentence(cycle: Cycle) -> str:

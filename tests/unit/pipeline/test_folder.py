@@ -1,11 +1,21 @@
 """Files that are written once."""
 
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kraftpy.pipeline.folder import FolderError, local_folder, numbered, put_if_absent
+from kraftpy.pipeline.folder import (
+    _HALF,
+    FolderError,
+    local_folder,
+    numbered,
+    put_if_absent,
+    sweep_halves,
+)
 
 
 def test_the_first_contents_stand(tmp_path: Path) -> None:
@@ -31,6 +41,28 @@ def test_numbered_files_are_found_and_others_are_not(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert sorted(numbered(tmp_path)) == [7, 12]
     assert list(numbered(tmp_path / "none")) == []
+
+
+def test_halves_are_swept_while_others_delete_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/gone", "b", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / f"old{_HALF}").touch()
+        os.utime(tmp_path / name / f"old{_HALF}", (1, 1))
+    (tmp_path / "c" / f"new{_HALF}").touch()
+    (tmp_path / "c" / "1.json").touch()
+    scandir = os.scandir
+
+    def scan(path: str | Path) -> Any:
+        if str(path).endswith("gone"):
+            shutil.rmtree(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    sweep_halves(tmp_path)
+    left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {f"new{_HALF}", "1.json"}
 
 
 @pytest.mark.parametrize("place", ["/data/lake", "file:/data/lake", "file:///data/lake"])

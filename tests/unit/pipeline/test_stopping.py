@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
+import click
 import pytest
 
 from kraftpy.cli.pipeline.stopping import Stopping
@@ -45,3 +46,25 @@ def test_they_are_taken_again_from_who_took_them(stopping: Stopping) -> None:
     stopping.take()
     os.kill(os.getpid(), signal.SIGINT)
     assert stopping.event.is_set()
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, RuntimeError])
+def test_they_are_heard_when_nobody_reads_stderr(
+    stopping: Stopping, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def echo(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(click, "echo", echo)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stopping.event.is_set()
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_who_leaves_early_says_by_which_signal(stopping: Stopping) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(click.exceptions.Exit) as left:
+        stopping.leave()
+    assert left.value.exit_code == 130
