@@ -16,6 +16,8 @@ WIDTH = 1000
 HEIGHT = 100
 _TICKS = 4
 _DECADES_MIN = 2
+_LEAST = 1e-300
+"""What is nearer to 0 is 0: powers of ten end there."""
 
 Points = Sequence[float | None]
 
@@ -47,8 +49,8 @@ class Scale(NamedTuple):
 
 def linear(highest: float, lowest: float = 0) -> Scale:
     """From 0, or a round number that is not above `lowest`, to one that is not below `highest`."""
-    low = -_round_up(-lowest) if lowest < 0 else 0
-    return Scale(low, _round_up(highest) if highest > 0 else 0 if low else 1, False)
+    low = -_round_up(-lowest) if lowest < -_LEAST else 0
+    return Scale(low, _round_up(highest) if highest > _LEAST else 0 if low else 1, False)
 
 
 def _round_up(value: float) -> float:

@@ -11,10 +11,12 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from kraftpy.pipeline.report.content import content
 from kraftpy.pipeline.report.definition import read_definition
 from kraftpy.pipeline.report.engine import Lateness, Made, Numbers, Quality
+from kraftpy.pipeline.report.expressions import HEIGHT_MAX
 from kraftpy.pipeline.report.page import render
 from kraftpy.pipeline.report.records import NO_TIME, TIME_MAX_MS, TIME_MIN_MS, decode
 
@@ -116,6 +118,25 @@ def test_the_first_and_the_last_time_that_are_taken_can_be_shown(zone: str, wind
         assert report["first"] == wall.isoformat(" ")[:16]
         (plot,) = report["tables"][0]["plots"]
         assert wall.isoformat(" ").startswith(plot["axis"][0][:10])
+
+
+def test_windows_need_not_be_of_whole_minutes() -> None:
+    span_ms, per_day = 1_350_000, 64
+    definition = _definition(TABLE.replace("1h", "1350s"))
+    rows = _counted([n * span_ms for n in range(4 * per_day)])
+    (plot,) = _said(definition, rows)["tables"][0]["plots"]
+    assert plot["cells"] == [[1 + day * per_day + n for day in range(4)] for n in range(per_day)]
+    table = _said(definition, rows.slice(0, 3))["tables"][0]
+    clock = ["1970-01-01 00:00:00", "1970-01-01 00:22:30", "1970-01-01 00:45:00"]
+    assert table["plots"][0]["axis"] == clock
+    assert [row[0] for row in table["head"]["rows"]] == clock[::-1]
+
+
+def test_the_highest_tree_can_be_sent_to_spark() -> None:
+    chain = " or ".join(["m > 0"] * (HEIGHT_MAX - 2))
+    rest = f'[fields]\nm = "number"\n[figures]\nn = "count where {chain}"\n'
+    definition = _definition(rest + TABLE.replace("measures", f'where = "{chain}"\nmeasures'))
+    assert list(cloudpickle.loads(cloudpickle.dumps(decode(definition)))(iter(()))) == []
 
 
 def test_a_calendar_of_the_first_years_has_its_days() -> None:

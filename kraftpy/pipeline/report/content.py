@@ -168,7 +168,9 @@ class _Writer:
         at = self._at(time_ms)
         if window.unit == "month":
             return at.date().isoformat()[:7]
-        return at.isoformat(" ", "minutes") if window.unit == "fixed" else at.date().isoformat()
+        if window.unit != "fixed":
+            return at.date().isoformat()
+        return at.isoformat(" ", "seconds" if window.span_ms % 60_000 else "minutes")
 
     def _windows(self, starts: Sequence[int], window: Window) -> list[int]:
         """The starts of all windows from the first to the last, also of those without a record."""
@@ -264,18 +266,19 @@ class _Writer:
 
     def _calendar(self, rows: pa.Table, window: Window, one: Named) -> Json:
         """A column for each day, a row for each window of a day."""
+        span = timedelta(milliseconds=window.span_ms)
         cells: dict[tuple[str, int], Any] = {}
-        span_minutes = window.span_ms // 60_000
         for start, value in zip(rows["start"].to_pylist(), _column(rows, one), strict=True):
             at = self._at(start)
-            place = at.date().isoformat(), (at.hour * 60 + at.minute) // span_minutes
+            since_midnight = at - datetime.combine(at, time())
+            place = at.date().isoformat(), since_midnight // span
             if place in cells and one.measure.function == "count":
                 cells[place] += value  # the hour that the end of summer time repeats
             else:
                 cells.setdefault(place, value)
         found = sorted({day for day, _ in cells})
         days = _days(found[0], found[-1])[-_CALENDAR_DAYS:]
-        per_day = 1440 // span_minutes
+        per_day = timedelta(days=1) // span
         absent = 0 if one.measure.function == "count" else None
         drawn = [[cells.get((day, n), absent) for day in days] for n in range(per_day)]
         note = f"the newest {len(days)} days" if len(found) > len(days) else ""

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -54,6 +55,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _STEP: Final = re.compile(r"\.?([^.\[\]'\"]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
 _SPANS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_A_TIME: Final = datetime(2026, 11, 30, 13, 45, 59, 123_456, tzinfo=UTC)
 _CALENDAR: Final[Mapping[str, Unit]] = {"1d": "day", "1w": "week", "1mo": "month"}
 _RESERVED: Final = frozenset({TIME, "start", "end", "events", "late", "count", "where"})
 """Columns that tables have anyway, and words that a reader would take for something else."""
@@ -436,8 +438,19 @@ def _time(top: _Part, types: Mapping[str, Type], zone: ZoneInfo) -> EventTime:
         raise part.wrong(
             "format", f"{form!r} is none of {', '.join(_TIME_FORMATS)} or like %Y-%m-%d %H:%M"
         )
+    if "%" in form and not _is_pattern(form):
+        raise part.wrong("format", f"{form!r} can't be read: write %Y-%m-%d %H:%M:%S or the like")
     part.end()
     return EventTime(path, form, plus)
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Whether a time that is written so can be read again."""
+    try:
+        datetime.strptime(_A_TIME.strftime(pattern), pattern)
+    except (ValueError, re.error):  # the latter of %Y twice
+        return False
+    return True
 
 
 class _Reader:

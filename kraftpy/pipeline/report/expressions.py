@@ -26,6 +26,9 @@ Type: TypeAlias = Literal["text", "number", "boolean", "time", "null"]
 
 TEXT_MAX_LENGTH: Final = 2000
 DEPTH_MAX: Final = 50
+"""Of brackets and arguments within each other: what the parser can follow."""
+HEIGHT_MAX: Final = 100
+"""Of the tree, which a chain such as a + b + c makes higher too: what can be sent to Spark."""
 TIME: Final = "time"
 """The name of when something happened."""
 
@@ -248,6 +251,8 @@ class _Parser:
         while self._takes("or"):
             left = self._both("or", left, self._conjunction())
         self._depth -= 1
+        if not self._depth and _height(left) > HEIGHT_MAX:
+            raise self._wrong(f"more than {HEIGHT_MAX} operators build on each other")
         return left
 
     def _conjunction(self) -> Expression:
@@ -391,6 +396,17 @@ class _Parser:
         if name == "bucket" and not _is_positive(args[1]):
             raise self._wrong("the width of a bucket is a number above 0;")
         return Call(name, tuple(args), result)
+
+
+def _height(tree: Expression) -> int:
+    """Not by recursion, which is what has to be kept within limits."""
+    highest, left = 0, [(tree, 1)]
+    while left:
+        one, height = left.pop()
+        highest = max(highest, height)
+        if isinstance(one, Call):
+            left += [(arg, height + 1) for arg in one.args]
+    return highest
 
 
 def _is_positive(width: Expression) -> bool:

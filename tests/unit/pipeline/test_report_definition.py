@@ -116,6 +116,9 @@ def test_paths_have_names_places_and_quoted_names() -> None:
         ('field = "at"', "", "time.field: this is missing"),
         ('[time]\nfield = "at"\nformat = "ms"', "", "time: this is missing: write [time]"),
         ('format = "ms"', 'format = "epoch"', "time.format: 'epoch' is none of iso, s, ms"),
+        ('format = "ms"', 'format = "%Q"', "time.format: '%Q' can't be read: write %Y-%m-%d"),
+        ('format = "ms"', 'format = "%Y-%m-%d %"', "time.format: '%Y-%m-%d %' can't be read"),
+        ('format = "ms"', 'format = "%d/%m/%Y %Y"', "time.format: '%d/%m/%Y %Y' can't be read"),
         ('format = "ms"', 'plus = "page"', "time.plus: this is a number of seconds"),
         ('format = "ms"', 'plus = "minutes * 60"', "there is no field 'minutes'"),
         ('format = "ms"', 'plus = "hour * 60"', "time.plus: 'hour * 60': there is no field 'hour'"),
@@ -156,6 +159,14 @@ def test_a_wrong_definition_gives_a_sentence(old: str, new: str, said: str) -> N
     with pytest.raises(DefinitionError) as raised:
         read_definition(GOOD.replace(old, new))
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["%Y-%m-%dT%H:%M:%S.%f%z", "%a, %d %b %Y %H:%M:%S %Z", "%I:%M %p %d.%m.%y", "%G-W%V-%u 100%%"],
+)
+def test_patterns_of_times_are_those_of_python(form: str) -> None:
+    assert read_definition(GOOD.replace('"ms"', f'"{form}"')).time.format == form
 
 
 def test_a_file_that_is_no_definition_is_named(tmp_path: Path) -> None:
@@ -201,6 +212,11 @@ def test_texts_may_hold_quotes_and_times_are_of_the_zone() -> None:
     assert found.args[1] == Value(1_772_362_800_000, "time")
 
 
+def test_a_chain_may_have_a_hundred_links_and_a_list_more() -> None:
+    assert parse_expression(" - ".join(["delay"] * 100), TYPES, UTC).type == "number"
+    assert parse_condition(f"delay in ({', '.join(['1'] * 500)})", TYPES, UTC).type == "boolean"
+
+
 def test_measures() -> None:
     assert parse_measure("count", TYPES, UTC).where is None
     found = parse_measure("p99.9(delay) where origin = 'JFK'", TYPES, UTC)
@@ -232,6 +248,12 @@ def test_measures() -> None:
         ("delay in ()", "is missing before ')'"),
         ("(" * 60 + "delay", "nested more than 50 deep"),
         ("delay > 1 or " * 300, "more than 2000 characters"),
+        (" + ".join(["delay"] * 101) + " > 1", "more than 100 operators build on each other"),
+        (" or ".join(["cancelled"] * 101), "more than 100 operators build on each other"),
+        (
+            "(1 + 2 * " * 49 + "3" + ")" * 49 + " - 1 + 1 + 1" * 2 + " > 1",
+            "more than 100 operators",
+        ),
         ("delay", "is a number, not a condition"),
     ],
 )
