@@ -105,7 +105,7 @@ class Mirror:
         self._checkpoint = checkpoint
         self._spark = spark
         self._max_records = max_records
-        self._told_of_age = False
+        self._looked_at_age = False
         self._check_options()
 
     def cycles(self, *, every_s: float | None, stop: Event) -> Iterator[Cycle]:
@@ -215,9 +215,13 @@ class Mirror:
         return partitions
 
     def _warn_of_age(self, partitions: Sequence[int], target: TargetTopic) -> None:
-        """Says, once, if the target's brokers will delete some of what is to be copied."""
+        """Says if the target's brokers will delete some of what is to be copied.
+
+        Looks once: what comes later is young.
+        """
         now_ms = clock_ms()
-        if self._told_of_age or target.retention_ms is None or target.retention_ms >= now_ms:
+        looked, self._looked_at_age = self._looked_at_age, True
+        if looked or target.retention_ms is None or target.retention_ms >= now_ms:
             return
         kept_ms = now_ms - target.retention_ms
         names = [(self._topic, partition) for partition in partitions]
@@ -228,9 +232,8 @@ class Mirror:
         for name in names:
             start = max(first[name], ends.get(name[1], 0))
             if start < (young[name] if young[name] >= 0 else last[name]):
-                self._told_of_age = True
-        if self._told_of_age:
-            self._target.warn_of_age(target, kept_ms - 1, now_ms)
+                self._target.warn_of_age(target, kept_ms - 1, now_ms)
+                return
 
     def _check_still_there(self) -> None:
         """Raises CheckpointError if a topic isn't the one any more that the cycle began with."""

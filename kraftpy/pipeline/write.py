@@ -178,13 +178,13 @@ class Writer:
         Raises LakeError (the run stays unfinished), OptionError, KafkaError, OSError, and Spark's
         errors.
         """
+        self._check_identity(plan)
         before = set(numbered(self._notes / plan.run))
         if len(before) < len(plan.ranges):
             refuse_speculation(self._spark())
         earlier = any(plan.run == begun.run for begun in self._lake.unfinished())
         plan = self._lake.freeze(plan)
         began = time.monotonic()
-        self._check_identity(plan)
         self._send(plan, before)
         self._check_identity(plan)
         rows = self._noted(plan)

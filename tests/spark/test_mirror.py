@@ -260,12 +260,13 @@ def test_a_target_that_is_made_anew_meanwhile_ends_it(
 def test_a_target_that_deletes_old_records_is_warned_of(
     mirroring: Mirroring, caplog: pytest.LogCaptureFixture
 ) -> None:
-    create_topic(mirroring.target, TOPIC, 2, retention_ms=1 << 50)
+    mirroring.to_topic = "aged"
+    create_topic(mirroring.target, "aged", 2, retention_ms=1 << 50)
     mirroring.mirror().preview()
     assert caplog.text == ""
     work = mirroring.mirror()
     hour = {"retention.ms": "3600000"}
-    on_cluster(mirroring.target, lambda cluster: Admin(cluster).alter_configs(TOPIC, values=hour))
+    on_cluster(mirroring.target, lambda cluster: Admin(cluster).alter_configs("aged", values=hour))
     work.preview()
     work.preview()
     assert caplog.text.count("its brokers will delete them") == 1
