@@ -42,6 +42,7 @@ class Leader:
         self.follower_sessions = FollowerSessions(iter(range(100, 200)), eager=False)
         self.replicas = self
         self.traffic = Traffic()
+        self.asked_again: list[tuple[Partition, int]] = []
         self.partitions = [self._partition(store, index) for index in range(2)]
 
     def _partition(self, store: Store, index: int) -> Partition:
@@ -63,6 +64,9 @@ class Leader:
 
     def isr_may_grow(self, partition: Partition) -> None:
         """See `PartitionHost`; proposals are tested elsewhere."""
+
+    def refetched(self, partition: Partition, offset: int, size_bytes: int) -> None:
+        self.asked_again.append((partition, offset))
 
     def led_by_id(self, topic_id: bytes, index: int) -> Partition:
         if topic_id != TOPIC_ID:
@@ -167,8 +171,10 @@ def test_what_was_sent_is_not_sent_again_unasked(run: Callable[[Test], None]) ->
         session = leader.ask(request(want(0, 0))).session_id
         leader.write(0, b"b")
         assert leader.ask(request(session=(session, 1))).responses == []
+        assert leader.asked_again == []
         again = leader.ask(request(want(0, 0), session=(session, 2)))
         assert sent_bytes(found(again)[0]) > 0
+        assert leader.asked_again == [(leader.partitions[0], 0)], "are the records sound?"
 
     run(test)
 
