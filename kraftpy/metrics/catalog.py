@@ -143,7 +143,8 @@ _NATIVE = (
     ),
     _counter(
         "kraftpy_unclean_elections_total",
-        "Times that this broker began to lead a partition without having been in sync.",
+        "Times that this broker began to lead a partition without having been in sync; the only"
+        " replica of one doesn't count.",
     ),
     _histogram(
         "kraftpy_replication_commit_seconds",

@@ -40,7 +40,7 @@ class LeaderChanges:
 
     def _leads(self, node_id: int, name: str, old: PartitionState, new: PartitionState) -> None:
         """A partition that this broker leads has another leader or other replicas in sync."""
-        if new.leader != old.leader and node_id not in old.isr and node_id not in old.elr:
+        if new.leader != old.leader and _is_unclean(node_id, old):
             self.unclean_elections += 1
             emit(log, WARNING, "unclean-election", partition=name, epoch=new.leader_epoch)
             return
@@ -52,6 +52,14 @@ class LeaderChanges:
         if joined:
             self.expansions += 1
             emit(log, INFO, "isr-expanded", partition=name, isr=new.isr, joined=joined)
+
+
+def _is_unclean(node_id: int, old: PartitionState) -> bool:
+    """Whether others may have acknowledged what the new leader lacks.
+
+    The only replica leads again after a crash with all that there ever was: no election lost that.
+    """
+    return node_id not in old.isr and node_id not in old.elr and old.replicas != (node_id,)
 
 
 def _tell_role(node_id: int, name: str, old: PartitionState, new: PartitionState) -> None:
