@@ -39,7 +39,7 @@ class Door:
         `patiently`: they are asked for as long as a task may go without progress.  That is for who
         has work to lose, and has reached them before.
         """
-        client = read_settings({**self._options(), "subscribe": topic}, BATCH).client
+        client = read_settings({**self.reader_options(), "subscribe": topic}, BATCH).client
         if patiently:
             retries = client.poll_timeout_ms // max(client.retry_interval_ms, 100)
             client = replace(client, retries=max(client.retries, retries))
@@ -47,7 +47,7 @@ class Door:
 
     def fails_on_data_loss(self) -> bool:
         """Whether a job ends when offsets that it wants are gone."""
-        return read_settings({**self._options(), "subscribe": "any"}, BATCH).fail_on_data_loss
+        return read_settings({**self.reader_options(), "subscribe": "any"}, BATCH).fail_on_data_loss
 
     def describe(self, brokers: Brokers, topic: str) -> tuple[TopicIdentity, list[int]]:
         """Which topic the name stands for now, and its partitions.  Raises OptionError."""
@@ -87,7 +87,7 @@ class Door:
             starts.setdefault(topic, {})[str(partition)] = start
             ends.setdefault(topic, {})[str(partition)] = end
         options = {
-            **self._options(),
+            **self.reader_options(),
             "assign": json.dumps({topic: [*map(int, parts)] for topic, parts in starts.items()}),
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
@@ -96,7 +96,8 @@ class Door:
         }
         return spark.read.format(self.format).options(**options).load()
 
-    def _options(self) -> dict[str, str]:
+    def reader_options(self) -> dict[str, str]:
+        """What every reader of the job is given: the user's options and what goes with each."""
         return {
             "kafka.isolation.level": READ_COMMITTED,
             **self.options,

@@ -1,8 +1,9 @@
-"""Files that are written once: whole and durable under their name, or not there at all.
+"""Files that are whole and durable under their name, or not there at all: written once, mostly.
 
 Rules:
 
 * A name is taken by `link`, which fails if somebody has it: of two writers one wins, and learns it.
+  Only what nobody builds upon, a report, takes the place of what was there (`replace_file`).
 * A file's bytes are on disk before its name is; a name is on disk before anybody is told of it
   (fsync of the file, then of each folder that got a new entry).
 * A folder is one that all who work on it see alike: a local disk, or a shared file system with
@@ -16,7 +17,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _HALF = ".tmp"
@@ -88,6 +89,22 @@ def put_if_absent(path: Path, data: bytes) -> bool:
         return not taken
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Gives the file `path` what `write` puts into the path that it is called with, durably.
+
+    What was there before stays as it was until then.  Raises OSError, and what `write` raises.
+    """
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_HALF}")
+    try:
+        write(beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+        sync_folder(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def sweep_halves(folder: Path) -> None:

@@ -46,7 +46,7 @@ from kraftpy.pipeline.manifests import (
     decode_plan,
     encode,
 )
-from kraftpy.pipeline.ranges import OffsetRange, Spans, common, missing, union
+from kraftpy.pipeline.ranges import OffsetRange, Spans, common, missing, spans_of, union
 
 META: Final = "_kraftpy"
 
@@ -107,9 +107,7 @@ class LakeVersion:
 
     def overlapping(self, ranges: Iterable[OffsetRange]) -> list[DataFile]:
         """The files that hold a record of one of the ranges."""
-        wanted: dict[tuple[str, int], Spans] = {}
-        for topic, partition, start, end in ranges:
-            wanted[topic, partition] = union(wanted.get((topic, partition), ()), [(start, end)])
+        wanted = spans_of(ranges)
         return [file for file in self.files.values() if _touches(wanted, file)]
 
     def check_topics(self, topics: Mapping[str, TopicIdentity]) -> None:
@@ -437,13 +435,10 @@ class Lake:
 
 
 def _from_checkpoint(checkpoint: Checkpoint) -> LakeVersion:
-    covered: dict[tuple[str, int], Spans] = {}
-    for topic, partition, start, end in checkpoint.covered:
-        covered[topic, partition] = union(covered.get((topic, partition), ()), [(start, end)])
     return LakeVersion(
         number=checkpoint.version,
         files={file.path: file for file in checkpoint.files},
-        covered=covered,
+        covered=spans_of(checkpoint.covered),
         topics=checkpoint.topics,
         ended=checkpoint.ended,
         removed_at_ms=checkpoint.removed_at_ms,
@@ -463,9 +458,7 @@ def _rows(files: Iterable[DataFile]) -> dict[tuple[str, int], int]:
 
 
 def _check_inside(files: Iterable[DataFile], ranges: Iterable[OffsetRange]) -> None:
-    allowed: dict[tuple[str, int], Spans] = {}
-    for topic, partition, start, end in ranges:
-        allowed[topic, partition] = union(allowed.get((topic, partition), ()), [(start, end)])
+    allowed = spans_of(ranges)
     for file in files:
         first, end = file.first_offset, file.last_offset + 1
         if common(allowed.get((file.topic, file.partition), ()), first, end) != ((first, end),):

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kraftpy.client.admin import Admin
 from kraftpy.pipeline.alone import alone
-from kraftpy.pipeline.door import READ_COMMITTED, Door
+from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.folder import put_if_absent
 from kraftpy.pipeline.lake import clock_ms
 from kraftpy.pipeline.manifests import TopicIdentity
@@ -175,10 +175,8 @@ class Mirror:
 
     def _options(self, partitions: Sequence[int]) -> dict[str, str]:
         return {
-            "kafka.isolation.level": READ_COMMITTED,
             "startingOffsets": "earliest",
-            **self._source.options,
-            "kafka.bootstrap.servers": self._source.bootstrap,
+            **self._source.reader_options(),
             "assign": json.dumps({self._topic: list(partitions)}),
             "includeHeaders": "true",
             "maxOffsetsPerTrigger": str(self._max_records),

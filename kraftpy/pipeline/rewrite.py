@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from kraftpy.pipeline.lake import LakeError
 from kraftpy.pipeline.manifests import DataFile
 from kraftpy.pipeline.parquet import FILES_DDL, Target, batch_rows, write_files
-from kraftpy.pipeline.ranges import OffsetRange, Spans, union
+from kraftpy.pipeline.ranges import OffsetRange, Spans, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,15 +34,10 @@ class Rewriting:
 
 def keep_besides(files: Iterable[DataFile], ranges: Iterable[OffsetRange]) -> list[Rewriting]:
     """What saves the rows that the files have outside of the ranges."""
-    wanted = list(ranges)
+    wanted = spans_of(ranges)
     tasks = []
     for file in files:
-        spans = [
-            (one.start, one.end)
-            for one in wanted
-            if (one.topic, one.partition) == (file.topic, file.partition)
-        ]
-        without = union((), spans)
+        without = wanted.get((file.topic, file.partition), ())
         if not any(start <= file.first_offset and file.last_offset < end for start, end in without):
             tasks.append(Rewriting((file,), without))
     return tasks

@@ -27,6 +27,7 @@ from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.records import split_batches
 from kraftpy.server.isr_proposals import IsrHost
 from kraftpy.server.partition import Partition
+from kraftpy.server.proposals import answers_by_partition
 from kraftpy.storage.log import Log
 
 log = logging.getLogger(__name__)
@@ -116,11 +117,7 @@ class DamagedReplicas:
         if result.error is not ErrorCode.NONE:
             log.warning("damaged replicas can't begin anew: %s", result.message)
             return
-        answers = {
-            (topic["topic_id"], answer["index"]): ErrorCode(answer["error"])
-            for topic in result.value["topics"]
-            for answer in topic["partitions"]
-        }
+        answers = answers_by_partition(result)
         for partition in wanted:
             answer = answers[partition.topic_id, partition.index]
             if answer is ErrorCode.NOT_ENOUGH_REPLICAS and partition not in said:

@@ -19,6 +19,7 @@ from kraftpy.core.replication import IsrProposal
 from kraftpy.core.replication.leader import PROPOSAL_BACKOFF_MS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.partition import Partition
+from kraftpy.server.proposals import answers_by_partition
 
 log = logging.getLogger(__name__)
 
@@ -120,14 +121,10 @@ class IsrProposals:
             log.warning("the quorum refused in-sync replicas: %s", result.message)
             self._failed(proposed, result.error, unknown=False)
             return
-        answers = {
-            (topic["topic_id"], answer["index"]): answer
-            for topic in result.value["topics"]
-            for answer in topic["partitions"]
-        }
+        answers = answers_by_partition(result)
         now_ms = self._now_ms()
         for partition, proposal in proposed:
-            verdict = ErrorCode(answers[partition.topic_id, partition.index]["error"])
+            verdict = answers[partition.topic_id, partition.index]
             partition.isr_answered(proposal, verdict, now_ms)
             if verdict not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
                 log.info("in-sync replicas of %s stay for now: %s", partition, verdict.name)

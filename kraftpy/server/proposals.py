@@ -18,6 +18,15 @@ from kraftpy.quorum.port import CommandResult
 TIMEOUT_MAX_MS = 60_000
 
 
+def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], ErrorCode]:
+    """What the rules said to each partition, by (topic id, index), of a command about many."""
+    return {
+        (topic["topic_id"], answer["index"]): ErrorCode(answer["error"])
+        for topic in result.value["topics"]
+        for answer in topic["partitions"]
+    }
+
+
 class Proposals:
     """The controller as handlers see it."""
 

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kraftpy.cli.common import TEXT, Seconds, bootstrap_option, output_option
+from kraftpy.cli.common import TEXT, bootstrap_option, output_option
 from kraftpy.cli.pipeline.job import Job, sentence
 from kraftpy.cli.pipeline.options import (
     SparkCommand,
     abandon_option,
     bound_options,
+    check_rhythm,
     group_option,
     read_bound,
+    rhythm_options,
     source_options,
     spark_options,
 )
@@ -54,8 +56,7 @@ def load(topic: str, lake: str, start: str, end: str, abandon: bool, **more: Any
 @click.command(cls=SparkCommand)
 @click.argument("topic", type=TEXT)
 @click.argument("lake", type=TEXT)
-@click.option("--available-now", is_flag=True, help="Load what is there now, and end.")
-@click.option("--every", "every_ms", type=Seconds(), metavar="SECONDS", help="Begin a load then.")
+@rhythm_options("Load what is there", "load")
 @click.option(
     "--max-records", type=click.IntRange(1), metavar="N", help="About the most that one load takes."
 )
@@ -88,8 +89,7 @@ def stream(
     from kraftpy.pipeline.stream import StoppedError
     from kraftpy.pipeline.stream import stream as stream_loads
 
-    if available_now == (every_ms is not None):
-        raise click.UsageError("say either --available-now or --every SECONDS")
+    every_s = check_rhythm(available_now, every_ms)
     stopping = Stopping("load")
     stopping.take()
     job = Job("stream", topic, lake, more, create=True, max_records=max_records)
@@ -104,7 +104,6 @@ def stream(
             return
         if abandon:
             job.finish_or_abandon(abandon)
-        every_s = None if every_ms is None else every_ms / 1000
         try:
             for outcome in stream_loads(job.loader, every_s=every_s, stop=stopping.event):
                 job.commit_group()

@@ -9,14 +9,20 @@ import click
 
 from kraftpy.cli.common import (
     TEXT,
-    Seconds,
     bootstrap_option,
     echo_json,
     output_option,
     parse_key_values,
 )
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, spark_options
+from kraftpy.cli.pipeline.options import (
+    SparkCommand,
+    check_rhythm,
+    rhythm_options,
+    source_option,
+    spark_options,
+    to_option,
+)
 from kraftpy.cli.pipeline.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -40,8 +46,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Where is kept how far it was copied; one for each mirror.",
 )
-@click.option("--available-now", is_flag=True, help="Copy what is there now, and end.")
-@click.option("--every", "every_ms", type=Seconds(), metavar="SECONDS", help="Begin a cycle then.")
+@rhythm_options("Copy what is there", "cycle")
 @click.option(
     "--max-records",
     type=click.IntRange(1),
@@ -50,22 +55,8 @@ if TYPE_CHECKING:
     metavar="N",
     help="About the most records of a batch, which may be sent again after a crash.",
 )
-@click.option(
-    "--option",
-    "options",
-    type=TEXT,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the source, for example failOnDataLoss=false. Repeatable.",
-)
-@click.option(
-    "--to-option",
-    "to_options",
-    type=TEXT,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the sink, for example kafka.compression.type=zstd. Repeatable.",
-)
+@source_option
+@to_option
 @spark_options
 @bootstrap_option
 @output_option
@@ -89,8 +80,7 @@ def mirror(
     \b
     kraftpy pipeline mirror flights --to-bootstrap far:9092 --checkpoint /data/mirror --every 10
     """
-    if available_now == (every_ms is not None):
-        raise click.UsageError("say either --available-now or --every SECONDS")
+    every_s = check_rhythm(available_now, every_ms)
     stopping = Stopping("cycle")
     stopping.take()
     job = Job("mirror", topic, None, more)
@@ -108,7 +98,6 @@ def mirror(
         if more["dry_run"]:
             _report_preview(work.preview(), said, more["output"])
             return
-        every_s = None if every_ms is None else every_ms / 1000
         cycles = rows = batches = 0
         for cycle in work.cycles(every_s=every_s, stop=stopping.event):
             cycles += 1

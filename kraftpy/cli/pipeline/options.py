@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kraftpy.cli.common import EXIT_USAGE, TEXT, Failure
+from kraftpy.cli.common import EXIT_USAGE, TEXT, Failure, Seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +51,50 @@ def spark_options(function: F) -> F:
     return function
 
 
+def _option_option(flag: str, name: str, whose: str) -> Callable[[F], F]:
+    return click.option(
+        flag,
+        name,
+        type=TEXT,
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=f"An option of the {whose}. Repeatable.",
+    )
+
+
+source_option = _option_option("--option", "options", "source, for example failOnDataLoss=false")
+_OF_SINK = "sink, for example kafka.compression.type=zstd"
+sink_option = _option_option("--option", "options", _OF_SINK)
+to_option = _option_option("--to-option", "to_options", _OF_SINK)
+
+
+def rhythm_options(what_is_there: str, what_begins: str) -> Callable[[F], F]:
+    """`--available-now` or `--every`; `check_rhythm` sees to it that it is one of them."""
+
+    def decorate(function: F) -> F:
+        for option in (
+            click.option(
+                "--every",
+                "every_ms",
+                type=Seconds(),
+                metavar="SECONDS",
+                help=f"Begin a {what_begins} then.",
+            ),
+            click.option("--available-now", is_flag=True, help=f"{what_is_there} now, and end."),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def check_rhythm(available_now: bool, every_ms: int | None) -> float | None:
+    """Seconds from the beginning of one to that of the next; None for one only."""
+    if available_now == (every_ms is not None):
+        raise click.UsageError("say either --available-now or --every SECONDS")
+    return None if every_ms is None else every_ms / 1000
+
+
 def source_options(function: F) -> F:
     for option in (
         click.option(
@@ -70,14 +114,7 @@ def source_options(function: F) -> F:
             metavar="N",
             help="The most offsets that one task reads.",
         ),
-        click.option(
-            "--option",
-            "options",
-            type=TEXT,
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="An option of the source, for example failOnDataLoss=false. Repeatable.",
-        ),
+        source_option,
         click.option(
             "--source",
             type=click.Choice(["kraftpy", "kafka"]),

@@ -10,7 +10,7 @@ import click
 
 from kraftpy.cli.common import TEXT, bootstrap_option, echo_json, output_option, parse_key_values
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, spark_options
+from kraftpy.cli.pipeline.options import SparkCommand, sink_option, spark_options
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.manifests import Plan
@@ -49,14 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--abandon", is_flag=True, help="End an unfinished run with what it has written so far."
 )
-@click.option(
-    "--option",
-    "options",
-    type=TEXT,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the sink, for example kafka.compression.type=zstd. Repeatable.",
-)
+@sink_option
 @spark_options
 @bootstrap_option
 @output_option

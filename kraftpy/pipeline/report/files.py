@@ -11,8 +11,7 @@ that it links to is there.  Times in tables are UTC.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from kraftpy.pipeline.folder import make_folder, replace_file
 from kraftpy.pipeline.report.content import content
 from kraftpy.pipeline.report.definition import Definition, slug
 from kraftpy.pipeline.report.engine import Numbers
@@ -33,7 +33,7 @@ def write_report(
     folder: Path, definition: Definition, numbers: Numbers, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes the report and returns the content of report.json.  Raises OSError."""
-    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    make_folder(folder / "tables")
     named = [*zip(definition.tables, numbers.tables, strict=True)]
     parts = [(slug(table.name), made.rows) for table, made in named]
     for sessions, made in zip(definition.sessions, numbers.sessions, strict=True):
@@ -41,9 +41,11 @@ def write_report(
     files = {name: _write_table(folder, name, rows) for name, rows in parts}
     report = content(definition, numbers, source, files, datetime.now(UTC))
     said = json.dumps(report, ensure_ascii=False, allow_nan=False, indent=1)
-    _put(folder / "report.json", lambda path: path.write_text(said + "\n", encoding="utf-8"))
+    replace_file(
+        folder / "report.json", lambda path: path.write_text(said + "\n", encoding="utf-8")
+    )
     page = render(report)
-    _put(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8"))
+    replace_file(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8"))
     return report
 
 
@@ -53,15 +55,6 @@ def _write_table(folder: Path, name: str, rows: pa.Table) -> list[str]:
             times = rows[column].cast(pa.timestamp("ms", "UTC"))
             rows = rows.set_column(rows.schema.names.index(column), column, times)
     paths = [f"tables/{name}.csv", f"tables/{name}.parquet"]
-    _put(folder / paths[0], lambda path: pa_csv.write_csv(rows, path))
-    _put(folder / paths[1], lambda path: pq.write_table(rows, path, compression="zstd"))
+    replace_file(folder / paths[0], lambda path: pa_csv.write_csv(rows, path))
+    replace_file(folder / paths[1], lambda path: pq.write_table(rows, path, compression="zstd"))
     return paths
-
-
-def _put(path: Path, write: Callable[[Path], object]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
