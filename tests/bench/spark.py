@@ -230,16 +230,15 @@ class _Works:
 
     def write(self) -> Iterator[Work]:
         _fill(self.bootstrap, "written", 1, 1)
-        count = SMALL // 5
 
         def write(door: str) -> None:
-            rows = self.spark.range(count).selectExpr(
+            rows = self.spark.range(SMALL).selectExpr(
                 "cast(id as string) as key", "repeat('x', 100) as value"
             )
             writer = rows.write.format(door).option("kafka.bootstrap.servers", self.bootstrap)
             writer.option("topic", "written").mode("append").save()
 
-        yield Work("write 100 B", count, count * 106, write)
+        yield Work("write 100 B", SMALL, SMALL * 106, write)
 
     def pipeline(self) -> Iterator[Work]:
         from kraftpy.pipeline.audit import audit, plan_audit
