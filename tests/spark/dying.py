@@ -27,7 +27,9 @@ def _die(driver: int | None = None) -> None:
     os.kill(driver or os.getpid(), signal.SIGKILL)
 
 
-def _dying_after(function: Callable[..., Any]) -> Callable[..., Any]:
+def dying_after(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, which this process doesn't survive."""
+
     def call(*args: Any, **more: Any) -> Any:
         function(*args, **more)
         _die()
@@ -77,22 +79,22 @@ def _link_no_version(source: Path, target: Path) -> None:
 def main(stage: str, arguments: list[str]) -> None:
     """Run the command; it doesn't come back if it gets to the stage."""
     if stage == "planned":
-        Lake.freeze = _dying_after(Lake.freeze)  # type: ignore[method-assign]
+        Lake.freeze = dying_after(Lake.freeze)  # type: ignore[method-assign]
     elif stage in ("first batch", "first file"):
         kraftpy.pipeline.table.write_files = _dying_tasks(stage)
     elif stage == "all files":
         load = kraftpy.pipeline.load
-        load.write_table = _dying_after(load.write_table)  # type: ignore[attr-defined]
+        load.write_table = dying_after(load.write_table)  # type: ignore[attr-defined]
     elif stage == "version written":
         os.link = _link_no_version
     elif stage == "version named":
         kraftpy.pipeline.log.put_if_absent = _name_version
     elif stage == "committed":
-        Lake.commit = _dying_after(Lake.commit)  # type: ignore[method-assign]
+        Lake.commit = dying_after(Lake.commit)  # type: ignore[method-assign]
     elif stage == "before the group":
         kraftpy.pipeline.groups.commit_ends = _dying_before(commit_ends)
     elif stage == "after the group":
-        kraftpy.pipeline.groups.commit_ends = _dying_after(commit_ends)
+        kraftpy.pipeline.groups.commit_ends = dying_after(commit_ends)
     app(arguments)
 
 

@@ -18,6 +18,7 @@ import kraftpy.pipeline.write as module
 from kraftpy.cli.app import app
 from kraftpy.pipeline.lake import Lake
 from kraftpy.spark.sink import Part
+from tests.spark.dying import dying_after
 
 IN_TASKS = ("some rows sent", "part sent", "part noted")
 STAGES = ("planned", *IN_TASKS, "all parts", "committed")
@@ -64,26 +65,18 @@ def _kill(driver: int) -> None:
     time.sleep(60)  # the task is to come no further
 
 
-def _dying_after(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **more: Any) -> Any:
-        function(*args, **more)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    return call
-
-
 def main(stage: str, arguments: list[str]) -> None:
     """Run the command; it doesn't come back if it gets to the stage."""
     driver = os.getpid()
     if stage == "planned":
-        Lake.freeze = _dying_after(Lake.freeze)  # type: ignore[method-assign]
+        Lake.freeze = dying_after(Lake.freeze)  # type: ignore[method-assign]
     elif stage in IN_TASKS:
         module._Work = failing_work(stage, partial(_kill, driver))  # type: ignore[misc]
     elif stage == "all parts":
         writer = module.Writer
-        writer._send = _dying_after(writer._send)  # type: ignore[method-assign]
+        writer._send = dying_after(writer._send)  # type: ignore[method-assign]
     elif stage == "committed":
-        Lake.commit = _dying_after(Lake.commit)  # type: ignore[method-assign]
+        Lake.commit = dying_after(Lake.commit)  # type: ignore[method-assign]
     app(arguments)
 
 
