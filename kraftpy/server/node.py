@@ -346,7 +346,11 @@ async def _serve(
     code = await stopping
     began_s = loop.time()
     emit(log, logging.INFO, "node-stopping", node=config.node_id)
-    await broker.stop()
+    try:
+        await broker.stop()
+    except Exception as error:
+        # Its threads may be at work yet, and nobody would see to their end.
+        fatal(error)
     emit(log, logging.INFO, "node-stopped", node=config.node_id, seconds=loop.time() - began_s)
     events.flush()
     return code

@@ -135,7 +135,7 @@ class OffsetForwarding:
     async def close(self) -> None:
         """Ends the connections; requests under way are answered with an error."""
         self._closed = True
-        for peer in self._peers.values():
+        for peer in list(self._peers.values()):
             if peer.opening is not None:
                 peer.opening.cancel()
                 await asyncio.gather(peer.opening, return_exceptions=True)
@@ -231,6 +231,8 @@ class OffsetForwarding:
     # -- the connections
 
     async def _send(self, node_id: int, version: int, request: Any) -> Any:
+        if self._closed:
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
         peer = self._peers.setdefault((node_id, _is_read(request)), _Peer())
         if peer.in_flight >= MAX_IN_FLIGHT:
             raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
@@ -272,22 +274,29 @@ class OffsetForwarding:
         """Raises ConnectionLostError or KafkaError."""
         if peer.connection is None or peer.connection.closed:
             if peer.opening is None:
-                peer.opening = self._host.loop.create_task(self._open(node_id))
+                peer.opening = self._host.loop.create_task(self._open(node_id, peer))
                 peer.opening.add_done_callback(lambda _: setattr(peer, "opening", None))
-            # Whoever goes away must not take the connection from the others.
-            peer.connection = await asyncio.shield(peer.opening)
+            try:
+                # Whoever goes away must not take the connection from the others.
+                return await asyncio.shield(peer.opening)
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if not self._closed or (current is not None and current.cancelling()):
+                    raise
+                raise ConnectionLostError("this broker stops") from None
         return peer.connection
 
-    async def _open(self, node_id: int) -> Connection:
+    async def _open(self, node_id: int, peer: _Peer) -> Connection:
         address = self._host.inter_broker_address(node_id)
         if address is None:
             raise ConnectionLostError(f"broker {node_id} is gone")
-        return await Connection.open(
+        peer.connection = await Connection.open(
             *address,
             client_id=FORWARDED_CLIENT_ID,
             timeout_ms=CONNECT_TIMEOUT_MS,
             versions=_VERSIONS,
         )
+        return peer.connection
 
     def _note(self, node_id: int, peer: _Peer, problem: str) -> None:
         if problem != peer.problem:

@@ -81,21 +81,25 @@ class LineProcess:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process with this id that hasn't ended."""
-    return _state(pid) not in "ZX"
+    """Whether there is a process with this id that hasn't ended, with all of its threads."""
+    state, threads = _state(pid)
+    # The first thread is a zombie for as long as another one is held up, by an fsync for instance.
+    return state not in "ZX" or threads > 1
 
 
 def is_stopped(pid: int) -> bool:
     """Whether SIGSTOP has taken effect, or the process has ended."""
-    return _state(pid) in "TZX"
+    return _state(pid)[0] in "TZX"
 
 
-def _state(pid: int) -> str:
+def _state(pid: int) -> tuple[str, int]:
+    """The state of the first thread, and how many there are."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return "X"
-    return stat.rpartition(")")[2].split()[0]
+        return "X", 0
+    fields = stat.rpartition(")")[2].split()
+    return fields[0], int(fields[17])
 
 
 def log_tail(paths: Sequence[Path], lines: int = 20) -> str:

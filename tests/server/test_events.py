@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
+from kraftpy.server.node import EXIT_BUG
 from kraftpy.testing import Broker, Cluster
 from tests.server.wire import Wire
 
@@ -159,6 +160,32 @@ def test_a_node_that_is_told_to_stop_before_it_has_begun_stops(tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0
     assert not (tmp_path / "data").exists()
+
+
+def test_a_node_with_a_defect_in_its_stop_ends_all_the_same(tmp_path: Path) -> None:
+    """At once, though a thread is held up; and nobody takes it for a clean stop."""
+    config = tmp_path / "server.properties"
+    config.write_text(f"node.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/data\n")
+    program = (
+        "import threading\n"
+        "from kraftpy.server.offset_forwarding import OffsetForwarding\n"
+        "import kraftpy.cli.server as server\n"
+        "async def close(self): raise RuntimeError('a defect')\n"
+        "OffsetForwarding.close = close\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        f"server.command(['--config', {str(config)!r}])\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:
+        assert node.stderr is not None
+        for line in node.stderr:
+            if "broker-started" in line:
+                node.send_signal(signal.SIGTERM)
+            if "stopping after an unforeseen error" in line:
+                break
+        assert "RuntimeError: a defect" in node.stderr.read()
+        assert node.wait(TIMEOUT_S) == EXIT_BUG
+    assert not list((tmp_path / "data").rglob(".kafka_cleanshutdown"))
 
 
 def test_sigterm_to_the_whole_group_stops_the_node_in_order(tmp_path: Path) -> None:

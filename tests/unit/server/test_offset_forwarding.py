@@ -170,6 +170,36 @@ def test_a_group_without_a_coordinator() -> None:
     assert relay(None, *fetch()) == [NOT_AVAILABLE]
 
 
+def test_requests_that_meet_the_end_of_the_broker_are_answered() -> None:
+    """One waits for its connection, one begins while that is given up, one comes too late."""
+
+    async def run() -> None:
+        never = asyncio.Event()
+        async with forwarding_to(Coordinator()) as forwarding:
+            opening = asyncio.Event()
+
+            async def hang(*_: Any) -> Any:
+                opening.set()
+                await never.wait()
+
+            forwarding._open = hang  # type: ignore[method-assign]
+
+            async def ask(request: Any, answer: Any) -> int:
+                serve = lambda request: pytest.fail("served here")  # noqa: E731
+                return error_of(await forwarding.relay(CTX, request, answer, serve))
+
+            waiting = asyncio.create_task(ask(*commit()))
+            await opening.wait()
+            # As it is tried again: it makes a connection of its own kind, while this one ends.
+            beside = asyncio.create_task(ask(*fetch()))
+            await forwarding.close()
+            assert await waiting == NOT_AVAILABLE
+            assert await beside == NOT_AVAILABLE
+            assert await ask(*commit()) == NOT_AVAILABLE
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
 def test_an_older_broker_is_not_asked_what_it_does_not_know() -> None:
     coordinator = Coordinator(newest=7)
     assert relay(coordinator, *commit()) == [NOT_COORDINATOR]
