@@ -54,7 +54,10 @@ def load(
     except ClusterError as error:
         print(f"  (a run counts for nothing: {str(error).splitlines()[0]})", flush=True)
         return None
-    if not sum(result.faults.values()):
+    if result.void and not result.faults:
+        print(f"  (a run counts for nothing: {result.void[0]})", flush=True)
+        return None
+    if not result.faults:
         raise RuntimeError(f"no {case.fault} in {time_limit_s:g} s")
     if result.unhealthy:
         print(f"  (a run counts for nothing: {result.unhealthy.splitlines()[0]})", flush=True)

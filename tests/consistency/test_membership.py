@@ -13,8 +13,8 @@ import pytest
 from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.client.cluster_admin import ClusterAdmin
 from kraftpy.testing import Cluster
-from kraftpy.testing.consistency.faults import FAULTS, Ground
-from kraftpy.testing.consistency.faults.membership import put_in_order
+from kraftpy.testing.consistency.faults import FAULTS, Ground, LeftOut
+from kraftpy.testing.consistency.faults.membership import put_in_order, reassign
 from kraftpy.testing.process import wait_until
 
 TOPIC, PARTITIONS = "t", 3
@@ -69,6 +69,7 @@ def test_a_broker_that_is_added_gets_replicas_and_leaves_none(cluster: Cluster) 
     said = act.begin()
     assert said is not None
     assert said.startswith("broker 4 gets replicas of ")
+    assert not isinstance(said, LeftOut)
     assert known(cluster) == ({1, 2, 3, 4}, {1, 2, 3, 4})
     cluster.wait_healthy()
     home = cluster.nodes[4].dir
@@ -89,3 +90,21 @@ def test_replicas_are_put_in_order_and_the_first_leads(cluster: Cluster) -> None
     wait_until(lambda: cluster.replicas_of(TOPIC, 1) == order, "the order is as it was")
     wait_until(lambda: cluster.agreed_leader(TOPIC, 1) == order[0], "the first doesn't lead")
     cluster.wait_healthy()
+
+
+def test_a_workload_without_topics_that_stay_has_those_moved_that_are_there(
+    cluster: Cluster,
+) -> None:
+    cluster.wait_healthy()
+    before = [cluster.replicas_of(TOPIC, index) for index in range(PARTITIONS)]
+    assert reassign(cluster, {}, random.Random(3)).startswith("replicas of ")
+    wait_until(
+        lambda: [cluster.replicas_of(TOPIC, index) for index in range(PARTITIONS)] != before,
+        "nothing has moved",
+    )
+    cluster.wait_healthy()
+    with Cluster(2) as empty:
+        assert isinstance(reassign(empty, {}, random.Random(3)), LeftOut)
+        act = FAULTS["add-broker"].plan(Ground(empty, {}, random.Random(1)))
+        assert isinstance(act.begin(), LeftOut)
+        act.end()

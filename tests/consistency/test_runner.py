@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kraftpy.testing import Cluster
 from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter
 from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
-from kraftpy.testing.consistency.faults import FAULTS, schedule
+from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Kind, LeftOut, Planned, schedule
+from kraftpy.testing.consistency.faults.storage import flip_bits, lose_tail
+from kraftpy.testing.consistency.matrix import left_out
 from kraftpy.testing.consistency.operations import Operation, pair
-from kraftpy.testing.consistency.runner import Plan, RunError, run
+from kraftpy.testing.consistency.report import judge
+from kraftpy.testing.consistency.runner import Plan, RunError, _Run, run
 from kraftpy.testing.consistency.worker import Task, Worker
 
 
@@ -158,3 +164,53 @@ def test_a_plan_that_cannot_be_run_says_why(
     with pytest.raises(RunError, match=problem):
         run(plan, say=print)
     assert not (tmp_path / "out").exists()
+
+
+class _NoNodes(Cluster):
+    """What the bookkeeping of a fault needs of a cluster, which is its name."""
+
+    def __init__(self) -> None:
+        self.nodes = {}
+
+    @property
+    def bootstrap(self) -> str:
+        return "127.0.0.1:1"
+
+
+def test_a_fault_that_did_nothing_is_told_and_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(said: str | None, _: Ground) -> Act:
+        return Act([2], "SIGKILL", lambda: said, lambda: None)
+
+    happened = {"kill": None, "lose-tail": "9 bytes are gone", "bit-flip": LeftOut("no segment")}
+    for name, said in happened.items():
+        monkeypatch.setitem(FAULTS, name, Kind("", partial(plan, said)))
+    tested = _Run(Plan("queue", tmp_path, list(happened)), _NoNodes(), lambda _: None)
+    tested._history.phase("load")
+    for name in happened:
+        tested._inflict_one(_NoNodes(), Planned((name,), "any", 1, 0.0, 0.0, False))
+    tested._history.close()
+    assert tested._result.faults == {"kill": 1, "lose-tail": 1}
+    assert tested._result.void == ["bit-flip: no segment"]
+    _, report = judge(HistoryReader(tmp_path / "history.jsonl"))
+    assert [(each["name"], each["detail"], each["came"]) for each in report["faults"]] == [
+        ("kill", "SIGKILL", True),
+        ("lose-tail", "SIGKILL; 9 bytes are gone", True),
+        ("bit-flip", "left out: no segment", False),
+    ]
+    assert left_out([report]) == ["bit-flip"]
+
+
+def test_logs_without_anything_to_damage_are_no_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    rng = random.Random(1)
+    (folder / "00000000000000000000.log").touch()
+    assert isinstance(lose_tail(tmp_path, rng), LeftOut)
+    assert isinstance(flip_bits(tmp_path, rng), LeftOut)
+    (folder / "00000000000000000000.log").write_bytes(b"x" * 100)
+    (folder / "00000000000000000007.log").touch()
+    said = flip_bits(tmp_path, rng)
+    assert "a bit flipped in t-0/" in said
+    assert not isinstance(said, LeftOut)

@@ -42,7 +42,7 @@ _TEXT_CHARS_MAX = 10_000
 _INT_MAX = 2**62
 
 EVENT_TYPES = ("invoke", "ok", "fail", "info")
-FAULT_PHASES = ("start", "end", "point")
+FAULT_PHASES = ("start", "end", "void", "point")
 PHASES = ("load", "heal", "final")
 """Under load and faults; faults are over and the cluster recovers; all is read to the end."""
 
@@ -84,7 +84,11 @@ class Event(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault that begins, ends, or happens at one moment ("point"); `id` joins begin and end."""
+    """A fault that begins, ends, or happens at one moment ("point"); `id` joins begin and end.
+
+    The `detail` of its beginning says what it is to be, that of its end what happened.  One that
+    ends as "void" was not what its name says: `detail` says why.
+    """
 
     line: int
     time_ns: int
@@ -179,9 +183,10 @@ class HistoryWriter:
     def fault(
         self, name: str, phase: str, fault_id: int, targets: Sequence[str], detail: str = ""
     ) -> None:
-        """A fault `start`s, `end`s, or happens at this `point`."""
+        """A fault `start`s, `end`s (`void`: and was none), or happens at this `point`."""
         fields = {"fault": name, "phase": phase, "id": fault_id, "targets": list(targets)}
-        self._write({"time": self._clock_ns(), **fields, "detail": detail})
+        fields["detail"] = detail[:_TEXT_CHARS_MAX]
+        self._write({"time": self._clock_ns(), **fields})
 
     def phase(self, name: str) -> None:
         """The run enters one of `PHASES`."""

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kraftpy.testing.consistency.history import Fault
 from kraftpy.testing.consistency.operations import NEVER
 from kraftpy.testing.consistency.series import Timeline
 
@@ -18,13 +19,17 @@ _NS = 1e9
 
 
 class Stretch(NamedTuple):
-    """A fault from beginning to end, in ns; one that nobody ended lasts as long as the run."""
+    """A fault from beginning to end, in ns; one that nobody ended lasts as long as the run.
+
+    `came` is whether it was what its name says; `detail` what it was, or why it wasn't.
+    """
 
     name: str
     start_ns: int
     end_ns: int
     targets: tuple[str, ...]
     detail: str
+    came: bool
 
 
 def stretches(timeline: Timeline) -> list[Stretch]:
@@ -35,14 +40,24 @@ def stretches(timeline: Timeline) -> list[Stretch]:
         if fault.phase == "start":
             begun[fault.id] = fault
             continue
-        start = begun.pop(fault.id, fault) if fault.phase == "end" else fault
-        found.append((start, fault.time_ns))
-    found += [(fault, timeline.start_ns + timeline.duration_ns) for fault in begun.values()]
+        start = fault if fault.phase == "point" else begun.pop(fault.id, fault)
+        found.append((start, fault))
+    # A run that broke off in the middle of a fault didn't see it to its end.
+    unended_ns = timeline.start_ns + timeline.duration_ns
+    found += [(fault, fault._replace(time_ns=unended_ns)) for fault in begun.values()]
     made = [
-        Stretch(fault.name, fault.time_ns, end_ns, fault.targets, fault.detail)
-        for fault, end_ns in found
+        Stretch(start.name, start.time_ns, end.time_ns, start.targets, *_what_happened(start, end))
+        for start, end in found
     ]
     return sorted(made, key=lambda each: each[1:3])
+
+
+def _what_happened(start: Fault, end: Fault) -> tuple[str, bool]:
+    """`detail` and `came` of a stretch."""
+    if end.phase == "void":
+        return f"left out: {end.detail}", False
+    said = (start.detail, end.detail if end is not start else "")
+    return "; ".join(dict.fromkeys(filter(None, said))), True
 
 
 def impact(timeline: Timeline) -> dict[str, Any]:
@@ -86,6 +101,7 @@ def _felt(
         "end_s": round((fault.end_ns - timeline.start_ns) / _NS, 6),
         "targets": list(fault.targets),
         "detail": fault.detail,
+        "came": fault.came,
         "ok": ok,
         "info": info,
         "fail": fail,

@@ -88,6 +88,11 @@ def _not_healed(report: Report) -> str:
     return reasons[0] if reasons else ""
 
 
+def came(fault: Mapping[str, Any]) -> bool:
+    """Whether a fault was what its name says; what older reports have says nothing of that."""
+    return fault.get("came", True) is True
+
+
 def headline(report: Report) -> str:
     """What came of a run, in a few words."""
     broken = [each["checker"] for each in report["verdicts"] if each["valid"] is False]
@@ -103,7 +108,7 @@ def _head(report: Report) -> str:
     counts = report["counts"].values()
     known = sum(each["ok"] for each in counts)
     uncertain = sum(each["info"] for each in counts)
-    faults = sum(fault["name"] != NOT_HEALED for fault in report["faults"])
+    faults = sum(fault["name"] != NOT_HEALED and came(fault) for fault in report["faults"])
     facts = [
         (f"{report['operations']:,}", "operations"),
         (f"{known / max(1, report['operations']):.1%}", "succeeded"),
@@ -139,7 +144,7 @@ def story(report: Report) -> str:
     asked = f"{clients} of {libraries or 'unknown make'} asked {tested or 'a cluster'}"
     if str(tested).startswith("kraftpy"):
         asked += f" (version {versions.get('kraftpy', 'unknown')})"
-    names = list(dict.fromkeys(fault["name"] for fault in report["faults"]))
+    names = list(dict.fromkeys(fault["name"] for fault in report["faults"] if came(fault)))
     if NOT_HEALED in names:
         names.remove(NOT_HEALED)
     meanwhile = f", and these were done to it meanwhile: {', '.join(names)}" if names else ""

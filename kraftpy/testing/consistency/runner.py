@@ -41,6 +41,7 @@ from kraftpy.testing.consistency.faults import (
     FAULTS,
     Act,
     Ground,
+    LeftOut,
     Planned,
     cluster_options,
     kinds,
@@ -109,12 +110,14 @@ class Plan:
 class Result:
     """What happened besides what the history says.
 
-    `faults` are counted by name; `crashed` workers did so on purpose, `dead` ones didn't, and those
+    `faults` that came are counted by name, `void` has those that came to nothing, with the reasons;
+    `crashed` workers did so on purpose, `dead` ones didn't, and those
     that were `killed` hung.  `unhealthy` says why the cluster didn't heal, empty if it did.
     `kept` is where what the nodes had on disk was copied to, if it was.
     """
 
     faults: dict[str, int] = field(default_factory=dict)
+    void: list[str] = field(default_factory=list)
     crashed: int = 0
     dead: int = 0
     killed: int = 0
@@ -459,23 +462,28 @@ class _Run:
         """Begin a fault, let it last, end it; several that belong together at the same time."""
         rng = random.Random(planned.seed)  # noqa: S311 - has to be repeatable
         ground = Ground(cluster, self._topics, rng, planned.target)
-        begun: list[tuple[int, str, Act]] = []
+        begun: list[tuple[int, str, Act, str]] = []
         for name in planned.names:
             act = FAULTS[name].plan(ground)
             self._fault_ids += 1
             targets = [str(node) for node in act.targets]
             self._history.fault(name, "start", self._fault_ids, targets, act.detail)
             more = act.begin() or ""
-            begun.append((self._fault_ids, name, act))
+            begun.append((self._fault_ids, name, act, more))
+            if isinstance(more, LeftOut):
+                self._result.void.append(f"{name}: {more}")
+                self._say(f"{name} left out: {more}")
+                continue
             self._result.faults[name] = self._result.faults.get(name, 0) + 1
             self._say(
                 f"{name}: {', '.join(targets)} ({act.detail}{'; ' * bool(more)}{more})"
                 f" for {planned.duration_s:.1f} s"
             )
         self._watch_until(time.monotonic() + planned.duration_s)
-        for number, name, act in reversed(begun):
+        for number, name, act, more in reversed(begun):
             act.end()
-            self._history.fault(name, "end", number, [str(node) for node in act.targets])
+            phase = "void" if isinstance(more, LeftOut) else "end"
+            self._history.fault(name, phase, number, [str(node) for node in act.targets], more)
 
     def _await_health(self, timeout_s: float) -> None:
         """Go on watching the workers until nothing is left of the last fault."""

@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind
+from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, LeftOut
 from kraftpy.testing.consistency.faults.kinds import FAULTS
 from kraftpy.testing.consistency.faults.needs import cluster_options, kinds, lacking
 from kraftpy.testing.consistency.faults.schedule import Planned, schedule
@@ -25,6 +25,7 @@ __all__ = [
     "Act",
     "Ground",
     "Kind",
+    "LeftOut",
     "Planned",
     "cluster_options",
     "kinds",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kraftpy.testing.cluster import Cluster
 from kraftpy.testing.consistency.faults import membership
-from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Act, Ground
+from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Act, Ground, LeftOut
 
 _SLOW_MS = (150, 300)
 _VERY_SLOW_MS = 400
@@ -30,8 +30,8 @@ _NEXT_FETCH_S = 0.1
 _ARRIVAL_S = 0.4
 _POLL_S = 0.005
 
-_NOT_IN_SYNC = "left out: not all replicas are in sync"
-_NOBODY_LEADS = "left out: nobody leads what is written"
+_NOT_IN_SYNC = LeftOut("not all replicas are in sync")
+_NOBODY_LEADS = LeftOut("nobody leads what is written")
 
 _Partition = tuple[str, int]
 
@@ -83,7 +83,7 @@ def successors(ground: Ground) -> Act:
         told = partial(cluster.agreed_leader, *scene.partition, among=scene.others)
         second = _next_leader(told, scene.leader)
         if second is None:
-            return f"{scene.leader}, which led {scene.name}; nobody does after it"
+            return LeftOut(f"{scene.leader} led {scene.name}, and nobody does after it")
         kill(second)
         return f"{scene.leader}, which led {scene.name}, and then {second}"
 
@@ -103,7 +103,7 @@ def _kill_controllers(cluster: Cluster, delay_ms: int, kill: Callable[[int], Non
     kill(first)
     second = _next_leader(cluster.controller, first)
     if second is None:
-        return f"{first}, which led the quorum; nobody does after it"
+        return LeftOut(f"{first} led the quorum, and nobody does after it")
     kill(second)
     return f"{first}, which led the quorum, and then {second}"
 
@@ -221,12 +221,12 @@ def late_expansion(ground: Ground) -> Act:
             return _NOT_IN_SYNC
         cast = _cast(ground)
         if cast is None:
-            return "left out: nothing is written, or its replicas stay in their order"
+            return LeftOut("nothing is written, or its replicas stay in their order")
         partition, leader, follower, controller = cast
         # It leaves the ISR of what is written meanwhile; with idle partitions it stays in sync.
         cluster.partition(leader, follower)
         if not _wait_until(lambda: follower not in cluster.in_sync(*partition), _LAG_TIMEOUT_S):
-            return f"{follower} stays in sync without {leader}: nothing is written"
+            return LeftOut(f"{follower} stays in sync without {leader}: nothing is written")
         cluster.heal()
         cluster.partition(leader, controller, one_way=True)
         _wait_for_catch_up(cluster, leader, follower, partition)

@@ -90,11 +90,22 @@ class Part(IntEnum):
     LINKS = 4
 
 
+class LeftOut(str):
+    """What `Act.begin` returns of a fault that was not what its name says, and why.
+
+    It may have done a part of it, killed a node for instance, and is ended like all others; but it
+    doesn't count as come.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """A fault whose victims are chosen: what begins it, and what ends it.
 
-    `detail` says in words what it is; `begin` may return more that is known only then.
+    `detail` says in words what it is; `begin` may return more that is known only then: what
+    happened, or as a `LeftOut` why it didn't.
     """
 
     targets: Sequence[int]

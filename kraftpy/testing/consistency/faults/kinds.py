@@ -7,7 +7,7 @@ from functools import partial
 
 from kraftpy.testing.cluster import Cluster
 from kraftpy.testing.consistency.faults import clocks, failovers, membership, storage
-from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, Need, Part
+from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, LeftOut, Need, Part
 
 _SLOW_MS = (20, 400)
 _CRASHES = Need("crashes", lambda: "")
@@ -24,10 +24,11 @@ def _majority(ground: Ground) -> int:
 def _kill(ground: Ground, count: int) -> Act:
     cluster, victims = ground.cluster, ground.victims(count)
 
-    def begin() -> None:
-        for node in victims:
-            if cluster.nodes[node].running:
-                cluster.kill(node)
+    def begin() -> str | None:
+        running = [node for node in victims if cluster.nodes[node].running]
+        for node in running:
+            cluster.kill(node)
+        return None if running else LeftOut("all of them were down")
 
     return Act(victims, "SIGKILL", begin, lambda: cluster.restart(*victims))
 
@@ -134,7 +135,7 @@ def _lose_tail(ground: Ground) -> Act:
         if cluster.nodes[victim].running:
             cluster.kill(victim)
         if not in_sync:
-            return "nothing is taken: not all replicas are in sync"
+            return LeftOut("nothing is taken: not all replicas are in sync")
         return storage.lose_tail(cluster.nodes[victim].log_dir, ground.rng)
 
     return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
@@ -147,7 +148,7 @@ def _lose_unsynced(ground: Ground) -> Act:
         if ground.all_in_sync():
             return cluster.crash(victim)
         cluster.kill(victim)
-        return "nothing is taken: not all replicas are in sync"
+        return LeftOut("nothing is taken: not all replicas are in sync")
 
     return Act([victim], "SIGKILL", begin, lambda: cluster.restart(victim))
 

@@ -11,7 +11,7 @@ from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster
-from kraftpy.testing.consistency.faults.ground import Act, Ground
+from kraftpy.testing.consistency.faults.ground import Act, Ground, LeftOut
 
 _TIMEOUT_MS = 8_000
 _DRAIN_S = 15.0
@@ -26,21 +26,21 @@ _Troubles = (ConnectionError, KafkaError, TimeoutError)
 def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) -> str:
     """Give every partition of the topics a new list of replicas; in words, what came of it.
 
-    The moves go on for a while.
+    Without topics under load it is all partitions that there are just now.  The moves go on for a
+    while.
     """
     nodes = sorted(cluster.nodes)
     moves = {}
-    for topic, partitions in topics.items():
-        for index in range(partitions):
+    try:
+        for name in asyncio.run(_assignments(cluster, list(topics))):
             # One fewer than all, and then all again, so that data has to be copied.
             count = max(2, len(nodes) - 1) if rng.random() < _FEWER else len(nodes)
-            moves[PartitionName(topic, index)] = rng.sample(nodes, count)
-    if not moves:
-        return "there is no topic that stays, so nothing is moved"
-    try:
+            moves[name] = rng.sample(nodes, count)
         asyncio.run(_move(cluster, moves))
     except _Troubles as error:
-        return f"replicas of {len(moves)} partitions to be moved: {error}"
+        return LeftOut(f"replicas of {len(moves)} partitions can't be moved: {error}")
+    if not moves:
+        return LeftOut("nothing is moved: there is no topic")
     return f"replicas of {len(moves)} partitions moved, preferred leaders elected"
 
 
@@ -65,12 +65,14 @@ def decommission(ground: Ground) -> Act:
         try:
             before.update(asyncio.run(_drain(cluster, victim)))
         except _Troubles as error:
-            return f"it could not be freed of its replicas: {error}"
+            return LeftOut(f"it could not be freed of its replicas: {error}")
         cluster.stop(victim)
         try:
             asyncio.run(_unregister(cluster, victim))
         except _Troubles as error:
-            return f"freed of {len(before)} replicas and stopped; not unregistered: {error}"
+            return LeftOut(
+                f"freed of {len(before)} replicas and stopped; not unregistered: {error}"
+            )
         return f"freed of {len(before)} replicas, stopped, unregistered"
 
     def end() -> None:
@@ -91,12 +93,15 @@ def add_broker(ground: Ground) -> Act:
         added.append(cluster.add())
         try:
             there = asyncio.run(_assignments(cluster, list(topics)))
-            chosen = {name: nodes for name, nodes in there.items() if rng.random() < _MOVED}
+            some = {name: nodes for name, nodes in there.items() if rng.random() < _MOVED}
+            chosen = some or there
             moves = {name: _with(added[0], nodes, rng) for name, nodes in chosen.items()}
             before.update(chosen)
             asyncio.run(_move(cluster, moves))
         except _Troubles as error:
-            return f"broker {added[0]} is there and gets no replicas: {error}"
+            return LeftOut(f"broker {added[0]} is there and gets no replicas: {error}")
+        if not before:
+            return LeftOut(f"broker {added[0]} is there and gets no replicas: there is no topic")
         return f"broker {added[0]} gets replicas of {len(before)} partitions"
 
     def end() -> None:

@@ -6,10 +6,11 @@ import random
 from pathlib import Path
 
 from kraftpy.testing import disks
-from kraftpy.testing.consistency.faults.ground import Act, Ground, Need
+from kraftpy.testing.consistency.faults.ground import Act, Ground, LeftOut, Need
 
 NEEDS_DISKS = Need("small_disks", disks.missing)
 _TAIL_BYTES_MAX = 4096
+_NAMED_MAX = 3
 
 
 def lose_tail(log_dir: Path, rng: random.Random) -> str:
@@ -32,6 +33,8 @@ def lose_tail(log_dir: Path, rng: random.Random) -> str:
                 file.truncate(size)
         logs += 1
         taken += size - keep
+    if not logs:
+        return LeftOut("nothing is taken: its logs are empty")
     how = "are zeros" if zeros else "are gone"
     return f"the last {taken} bytes of {logs} logs {how}"
 
@@ -51,7 +54,10 @@ def flip_bits(log_dir: Path, rng: random.Random) -> str:
                 file.seek(position)
                 file.write(bytes([byte ^ 1 << rng.randrange(8)]))
             flipped.append(f"{folder.name}/{path.name} at {position}")
-    return f"a bit flipped in {', '.join(flipped)}" if flipped else "no log has a closed segment"
+    if not flipped:
+        return LeftOut("nothing is flipped: no log has a closed segment")
+    more = f" and {len(flipped) - _NAMED_MAX} more" if len(flipped) > _NAMED_MAX else ""
+    return f"a bit flipped in {', '.join(flipped[:_NAMED_MAX])}{more}"
 
 
 def bit_flip(ground: Ground) -> Act:
@@ -65,7 +71,7 @@ def bit_flip(ground: Ground) -> Act:
         in_sync = ground.all_in_sync()
         cluster.kill(victim)
         if not in_sync:
-            return "nothing is flipped: not all replicas are in sync"
+            return LeftOut("nothing is flipped: not all replicas are in sync")
         return flip_bits(cluster.nodes[victim].log_dir, ground.rng)
 
     def end() -> None:
