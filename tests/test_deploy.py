@@ -6,8 +6,15 @@ What needs other programs (linters, schemas, three nodes) is in tests/conformanc
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +25,8 @@ import yaml
 from kraftpy.cli.app import app
 from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, parse_properties
 from kraftpy.events import EVENTS
+from kraftpy.metrics.exporter import HEALTH_TIMEOUT_S
+from tests.processes import free_port
 from tests.test_docs import table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -177,6 +186,73 @@ def test_the_image_the_unit_and_the_manifests_name_the_same_things() -> None:
     assert len(of_pods.voters) == stateful_set()["spec"]["replicas"]
     unit = (DEPLOY / "systemd" / "kraftpy.service").read_text()
     assert f"StateDirectory={Path(config.log_dirs[0]).name}" in unit
+
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_waits_for_longer_than_its_answer_takes(name: str) -> None:
+    """Each process of the node has its time, and one that hangs takes all of it."""
+    (container,) = stateful_set()["spec"]["template"]["spec"]["containers"]
+    assert container[name]["timeoutSeconds"] > 2 * HEALTH_TIMEOUT_S
+    image = (DEPLOY / "Dockerfile").read_text()
+    outer, inner = re.findall(r"^HEALTHCHECK .*--timeout=(\d+)s.*\n.*timeout=(\d+)\)", image, re.M)[
+        0
+    ]
+    assert int(outer) > int(inner) > 2 * HEALTH_TIMEOUT_S
+
+
+def test_a_node_that_recovers_is_not_killed_by_its_probes(tmp_path: Path) -> None:
+    """Not a word from its broker, from before the first question on: as one that reads its logs.
+
+    Without the other voters it can't start, so that it is caught while it does.
+    """
+    ports = [free_port() for _ in range(5)]
+    voters = ",".join(f"{id_}@127.0.0.1:{port}" for id_, port in enumerate(ports[:3]))
+    path, secret = tmp_path / "server.properties", tmp_path / "quorum.secret"
+    secret.write_text("a secret that only this test has\n")
+    secret.chmod(0o600)
+    path.write_text(
+        f"""
+        process.roles=broker,controller
+        node.id=0
+        listeners=PLAINTEXT://127.0.0.1:{ports[3]},CONTROLLER://127.0.0.1:{ports[0]}
+        controller.listener.names=CONTROLLER
+        controller.quorum.voters={voters}
+        log.dirs={tmp_path / "data"}
+        kraftpy.quorum.secret.file={secret}
+        kraftpy.metrics.listener=127.0.0.1:{ports[4]}
+        """
+    )
+    (container,) = stateful_set()["spec"]["template"]["spec"]["containers"]
+
+    def status(name: str) -> int:
+        probe = container[name]
+        url = f"http://127.0.0.1:{ports[4]}{probe['httpGet']['path']}"
+        try:
+            with urllib.request.urlopen(url, timeout=probe["timeoutSeconds"]) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with (tmp_path / "log").open("wb") as log:
+        node = subprocess.Popen(
+            [sys.executable, "-m", "kraftpy", "server", "--config", str(path)], stderr=log
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while "controller-started" not in (tmp_path / "log").read_text():
+            assert node.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(node.pid, signal.SIGSTOP)
+        assert [status(name) for name in PROBES] == [200, 200, 503]
+        os.kill(node.pid, signal.SIGCONT)
+        assert [status(name) for name in PROBES] == [200, 200, 503]
+    finally:
+        node.kill()
+        node.wait()
 
 
 def test_the_image_copies_what_the_package_is_built_from() -> None:

@@ -30,10 +30,10 @@ class Numbers(Protocol):
 
 def answer(
     loop: asyncio.AbstractEventLoop, sock: socket.socket, numbers: Numbers, lag: LoopLag
-) -> None:
+) -> Responder:
     """Answers the exporter at the other end of `sock` for as long as both live.
 
-    `lag` ends with it.
+    `lag` ends with it. The process has to say when it has started (`Responder.tell_started`).
     """
     answers = {
         "metrics": numbers.metrics,
@@ -42,4 +42,4 @@ def answer(
         "metadata": numbers.metadata,
         EVENTS: event_frames,
     }
-    Responder(loop, sock, answers, on_gone=lag.close)
+    return Responder(loop, sock, answers, on_gone=lag.close)

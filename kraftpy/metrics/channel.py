@@ -3,7 +3,9 @@
 A socket pair (SOCK_SEQPACKET, so that messages have edges) joins the exporter to the broker and to
 the controller. A question is msgpack `[number, what]`, `what` one of "metrics", "health", "node",
 "metadata" and "events"; the answer is messages `[number, frame]`, and `[number, None]` at last. A
-frame is `[kind, payload]`; what kinds there are, `frames` and `events` say.
+frame is `[kind, payload]`; what kinds there are, `frames` and `events` say. Unasked, a process
+tells once that it has started: until then it may be silent for as long as it recovers its data, and
+is none the worse for that.
 
 Rules:
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import socket
 import threading
 import time
@@ -28,6 +31,7 @@ SLICE_S = 0.0005
 PAUSE_S = 0.002
 MESSAGE_MAX_BYTES = 128 * 1024
 ANSWER_TIMEOUT_S = 5.0
+_STARTED = 0  # the number of no question
 
 Frame = list[Any]
 Collect = Callable[[], Iterator[Frame]]
@@ -69,6 +73,15 @@ class Responder:
         self._timer: asyncio.TimerHandle | None = None
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._on_readable)
+
+    def tell_started(self) -> None:
+        """From now on it can answer, so a silence means that it hangs."""
+        try:
+            self._sock.send(msgpack.packb([_STARTED, None]))
+        except (BlockingIOError, InterruptedError):
+            self._loop.call_later(PAUSE_S, self.tell_started)
+        except OSError as error:
+            logger.warning("the metrics exporter can't be told of the start: %s", error)
 
     def close(self) -> None:
         """Answers nothing more."""
@@ -139,14 +152,25 @@ class Responder:
 
 
 class Source:
-    """The exporter's side; `name` is the process that answers, `pid` its id. Thread-safe."""
+    """The exporter's side; `name` is the process that answers, `pid` its id. Thread-safe.
+
+    `ended` is whether the process was found to be gone.
+    """
 
     def __init__(self, name: str, pid: int, sock: socket.socket) -> None:
         self.name = name
         self.pid = pid
         self._sock = sock
+        self.ended = False
+        # Of all exporters that are forked one after the other: the next one isn't told again.
+        self._started = mmap.mmap(-1, 1)
         self._number = 0
         self._lock = threading.Lock()
+
+    @property
+    def started(self) -> bool:
+        """Whether the process had started by the time of the last question."""
+        return self._started[0] != 0
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -166,6 +190,9 @@ class Source:
             self._sock.settimeout(timeout_s)
             self._sock.send(msgpack.packb([self._number, what]))
             return self._receive(deadline)
+        except ConnectionError as error:
+            self.ended = True
+            raise SourceUnavailable(f"the {self.name} has ended: {error}") from error
         except OSError as error:
             raise SourceUnavailable(f"the {self.name} doesn't answer: {error}") from error
         finally:
@@ -177,8 +204,10 @@ class Source:
             self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
             message = self._sock.recv(2 * MESSAGE_MAX_BYTES)
             if not message:
-                raise SourceUnavailable(f"the {self.name} has ended")
+                raise ConnectionResetError("its end is closed")
             number, frame = msgpack.unpackb(message, strict_map_key=False)
+            if number == _STARTED:
+                self._started[0] = 1
             if number != self._number:
                 continue  # the rest of an answer that came too late
             if frame is None:

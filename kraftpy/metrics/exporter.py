@@ -65,7 +65,6 @@ class Exporter:
         self._dirs = dirs
         self._lock = threading.Lock()
         self._open_site = open_site
-        self._starts: dict[str, bool] = {}
         self._opening = threading.Lock()
         self._site: Site | None = None
         self._system = System()
@@ -103,18 +102,16 @@ class Exporter:
     def healthz(self) -> dict[str, bool]:
         """What has to be true of a node that works at all.
 
-        A broker that recovers its logs answers nothing, however long that takes: from when it has
-        said that it starts until it answers again, it is well.
+        A process that recovers its data answers nothing, however long that takes: until it has told
+        that it started it is well, unless it has ended.
         """
         checks = {}
         for source in self._sources:
-            health = self._health(source)
-            if health:
-                self._starts[source.name] = not health.get(f"{source.name} started", True)
-            if not health and self._starts.get(source.name):
-                checks[f"{source.name} answers or starts"] = True
+            answers = bool(self._health(source))
+            if answers or source.started:
+                checks[f"{source.name} answers"] = answers
             else:
-                checks[f"{source.name} answers"] = bool(health)
+                checks[f"{source.name} answers or starts"] = not source.ended
         return checks
 
     def readyz(self) -> dict[str, bool]:

@@ -31,7 +31,8 @@ def answer_metrics(
 ) -> None:
     """Answers the exporter at the other end of `sock` for as long as both live."""
     lag = LoopLag(loop)
-    answer(loop, sock, ControllerNumbers(quorum, lag), lag)
+    # What it has on disk has been read by now.
+    answer(loop, sock, ControllerNumbers(quorum, lag), lag).tell_started()
 
 
 class ControllerNumbers:

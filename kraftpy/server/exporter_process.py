@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kraftpy.core.config import Address
 from kraftpy.events import emit
 from kraftpy.metrics.answering import answer
-from kraftpy.metrics.channel import Source
+from kraftpy.metrics.channel import Responder, Source
 from kraftpy.metrics.exporter import Exporter
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
@@ -189,7 +189,7 @@ def _bind(address: Address) -> socket.socket:
         time.sleep(_RETRY_S)
 
 
-def answer_metrics(sock: socket.socket, broker: Broker) -> None:
+def answer_metrics(sock: socket.socket, broker: Broker) -> Responder:
     """Answers the exporter at the other end of `sock` for as long as the node lives."""
     lag = LoopLag(broker.loop)
-    answer(broker.loop, sock, BrokerNumbers(broker, lag), lag)
+    return answer(broker.loop, sock, BrokerNumbers(broker, lag), lag)

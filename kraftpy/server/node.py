@@ -35,7 +35,7 @@ from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import MetadataState
 from kraftpy.events import emit
-from kraftpy.metrics.channel import channel
+from kraftpy.metrics.channel import Responder, channel
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
@@ -270,10 +270,12 @@ def _listen(listener: ListenerConfig) -> socket.socket:
         ) from error
 
 
-def _serve_metrics(node: Processes, broker: Broker) -> None:
-    if node.metrics is not None and node.exporter is not None:
-        answer_metrics(node.metrics, broker)
-        node.exporter.watch(broker.loop)
+def _serve_metrics(node: Processes, broker: Broker) -> Responder | None:
+    if node.metrics is None or node.exporter is None:
+        return None
+    responder = answer_metrics(node.metrics, broker)
+    node.exporter.watch(broker.loop)
+    return responder
 
 
 async def _serve(
@@ -317,7 +319,7 @@ async def _serve(
         loop=loop,
         on_fatal=fatal,
     )
-    _serve_metrics(node, broker)
+    metrics = _serve_metrics(node, broker)
     starting = loop.create_task(broker.start(sockets))
     waiting: list[asyncio.Future[Any]] = [starting, stopping]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -328,6 +330,8 @@ async def _serve(
         starting.result()
     except (KafkaError, ControllerUnavailable, ConfigError) as error:
         raise StartupError(f"the broker can't join the quorum: {error}") from error
+    if metrics is not None:
+        metrics.tell_started()
     host, port = sockets[0].getsockname()[:2]
     if ready is not None:
         exporter_address = None if node.exporter is None else str(node.exporter.address)

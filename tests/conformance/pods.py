@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.test_deploy import DEPLOY, ROOT, properties_files, stateful_set
 
@@ -54,6 +55,18 @@ def install_as_the_image_does(folder: Path) -> Path:
             )
             assert done.returncode == 0, done.stdout + done.stderr
     return prefix
+
+
+def probe_code(container: dict[str, Any], name: str) -> str:
+    """Python that asks what a probe of the manifest asks, and fails when it does."""
+    probe = container[name]
+    (port,) = (
+        each["containerPort"]
+        for each in container["ports"]
+        if each["name"] == probe["httpGet"]["port"]
+    )
+    url, timeout_s = f"http://127.0.0.1:{port}{probe['httpGet']['path']}", probe["timeoutSeconds"]
+    return f"import urllib.request as r; r.urlopen({url!r}, timeout={timeout_s})"
 
 
 class Pods:
@@ -190,19 +203,19 @@ class Pods:
         return done.stdout
 
     def wait_ready(self) -> None:
-        """Until the readiness probes of all succeed."""
-        probe = self._container["readinessProbe"]["httpGet"]["path"]
-        code = f"import urllib.request as r; r.urlopen('http://127.0.0.1:9404{probe}', timeout=5)"
+        """Until the probes of all succeed, in the order in which a kubelet begins with them."""
         deadline = time.monotonic() + TIMEOUT_S
         for ordinal in range(REPLICAS):
-            while True:
-                try:
-                    self.inside(ordinal, "python", "-c", code)
-                    break
-                except AssertionError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.2)
+            for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+                code = probe_code(self._container, name)
+                while True:
+                    try:
+                        self.inside(ordinal, "python", "-c", code)
+                        break
+                    except AssertionError:
+                        if time.monotonic() > deadline:
+                            raise
+                        time.sleep(0.2)
 
     def delete(self, ordinal: int) -> None:
         """SIGTERM to the first process, which has to end in order within the grace period."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
 from collections.abc import Iterator
 
@@ -104,9 +106,53 @@ def test_the_rest_of_a_late_answer_is_not_taken_for_the_next() -> None:
 def test_a_process_that_is_gone_is_said_so() -> None:
     ours, theirs = channel()
     ours.close()
-    with pytest.raises(SourceUnavailable):
-        Source("broker", 1, theirs).ask("metrics", 0.2)
+    source = Source("broker", 1, theirs)
+    for _ in range(2):
+        with pytest.raises(SourceUnavailable, match="has ended"):
+            source.ask("metrics", 0.2)
+        assert source.ended
     theirs.close()
+
+
+def test_that_a_process_has_started_is_learnt_from_one_that_hangs() -> None:
+    """It was told before; a silent one that has told nothing may still be starting."""
+
+    async def serve() -> list[bool]:
+        ours, theirs = channel()
+        responder = Responder(asyncio.get_running_loop(), ours, {}, lambda: None)
+        first = Source("broker", 1, theirs)
+        seen = []
+        for told in (False, True, True):
+            if told and not seen[-1]:
+                responder.tell_started()
+            with pytest.raises(SourceUnavailable):
+                first.ask("health", 0.05)  # on this loop: nobody answers
+            seen.append(first.started)
+        assert not first.ended
+        responder.close()
+        theirs.close()
+        return seen
+
+    assert asyncio.run(serve()) == [False, True, True]
+
+
+def test_an_exporter_that_takes_anothers_place_knows_that_the_process_has_started() -> None:
+    """Each is a fork of the node, and the process tells but once."""
+    loop = asyncio.new_event_loop()
+    ours, theirs = channel()
+    responder = Responder(loop, ours, {}, lambda: None)
+    source = Source("broker", 1, theirs)
+    responder.tell_started()
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(SourceUnavailable):
+                source.ask("health", 0.05)
+            os._exit(int(source.started))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    responder.close()
+    theirs.close()
+    loop.close()
 
 
 def test_the_end_of_the_exporter_is_told_once_and_ends_nothing_else() -> None:

@@ -24,9 +24,11 @@ class Process:
 
     pid = 1
 
-    def __init__(self, name: str, says: Health | None) -> None:
+    def __init__(self, name: str, says: Health | None, *, started: bool = True) -> None:
         self.name = name
         self.says = says
+        self.started = started
+        self.ended = False
 
     def ask(self, what: str, timeout_s: float = 0.0) -> list[Frame]:
         assert what == HEALTH
@@ -88,13 +90,21 @@ def test_a_node_of_one_process_is_asked_for_that_alone() -> None:
 
 
 def test_a_broker_that_recovers_its_logs_is_well_and_one_that_hangs_later_is_not() -> None:
-    broker = Process("broker", STARTING)
+    broker = Process("broker", None, started=False)
     node = exporter(broker)
-    assert all(node.healthz().values())
-    broker.says = None
     assert node.healthz() == {"broker answers or starts": True}
     assert not all(node.readyz().values())
-    broker.says = SERVES
+    broker.says = STARTING
+    assert node.healthz() == {"broker answers": True}
+    broker.says = None
+    assert node.healthz() == {"broker answers or starts": True}
+    broker.says, broker.started = SERVES, True
     assert all(node.healthz().values())
     broker.says = None
     assert node.healthz() == {"broker answers": False}
+
+
+def test_a_process_that_ended_while_it_started_is_not_well() -> None:
+    broker = Process("broker", None, started=False)
+    broker.ended = True
+    assert exporter(broker).healthz() == {"broker answers or starts": False}
