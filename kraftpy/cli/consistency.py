@@ -28,8 +28,6 @@ from kraftpy.cli.common import (
 if TYPE_CHECKING:
     from kraftpy.testing.networks.choice import Choice
 
-_WORDS = {True: "kept", False: "BROKEN", None: "unknown"}
-
 
 @click.group("consistency")
 def command() -> None:
@@ -362,6 +360,13 @@ def _judge(path: Path, folder: Path | None) -> dict[str, Any]:
     return report
 
 
+def _said(verdict: Mapping[str, Any]) -> str:
+    from kraftpy.testing.consistency.verdicts import word
+
+    said = word(verdict["valid"], verdict["counts"])
+    return said.upper() if verdict["valid"] is False else said
+
+
 def _show(path: Path, report: Mapping[str, Any]) -> None:
     click.echo(
         f"{path}: {report['workload']}, seed {report['seed']},"
@@ -371,7 +376,7 @@ def _show(path: Path, report: Mapping[str, Any]) -> None:
     echo_table(
         ("PROMISE", "WAS", "BECAUSE"),
         [
-            (each["checker"], _WORDS[each["valid"]], each["explanation"])
+            (each["checker"], _said(each), each["explanation"])
             for each in sorted(report["verdicts"], key=lambda each: order[each["valid"]])
         ],
     )

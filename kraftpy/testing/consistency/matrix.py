@@ -5,6 +5,7 @@ A summary is what `report.summary` gives, with `path`, where the run's history i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ from kraftpy.page.paper import document
 from kraftpy.testing.consistency.page import NOT_HEALED, came, headline, story
 from kraftpy.testing.consistency.pictures import seconds
 from kraftpy.testing.consistency.style import STYLE
+from kraftpy.testing.consistency.verdicts import NOTHING_TO_JUDGE, word
 
 Summary = Mapping[str, Any]
 
@@ -42,12 +44,13 @@ def total(summaries: Sequence[Summary], elapsed_s: float) -> str:
         for fault in each["faults"]
         if fault["name"] != NOT_HEALED and came(fault)
     ]
-    kept = sum(verdict["valid"] is True for verdict in verdicts)
+    words = Counter(word(verdict["valid"], verdict["counts"]) for verdict in verdicts)
+    idle = f", {words[NOTHING_TO_JUDGE]} with nothing to judge" * bool(words[NOTHING_TO_JUDGE])
     parts = [
         f"{len(summaries)} runs in {elapsed_s / 60:.1f} min",
         f"{sum(each['operations'] for each in summaries):,} operations",
         f"{len(faults)} faults of {len(set(faults))} kinds",
-        f"{kept} of {len(verdicts)} promises kept",
+        f"{words['kept']} of {len(verdicts)} promises kept{idle}",
     ]
     bad = [f"{each['workload']}: {headline(each)}" for each in summaries if not is_good(each)]
     never = left_out(summaries)

@@ -26,12 +26,12 @@ from kraftpy.testing.consistency.pictures import (
     what_happened,
 )
 from kraftpy.testing.consistency.style import STYLE
+from kraftpy.testing.consistency.verdicts import NOTHING_TO_JUDGE, word
 
 Report = Mapping[str, Any]
 
 NOT_HEALED = "not healed"
 """What a history calls a cluster that isn't healthy after its faults."""
-_WORDS = {True: "kept", False: "broken", None: "unknown"}
 _KINDS = {True: "ok", False: "fail", None: "info"}
 _HEADLINES = {
     True: "Every promise was kept",
@@ -56,7 +56,8 @@ _HOW_TO_READ = (
         "kept and broken",
         "A checker for each promise looks for operations that contradict it. Broken comes with the"
         " operations that prove it, as few as were found. Kept means that none of the operations"
-        " here contradict the promise: evidence, not a proof.",
+        " here contradict the promise: evidence, not a proof. Where no operation could have, there"
+        " was nothing to judge.",
     ),
 )
 
@@ -167,10 +168,12 @@ def _verdicts(report: Report) -> str:
             for place, (name, count) in enumerate(verdict["counts"].items())
             if count or not place
         )
-        kind, word = _KINDS[verdict["valid"]], _WORDS[verdict["valid"]]
+        kind, said = _KINDS[verdict["valid"]], word(verdict["valid"], verdict["counts"])
+        if said == NOTHING_TO_JUDGE:
+            kind = "idle"
         why = "" if verdict["valid"] else f"<p>{escape(verdict['explanation'])}</p>"
         rows.append(
-            f'<li class="{kind}"><span class="badge">{word}</span><div>'
+            f'<li class="{kind}"><span class="badge">{said}</span><div>'
             f"<h3>{escape(verdict['checker'])}</h3><p>{escape(verdict['promise'])}</p>{why}"
             f"<small>{counts}</small></div></li>"
         )

@@ -108,7 +108,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Result:
-    """What happened besides what the history says.
+    """What happened besides what the history says; final workers count like all others.
 
     `faults` that came are counted by name, `void` has those that came to nothing, with the reasons;
     `crashed` workers did so on purpose, `dead` ones didn't, and those
@@ -299,7 +299,6 @@ class _Run:
                 for client in self._clients_of(self._play.final):
                     self._hire(self._play.final, client)
                 self._wait_for_final()
-                self._dismiss(0.0)
             finally:
                 self._dismiss(0.0)
         return self._result
@@ -424,8 +423,15 @@ class _Run:
             while worker.ended is None and time.monotonic() < deadline:
                 worker.listen()
                 time.sleep(_POLL_S)
+        for worker in list(self._workers):
+            task = worker.task
             if worker.ended is None:
-                self._say(f"the final {worker.task.role} of {worker.task.client} did not end")
+                self._result.killed += 1
+                worker.say_where()
+                self._say(f"the final {task.role} of {task.client} did not end: killed")
+            elif worker.ended:
+                self._result.dead += 1
+                self._say(f"the final {task.role} of {task.client} ended with {worker.ended}")
 
     # -- the cluster
 

@@ -11,6 +11,7 @@ grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr))}
 border-top:1px solid var(--line)}
 .verdicts p{margin:0;font-size:.9rem;overflow-wrap:anywhere}
 .verdicts p+p{color:var(--c);font-weight:600}
+.idle{--c:var(--soft)}
 .verdicts li.fail,.verdicts li.info{grid-column:1/-1}
 .runs{grid-template-columns:1fr}
 .badge{align-self:start;text-align:center;font-size:.75rem;font-weight:700;letter-spacing:.03em;

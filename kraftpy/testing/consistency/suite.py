@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kraftpy.testing.consistency.checkers.completeness import Completeness
 from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
@@ -96,11 +97,15 @@ def check(
     checkers: Sequence[Checker] | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Outcome:
-    """Judge a history by the checkers of its workload.  Raises HistoryError, OSError."""
+    """Judge a history by the checkers of its workload, and whether a run's is complete.
+
+    Raises HistoryError, OSError.
+    """
     if checkers is None:
         checkers = checkers_for(history.header)
+    completeness = Completeness(history.header.workload)
     observers = [checker.observe for checker in checkers]
-    listening = [listener.observe for listener in listeners]
+    listening = [completeness.observe, *(listener.observe for listener in listeners)]
     operations = 0
     for entry in pair(history):
         for listen in listening:
@@ -110,4 +115,5 @@ def check(
             for observe in observers:
                 observe(entry)
     verdicts = [verdict for checker in checkers for verdict in checker.verdicts()]
+    verdicts += completeness.verdicts()
     return Outcome(history.header, verdicts, operations, history.torn_lines)

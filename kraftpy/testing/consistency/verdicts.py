@@ -13,8 +13,10 @@ from typing import Protocol
 
 from kraftpy.testing.consistency.operations import Operation
 
+NOTHING_TO_JUDGE = "nothing to judge"
 FINDINGS_KEPT = 10
 _PRUNE_AT = 200
+_WORDS = {True: "kept", False: "broken", None: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Finding:
 class Verdict:
     """`valid` is None for unknown; `promise` is what was checked, `explanation` how that went.
 
-    `counts` are for people: how much was looked at, how many findings there were in all.
+    `counts` are for people: how much was looked at, how many findings there were in all.  The first
+    is what a finding could have come of; where that is 0 there was nothing to judge.
     """
 
     checker: str
@@ -39,6 +42,13 @@ class Verdict:
     explanation: str
     counts: Mapping[str, int] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
+
+
+def word(valid: bool | None, counts: Mapping[str, int]) -> str:
+    """What became of a promise, in a word or three."""
+    if valid and counts and not next(iter(counts.values())):
+        return NOTHING_TO_JUDGE
+    return _WORDS[valid]
 
 
 class Checker(Protocol):

@@ -327,7 +327,7 @@ def test_several_runs_have_a_page_and_a_line(tmp_path: Path) -> None:
     summaries[0]["options"]["faults"] = ["kill+slow", "stop"]
     assert left_out(summaries) == ["slow", "stop"]
     said = total(summaries, 90)
-    assert said.startswith("2 runs in 1.5 min, 566 operations, 4 faults of 2 kinds, 23 of 26 promi")
+    assert said.startswith("2 runs in 1.5 min, 566 operations, 4 faults of 2 kinds, 23 of 28 promi")
     assert said.endswith("int-poll-skip; never came: slow, stop")
     page = Page(write_index(summaries, 90, tmp_path).read_text())
     assert page.links == ["good/report.html", "bad/report.html"]

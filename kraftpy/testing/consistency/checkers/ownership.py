@@ -119,7 +119,7 @@ class OwnershipChecker:
             partition.unowned.append((operation.process, operation.line))
 
     def verdicts(self) -> Iterator[Verdict]:
-        counts = {"partitions": len(self._partitions), "assignments": self._assignments}
+        counts = {"assignments": self._assignments, "partitions": len(self._partitions)}
         yield self._double_ownership(counts)
         yield self._stale_commits()
         yield self._unowned()

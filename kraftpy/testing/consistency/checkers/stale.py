@@ -35,7 +35,7 @@ def stale_reads(registers: Registers, *, offsets: bool) -> Iterator[Verdict]:
             if offsets and _order(seen) < _order(newer):
                 back.add(f"{key}: the offset went back from {newer!r} to {seen!r}", lines, key)
             findings.add(summary, lines, key)
-    counts = {"registers": len(registers), "reads": reads}
+    counts = {"reads": reads, "registers": len(registers)}
     yield stale.verdict(
         "stale-read",
         "a read returns what was written last, not what was replaced before it began",

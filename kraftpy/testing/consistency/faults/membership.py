@@ -36,12 +36,12 @@ def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) ->
             # One fewer than all, and then all again, so that data has to be copied.
             count = max(2, len(nodes) - 1) if rng.random() < _FEWER else len(nodes)
             moves[name] = rng.sample(nodes, count)
-        asyncio.run(_move(cluster, moves))
+        moving = asyncio.run(_move(cluster, moves))
     except _Troubles as error:
         return LeftOut(f"replicas of {len(moves)} partitions can't be moved: {error}")
-    if not moves:
-        return LeftOut("nothing is moved: there is no topic")
-    return f"replicas of {len(moves)} partitions moved, preferred leaders elected"
+    if not moving:
+        return LeftOut(f"nothing is moved: of {len(moves)} partitions none may or is still there")
+    return f"replicas of {moving} partitions moved, preferred leaders elected"
 
 
 def put_in_order(cluster: Cluster, orders: Mapping[tuple[str, int], Sequence[int]]) -> bool:
@@ -97,12 +97,12 @@ def add_broker(ground: Ground) -> Act:
             chosen = some or there
             moves = {name: _with(added[0], nodes, rng) for name, nodes in chosen.items()}
             before.update(chosen)
-            asyncio.run(_move(cluster, moves))
+            moving = asyncio.run(_move(cluster, moves))
         except _Troubles as error:
             return LeftOut(f"broker {added[0]} is there and gets no replicas: {error}")
-        if not before:
-            return LeftOut(f"broker {added[0]} is there and gets no replicas: there is no topic")
-        return f"broker {added[0]} gets replicas of {len(before)} partitions"
+        if not moving:
+            return LeftOut(f"broker {added[0]} is there and gets no replicas: no topic stays")
+        return f"broker {added[0]} gets replicas of {moving} partitions"
 
     def end() -> None:
         if not added:
@@ -136,12 +136,16 @@ def _try_to_move(cluster: Cluster, moves: _Moves) -> None:
             return
 
 
-async def _move(cluster: Cluster, moves: _Moves) -> None:
-    """Begin to move, and elect preferred leaders.  Topics that are gone don't count."""
+async def _move(cluster: Cluster, moves: _Moves) -> int:
+    """Begin to move, and elect preferred leaders; how many partitions do.
+
+    Topics that are gone don't count.
+    """
     async with Connections(cluster.bootstrap) as connections:
         admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
-        await admin.alter_reassignments(moves)
+        refused = await admin.alter_reassignments(moves)
         await admin.elect_leaders(PREFERRED_ELECTION)
+        return sum(error is None for error in refused.values())
 
 
 async def _assignments(
