@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftpy.metrics.catalog import CATALOG, Family, Metric
+from kraftpy.metrics.catalog import CATALOG, NOT_SERVED, Family, Metric
 
 _ABOUT = {
     Family.NATIVE: (
@@ -17,7 +17,7 @@ _ABOUT = {
     Family.JMX: (
         "Strimzi",
         "Under the names that Strimzi's rules give to Kafka's MBeans, as far as its boards use "
-        "them and they mean something here. There is no JVM, so nothing of one.",
+        "them and they mean something here.",
     ),
     Family.PROBE: ("The probe", "Served by `kraftpy probe`, at its own address."),
     Family.KMINION: (
@@ -25,6 +25,7 @@ _ABOUT = {
         "The probe's numbers under the names of kminion's end-to-end test.",
     ),
 }
+_HEADER = ["metric", "type", "labels", "unit", ""]
 
 
 def document() -> str:
@@ -37,7 +38,12 @@ def document() -> str:
     ]
     for family, (title, about) in _ABOUT.items():
         rows = [_row(metric) for metric in CATALOG.values() if metric.family is family]
-        parts += [f"## {title}", about, _table(rows)]
+        parts += [f"## {title}", about, _table(_HEADER, rows)]
+    parts += [
+        "## Not served",
+        "What Strimzi's boards and kafka_exporter have besides.",
+        _table(["metric", "why"], [[f"`{name}`", why] for name, why in NOT_SERVED.items()]),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -46,6 +52,6 @@ def _row(metric: Metric) -> list[str]:
     return [f"`{metric.name}`", metric.kind.value, labels, metric.unit, metric.help]
 
 
-def _table(rows: list[list[str]]) -> str:
-    lines = [["metric", "type", "labels", "unit", ""], ["---"] * 5, *rows]
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

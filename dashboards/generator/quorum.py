@@ -101,8 +101,8 @@ _RAFT = Row(
             "What each voter is: leader, follower or candidate.",
             COUNT,
             (
-                "sum by (state) (kafka_server_raftmetrics_current_state{@})",
-                "{{state}}",
+                "sum by (current_state) (kafka_server_raftmetrics_current_state{@})",
+                "{{current_state}}",
             ),
             stacked=True,
         ),

@@ -432,7 +432,11 @@ _JMX = (
     _jmx("kafka_log_log_size", "Bytes of the replica's log at this broker.", *_PARTITION),
     _jmx("kafka_server_raftmetrics_current_leader", "As kraftpy_quorum_leader."),
     _jmx("kafka_server_raftmetrics_current_epoch", "As kraftpy_quorum_term."),
-    _jmx("kafka_server_raftmetrics_current_state", "1 for the role of this voter.", "state"),
+    _jmx(
+        "kafka_server_raftmetrics_current_state",
+        "Always 1; the label has the role of this voter: leader, follower or candidate.",
+        "current_state",
+    ),
     _jmx(
         "kafka_server_raftmetrics_current_vote", "Id of the voter that got this one's vote, or -1."
     ),
@@ -442,9 +446,40 @@ _JMX = (
         "kafka_server_raftmetrics_commit_latency_avg",
         "Mean of kraftpy_quorum_commit_seconds since the start, in milliseconds.",
     ),
+    _jmx(
+        "kafka_server_raftmetrics_append_records_rate",
+        "Entries that this voter appended as the leader, a second, since the last scrape.",
+    ),
+    _jmx(
+        "kafka_server_raftmetrics_fetch_records_rate",
+        "Entries that this voter got from the leader, a second, since the last scrape.",
+    ),
 )
 
 CATALOG: dict[str, Metric] = {
     metric.name: metric for metric in (*_NATIVE, *_KAFKA_EXPORTER, *_JMX, *PROBE, *KMINION)
 }
 """All of them by name, in the order in which they are served."""
+
+_NO_JVM = "there is no JVM: memory and threads are those of processes, process_*"
+_MESSAGES = (
+    "voters send each other messages over one connection, which are neither requests nor answers, "
+    "and nobody counts their bytes"
+)
+_NOT_A_NODE = "served by Kubernetes itself (cAdvisor, kubelet), of our pods as of any"
+
+NOT_SERVED = {
+    "jvm_gc_collection_seconds_count": _NO_JVM,
+    "jvm_gc_collection_seconds_sum": _NO_JVM,
+    "jvm_memory_used_bytes": _NO_JVM,
+    "jvm_threads_current": _NO_JVM,
+    "kafka_server_raftchannelmetrics_incoming_byte_total": _MESSAGES,
+    "kafka_server_raftchannelmetrics_outgoing_byte_total": _MESSAGES,
+    "kafka_server_raftchannelmetrics_request_total": _MESSAGES,
+    "kafka_server_raftchannelmetrics_response_total": _MESSAGES,
+    "kafka_consumergroupzookeeper_lag_zookeeper": "there is no ZooKeeper",
+    "container_cpu_usage_seconds_total": _NOT_A_NODE,
+    "container_memory_usage_bytes": _NOT_A_NODE,
+    "kubelet_volume_stats_available_bytes": _NOT_A_NODE,
+}
+"""What the boards and exporters whose names we serve have besides, each with why we don't."""

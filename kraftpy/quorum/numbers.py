@@ -41,6 +41,7 @@ class ControllerNumbers:
     def __init__(self, quorum: SingleVoter | RaftVoter, loop_lag: LoopLag) -> None:
         self._quorum = quorum
         self._loop_lag = loop_lag
+        self._last_index, self._seen_s = quorum.last_index, time.monotonic()
 
     def health(self) -> Iterator[Frame]:
         """Whether the quorum works, as this voter sees it."""
@@ -91,10 +92,10 @@ class ControllerNumbers:
         samples.add("kafka_server_raftmetrics_log_end_offset", quorum.last_index + 1)
         vote = quorum.voted_for
         samples.add("kafka_server_raftmetrics_current_vote", -1 if vote is None else vote)
-        for role in Role:
-            samples.add(
-                "kafka_server_raftmetrics_current_state", int(quorum.role is role), role.value
-            )
+        samples.add("kafka_server_raftmetrics_current_state", 1, quorum.role.value)
+        appended = self._appended_a_second()
+        samples.add("kafka_server_raftmetrics_append_records_rate", appended if leads else 0)
+        samples.add("kafka_server_raftmetrics_fetch_records_rate", 0 if leads else appended)
         if leads:
             end_offset = quorum.committed_index + 1
             for voter in quorum.voter_states():
@@ -105,6 +106,13 @@ class ControllerNumbers:
         yield samples.frame()
         if leads:
             yield from self._cluster()
+
+    def _appended_a_second(self) -> float:
+        """Entries by which the log grew since this was asked last; one cut off doesn't count."""
+        index, now_s = self._quorum.last_index, time.monotonic()
+        grown, took_s = max(index - self._last_index, 0), now_s - self._seen_s
+        self._last_index, self._seen_s = index, now_s
+        return grown / took_s if took_s > 0 else 0.0
 
     def _cluster(self) -> Iterator[Frame]:
         state = cast("MetadataState", self._quorum.machine)

@@ -38,6 +38,8 @@ NOT_ON_A_BOARD = {
             "kafka_server_raftmetrics_current_vote",
             "kafka_server_raftmetrics_high_watermark",
             "kafka_server_raftmetrics_commit_latency_avg",
+            "kafka_server_raftmetrics_append_records_rate",
+            "kafka_server_raftmetrics_fetch_records_rate",
         ),
         _STRIMZI,
     ),
