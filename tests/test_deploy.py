@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ import yaml
 from kraftpy.cli.app import app
 from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, parse_properties
 from kraftpy.events import EVENTS
+from kraftpy.metrics.catalog import CATALOG
 from kraftpy.metrics.exporter import HEALTH_TIMEOUT_S
+from tests.dashboards.shipped import all_expressions, metrics_in
 from tests.processes import free_port
 from tests.test_docs import table
 
@@ -273,7 +276,9 @@ def test_the_image_copies_what_the_package_is_built_from() -> None:
 def test_compose_mounts_what_there_is_and_its_nodes_agree() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     volumes = [
-        volume.split(":")[0] for each in compose["services"].values() for volume in each["volumes"]
+        volume.split(":")[0]
+        for each in compose["services"].values()
+        for volume in each.get("volumes", ())
     ]
     for source in volumes:
         if source.startswith("."):
@@ -298,8 +303,86 @@ def test_compose_mounts_what_there_is_and_its_nodes_agree() -> None:
     assert len({config.node_id for config in configs}) == 3
     assert len({config.voters for config in configs}) == 1
     scraped = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    ((targets,),) = ([job["static_configs"][0]["targets"]] for job in scraped["scrape_configs"])
-    assert targets == [f"{node['hostname']}:9404" for node in nodes]
+    targets = {
+        job["job_name"]: job["static_configs"][0]["targets"] for job in scraped["scrape_configs"]
+    }
+    assert targets["kraftpy"] == [f"{node['hostname']}:9404" for node in nodes]
+
+
+def probe_address(command: list[str]) -> tuple[str, int]:
+    """The bootstrap servers and the port of metrics of a `kraftpy probe ...`, parsed as it does."""
+    assert command[:2] == ["kraftpy", "probe"]
+    probe = app.get_command(click.Context(app), "probe")
+    assert probe is not None
+    given = probe.make_context("probe", command[2:]).params
+    return given["bootstrap"], int(str(given["listen"]).rpartition(":")[2])
+
+
+def scraped_by_compose() -> dict[str, str]:
+    """By job, whether its targets are "nodes" or a "probe"; each of them has to serve metrics."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    by_host = {each["hostname"]: each for each in services.values() if "hostname" in each}
+    found = {}
+    jobs = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    for job in jobs["scrape_configs"]:
+        for target in job["static_configs"][0]["targets"]:
+            host, _, port = target.rpartition(":")
+            service = by_host[host]
+            if "entrypoint" in service:
+                bootstrap, listens = probe_address(service["entrypoint"] + service["command"])
+                assert {each.rpartition(":")[0] for each in bootstrap.split(",")} < by_host.keys()
+            else:
+                listens = 9404
+            assert int(port) == listens
+            found[job["job_name"]] = "probe" if "entrypoint" in service else "nodes"
+    return found
+
+
+def scraped_in_kubernetes() -> dict[str, str]:
+    """The same of what the ServiceMonitor selects; a job is called as jobLabel says."""
+    every = documents(DEPLOY / "kubernetes" / "kraftpy.yaml")
+    (monitor,) = documents(DEPLOY / "kubernetes" / "monitoring.yaml")
+    (wanted,) = monitor["spec"]["selector"]["matchExpressions"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    found = {}
+    for service in (each for each in every if each["kind"] == "Service"):
+        label = service["metadata"]["labels"][monitor["spec"]["jobLabel"]]
+        names = [port["name"] for port in service["spec"]["ports"]]
+        if label not in wanted["values"] or endpoint["port"] not in names:
+            continue
+        (pods,) = (
+            each["spec"]["template"]
+            for each in every
+            if each["kind"] in ("StatefulSet", "Deployment")
+            and each["spec"]["template"]["metadata"]["labels"] == service["spec"]["selector"]
+        )
+        (container,) = pods["spec"]["containers"]
+        if container["command"] == ["kraftpy", "probe"]:
+            bootstrap, listens = probe_address(container["command"] + container["args"])
+            assert bootstrap == "kraftpy.kraftpy.svc:9092"
+            assert {"name": "metrics", "containerPort": listens} in container["ports"]
+        found[label] = "probe" if "args" in container else "nodes"
+    return found
+
+
+def sources_of(expr: str) -> set[str]:
+    """Who serves what an expression reads."""
+    metrics = [CATALOG[name] for name in metrics_in(expr)]
+    return {"nodes" if metric.family.of_node else "probe" for metric in metrics}
+
+
+@pytest.mark.parametrize("scraped", [scraped_by_compose, scraped_in_kubernetes])
+def test_every_board_and_every_alert_has_a_source_that_is_scraped(
+    scraped: Callable[[], dict[str, str]],
+) -> None:
+    jobs = scraped()
+    assert all("kraftpy" in job for job in jobs), "or the rules don't see it"
+    for where, expr in all_expressions():
+        assert sources_of(expr) <= set(jobs.values()), where
+    read_me = (ROOT / "dashboards" / "README.md").read_text()
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", read_me, re.DOTALL | re.MULTILINE)
+    configs = yaml.safe_load(example)["scrape_configs"]
+    assert {job["job_name"] for job in configs} == set(jobs)
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(DEPLOY)))

@@ -80,7 +80,7 @@ def _strict(schema: Any) -> Any:
 def test_compose_reads_its_file(tmp_path: Path) -> None:
     said = run("go", "run", COMPOSE, "deploy/compose.yaml")
     model = yaml.safe_load(said)
-    names = {"kraftpy-1", "kraftpy-2", "kraftpy-3", "prometheus", "grafana"}
+    names = {"kraftpy-1", "kraftpy-2", "kraftpy-3", "probe", "prometheus", "grafana"}
     assert set(model["services"]) == names
     assert model["services"]["kraftpy-2"]["cap_drop"] == ["ALL"]
     bad = tmp_path / "compose.yaml"
