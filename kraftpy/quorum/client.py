@@ -284,13 +284,14 @@ class ControllerClient:
     async def _ask(self, kind: FromBroker, *arguments: Any) -> Any:
         """What a leader answers; asks on for as long as there is none, or it can't say."""
         while True:
-            await self._connected.wait()
-            assert self._links.leading is not None
+            # A leader that was found may be lost again before who waited for it has its turn.
+            while (leading := self._links.leading) is None:
+                await self._connected.wait()
             request_id = next(self._request_ids)
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._requests[request_id] = future
             try:
-                self._links.leading.send([kind, request_id, *arguments])
+                leading.send([kind, request_id, *arguments])
                 answer = await future
             finally:
                 del self._requests[request_id]

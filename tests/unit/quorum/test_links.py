@@ -306,6 +306,25 @@ def test_describe_quorum() -> None:
     run(test)
 
 
+def test_a_leader_that_is_gone_before_it_can_be_asked_is_none() -> None:
+    async def test() -> None:
+        one = Puppet(1, 1, 1)
+        async with Controller(one) as serving, Broker({1: serving.port}) as broker:
+            one.lead(2, 2)
+            await until(lambda: not broker.client.is_connected)
+            asked = asyncio.ensure_future(broker.client.describe_quorum(TIMEOUT_MS))
+            await asyncio.sleep(0)
+            one.lead(1, 3)  # the broker hears of both at once
+            one.lead(2, 4)
+            await until(lambda: broker.client.term == 3 and not broker.client.is_connected)
+            await asyncio.sleep(0)
+            assert not asked.done()
+            one.lead(1, 5)
+            assert (await asked).leader_id == 1
+
+    run(test)
+
+
 def test_transfer_leadership() -> None:
     async def test() -> None:
         one, two = Puppet(1, 1), Puppet(2, 1)
