@@ -54,7 +54,7 @@ reference: $(BIN)/.group-conformance  ## the client and conformance tests agains
 	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance
 
 consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=50 kills of one node, then MINUTES=4 of each workload under all faults, SEED=7; the page is build/consistency/index.html)
-	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 	$(BIN)/kraftpy consistency run --workload all --faults all --out build/consistency --time-limit $$(( $(or $(MINUTES),4) * 60 )) $(if $(SEED),--seed $(SEED))
 
 spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside ours (needs Java 17 and Maven)

@@ -77,7 +77,7 @@ Exit codes:
   4   the cluster could not be started
   5   the cluster was not healthy again after the faults
   6   a promise was broken
-  7   something could not be decided
+  7   something could not be decided, or a fault came in no run (`all` in one run: as many as fit)
 """
 
 
@@ -183,6 +183,7 @@ def run_command(
     **options: Any,
 ) -> None:
     """Load a cluster, break it, heal it, read everything, and judge what the clients saw."""
+    from kraftpy.testing.consistency.coverage import coverage_lines, least_met_first, never_came
     from kraftpy.testing.consistency.faults import FAULTS, kinds, lacking
     from kraftpy.testing.consistency.matrix import total, write_index
     from kraftpy.testing.consistency.workloads import PLAYS
@@ -196,7 +197,7 @@ def run_command(
         raise Failure(f"{name} can't be had here: {why}", EXIT_USAGE)
     for name, why in missing.items():
         click.echo(f"kraftpy: left out {name}: {why}", err=True)
-    options["faults"] = tuple(name for name in faults if name not in missing)
+    options["faults"] = faults = tuple(name for name in faults if name not in missing)
     options["left_out"] = missing
     options["network"] = _enter_network(network, bool(options["bootstrap"]))
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - no secret
@@ -205,6 +206,8 @@ def run_command(
     started = time.monotonic()
     # Each has a seed of its own: what comes too late in one schedule comes early in another.
     for seed, workload in enumerate(PLAYS if workloads == ("all",) else workloads, chosen):
+        if everything:
+            options["faults"] = tuple(least_met_first(faults, seed, reports))
         plan = {"workload": workload, "time_limit_s": time_limit_s, "seed": seed, **options}
         report, healed = _run(plan, out, show=output == "table")
         reports.append(report)
@@ -214,8 +217,15 @@ def run_command(
         page = write_index(reports, elapsed_s, out)
         click.echo(f"kraftpy: the page of all runs is in {page}", err=True)
         click.echo(total(reports, elapsed_s), err=output == "json")
+    for line in coverage_lines(reports):
+        click.echo(line, err=output == "json")
     if output == "json":
         echo_json(reports)
+    never = never_came(reports)
+    if never and not (everything and len(reports) == 1):
+        say = f"kraftpy: never came: {', '.join(never)}; a longer --time-limit has room for more"
+        click.echo(say, err=True)
+        _end([*(report["valid"] for report in reports), None], unhealthy)
     _end([report["valid"] for report in reports], unhealthy)
 
 

@@ -122,6 +122,18 @@ def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
     assert "queue-7-1/report.html" in (tmp_path / "index.html").read_text()
 
 
+def test_a_fault_that_never_came_is_undecided(tmp_path: Path) -> None:
+    """There is no room for it: even the first one comes after a second."""
+    done = run_command(
+        "consistency", "run", "--workload", "offsets", "--faults", "kill", "--time-limit", "1",
+        "--seed", "7", "--out", str(tmp_path), "-o", "json",
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr.decode()
+    assert b"never came: kill; a longer --time-limit has room for more" in done.stderr
+    (report,) = json.loads(done.stdout)
+    assert report["kinds"]["missed"] == {"kill": "the time was too short"}
+
+
 def test_a_broken_promise_is_kept_beside_its_report(bad: str, tmp_path: Path) -> None:
     failure("consistency", "check", bad, "--report", str(tmp_path / "out"), code=6)
     report = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import threading
 import time
 from functools import partial
@@ -17,7 +18,6 @@ from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, ru
 from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Kind, LeftOut, Planned, schedule
 from kraftpy.testing.consistency.faults.storage import flip_bits, lose_tail
-from kraftpy.testing.consistency.matrix import left_out
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.runner import Plan, RunError, _Process, _Run, run
@@ -28,6 +28,8 @@ def test_a_schedule_follows_from_its_seed_and_leaves_nothing_out() -> None:
     faults = [*FAULTS, "kill+partition"]
     first = list(islice(schedule(7, faults), 3 * len(faults)))
     assert first == list(islice(schedule(7, faults), 3 * len(faults)))
+    asked = ["slow+kill", "stop+slow", "kill+slow", "pause+slow"]  # joined: no others in between
+    assert ["+".join(each.names) for each in islice(schedule(7, asked), 4)] == asked
     assert first != list(islice(schedule(8, faults), 3 * len(faults)))
     assert {"+".join(each.names) for each in first[: len(faults)]} == set(faults)
     assert list(schedule(7, [])) == []
@@ -199,7 +201,7 @@ def test_a_fault_that_did_nothing_is_told_and_does_not_count(
         ("lose-tail", "SIGKILL; 9 bytes are gone", True),
         ("bit-flip", "left out: no segment", False),
     ]
-    assert left_out([report]) == ["bit-flip"]
+    assert report["kinds"]["missed"] == {"bit-flip": "left out: no segment"}
 
 
 def test_logs_without_anything_to_damage_are_no_damage(tmp_path: Path) -> None:
@@ -241,3 +243,11 @@ def test_final_workers_that_are_not_done_are_counted(
         "the final drain of kraftpy ended with 1",
         "the final drain of kraftpy did not end: killed",
     ]
+
+
+def test_make_consistency_gives_its_seed_to_all_that_it_runs() -> None:
+    root = Path(__file__).parents[2]
+    command = ["make", "-n", "consistency", "SEED=7"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    kills, matrix = (each for each in done.stdout.splitlines() if "consistency" in each)
+    assert kills.split()[-2:] == matrix.split()[-2:] == ["--seed", "7"]

@@ -13,7 +13,13 @@ from typing import Any
 from urllib.parse import quote
 
 from kraftpy.page.paper import document
-from kraftpy.testing.consistency.page import NOT_HEALED, came, headline, story
+from kraftpy.testing.consistency.coverage import (
+    NOT_HEALED,
+    came,
+    coverage_lines,
+    never_came,
+)
+from kraftpy.testing.consistency.page import headline, story
 from kraftpy.testing.consistency.pictures import seconds
 from kraftpy.testing.consistency.style import STYLE
 from kraftpy.testing.consistency.verdicts import NOTHING_TO_JUDGE, word
@@ -27,23 +33,10 @@ def is_good(summary: Summary) -> bool:
     return summary["valid"] is True and healed
 
 
-def left_out(summaries: Sequence[Summary]) -> list[str]:
-    """Faults that were asked for and never came in any run: the time was too short."""
-    asked = [fault for each in summaries for fault in each["options"].get("faults", ())]
-    met = {fault["name"] for each in summaries for fault in each["faults"] if came(fault)}
-    wanted = {name for fault in asked for name in fault.split("+")}
-    return sorted(wanted - met)
-
-
 def total(summaries: Sequence[Summary], elapsed_s: float) -> str:
     """One line about all runs."""
     verdicts = [verdict for each in summaries for verdict in each["verdicts"]]
-    faults = [
-        fault["name"]
-        for each in summaries
-        for fault in each["faults"]
-        if fault["name"] != NOT_HEALED and came(fault)
-    ]
+    faults = [fault["name"] for each in summaries for fault in each["faults"] if came(fault)]
     words = Counter(word(verdict["valid"], verdict["counts"]) for verdict in verdicts)
     idle = f", {words[NOTHING_TO_JUDGE]} with nothing to judge" * bool(words[NOTHING_TO_JUDGE])
     parts = [
@@ -53,7 +46,7 @@ def total(summaries: Sequence[Summary], elapsed_s: float) -> str:
         f"{words['kept']} of {len(verdicts)} promises kept{idle}",
     ]
     bad = [f"{each['workload']}: {headline(each)}" for each in summaries if not is_good(each)]
-    never = left_out(summaries)
+    never = never_came(summaries)
     return (
         ", ".join(parts)
         + (f"; {'; '.join(bad)}" if bad else "")
@@ -65,17 +58,49 @@ def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) ->
     """Write index.html into the folder that has the runs' folders; its path.  Raises OSError."""
     bad = [each for each in summaries if not is_good(each)]
     worst = min(bad, key=_badness, default=None)
+    never = never_came(summaries)
     title = headline(worst) if worst else "Every promise was kept"
+    kind = _kind(worst) if worst else "ok"
+    if never and not worst:
+        title, kind = f"Never came: {', '.join(never)}", "info"
     rows = "".join(_row(each, folder) for each in summaries)
     body = (
-        f'<header class="{_kind(worst) if worst else "ok"}"><p>kraftpy consistency</p>'
+        f'<header class="{kind}"><p>kraftpy consistency</p>'
         f"<h1>{escape(title)}</h1>"
         f'<p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
         f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
+        f"{_faults(summaries)}"
     )
     path = folder / "index.html"
     path.write_text(document(f"consistency: {title.lower()}", body, STYLE), encoding="utf-8")
     return path
+
+
+def _faults(summaries: Sequence[Summary]) -> str:
+    """A table: which run met which kind how often."""
+    kinds = sorted(
+        {name for each in summaries for group in each["kinds"].values() for name in group}
+    )
+    if not kinds:
+        return ""
+    heads = "".join(f"<th>{escape(each['workload'])}</th>" for each in summaries)
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td>"
+        + "".join(f"<td>{_times(each['kinds'], name)}</td>" for each in summaries)
+        + "</tr>"
+        for name in kinds
+    )
+    lines = "".join(f"<p>{escape(line)}.</p>" for line in coverage_lines(summaries))
+    return (
+        "<section><h2>Faults</h2><p>How often each kind came while a workload ran.</p>"
+        f"<table><tr><th></th>{heads}</tr>{rows}</table>{lines}</section>"
+    )
+
+
+def _times(kinds: Mapping[str, Mapping[str, int | str]], name: str) -> str:
+    if name in kinds["lacking"]:
+        return "not here"
+    return str(kinds["met"].get(name, "no"))
 
 
 def _kind(summary: Summary) -> str:

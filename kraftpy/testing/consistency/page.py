@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from kraftpy.page import charts
 from kraftpy.page.paper import document
+from kraftpy.testing.consistency.coverage import NOT_HEALED, came
 from kraftpy.testing.consistency.pictures import (
     OUTCOMES,
     fault_bands,
@@ -30,8 +31,6 @@ from kraftpy.testing.consistency.verdicts import NOTHING_TO_JUDGE, word
 
 Report = Mapping[str, Any]
 
-NOT_HEALED = "not healed"
-"""What a history calls a cluster that isn't healthy after its faults."""
 _KINDS = {True: "ok", False: "fail", None: "info"}
 _HEADLINES = {
     True: "Every promise was kept",
@@ -89,11 +88,6 @@ def _not_healed(report: Report) -> str:
     return reasons[0] if reasons else ""
 
 
-def came(fault: Mapping[str, Any]) -> bool:
-    """Whether a fault was what its name says; what older reports have says nothing of that."""
-    return fault.get("came", True) is True
-
-
 def headline(report: Report) -> str:
     """What came of a run, in a few words."""
     broken = [each["checker"] for each in report["verdicts"] if each["valid"] is False]
@@ -109,7 +103,7 @@ def _head(report: Report) -> str:
     counts = report["counts"].values()
     known = sum(each["ok"] for each in counts)
     uncertain = sum(each["info"] for each in counts)
-    faults = sum(fault["name"] != NOT_HEALED and came(fault) for fault in report["faults"])
+    faults = sum(came(fault) for fault in report["faults"])
     facts = [
         (f"{report['operations']:,}", "operations"),
         (f"{known / max(1, report['operations']):.1%}", "succeeded"),
@@ -146,12 +140,13 @@ def story(report: Report) -> str:
     if str(tested).startswith("kraftpy"):
         asked += f" (version {versions.get('kraftpy', 'unknown')})"
     names = list(dict.fromkeys(fault["name"] for fault in report["faults"] if came(fault)))
-    if NOT_HEALED in names:
-        names.remove(NOT_HEALED)
     meanwhile = f", and these were done to it meanwhile: {', '.join(names)}" if names else ""
     parts.append(f"{asked}{meanwhile}.")
     if options.get("links"):
         parts.append(f"The network: {options['links']}.")
+    missed = report.get("kinds", {}).get("missed")
+    if missed:
+        parts.append(f"Of what was to be done these did not come: {', '.join(missed)}.")
     left_out = options.get("left_out")
     if left_out and isinstance(left_out, Mapping):
         why = "; ".join(f"{name} ({why})" for name, why in left_out.items())

@@ -11,6 +11,7 @@ from typing import Any
 
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
+from kraftpy.testing.consistency.coverage import coverage
 from kraftpy.testing.consistency.history import HistoryReader
 from kraftpy.testing.consistency.impact import impact
 from kraftpy.testing.consistency.lag import GroupLag, unread
@@ -51,6 +52,7 @@ def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
         for line in finding.lines
     }
     operations = load(history, lines) if lines else {}
+    felt = impact(timeline)
     report = {
         "valid": outcome.valid,
         "workload": header.workload,
@@ -69,7 +71,8 @@ def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
         "counts": timeline.counts,
         "clients": timeline.clients,
         "verdicts": [_verdict(each, operations, timeline) for each in outcome.verdicts],
-        **impact(timeline),
+        **felt,
+        "kinds": coverage(header.options, felt["faults"]),
         "phases": [
             {"at_s": _seconds(phase.time_ns, timeline), "name": phase.name}
             for phase in timeline.phases

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,16 @@ import pytest
 
 from kraftpy.page.charts import decades, line, linear, number, time_text
 from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, evidence
+from kraftpy.testing.consistency.coverage import (
+    NOT_HEALED,
+    coverage,
+    coverage_lines,
+    least_met_first,
+    never_came,
+)
 from kraftpy.testing.consistency.evidence import keep_anomalies, keep_nodes, kept_files
-from kraftpy.testing.consistency.matrix import left_out, total, write_index
-from kraftpy.testing.consistency.page import NOT_HEALED, render
+from kraftpy.testing.consistency.matrix import total, write_index
+from kraftpy.testing.consistency.page import render
 from kraftpy.testing.consistency.pictures import fault_bands
 from kraftpy.testing.consistency.report import judge, summary, write_report
 from kraftpy.testing.consistency.series import BUCKETS
@@ -320,19 +328,65 @@ def test_what_nodes_left_is_copied_or_listed(
 
 def test_several_runs_have_a_page_and_a_line(tmp_path: Path) -> None:
     summaries = []
+    faults = {"faults": ["kill+slow", "stop"], "left_out": {"disk-full": "no tmpfs"}}
     for name, lose in (("good", False), ("bad", True)):
         (tmp_path / name).mkdir()
         history = record(tmp_path / name / "history.jsonl", lose=lose)
+        history.header = replace(history.header, options=history.header.options | faults)
         summaries.append({"path": str(history.path), **summary(judge(history)[1])})
-    summaries[0]["options"]["faults"] = ["kill+slow", "stop"]
-    assert left_out(summaries) == ["slow", "stop"]
+    assert never_came(summaries) == ["slow", "stop"]
     said = total(summaries, 90)
     assert said.startswith("2 runs in 1.5 min, 566 operations, 4 faults of 2 kinds, 23 of 28 promi")
     assert said.endswith("int-poll-skip; never came: slow, stop")
     page = Page(write_index(summaries, 90, tmp_path).read_text())
     assert page.links == ["good/report.html", "bad/report.html"]
-    assert "".join(page.text).startswith("consistency: broken: lost-write")
+    words = "".join(page.text)
+    assert words.startswith("consistency: broken: lost-write")
+    assert "queue met 2 of 4 kinds of faults, not slow, stop (the time was too short)." in words
+    assert "not on this machine: disk-full (no tmpfs)." in words
+    assert "disk-fullnot herenot here" in words
+    assert "kill11" in words
+    assert "slownono" in words
+    assert "these did not come: slow, stop" in words
     assert "Every promise was kept" in "".join(page.text)  # of the other one
+
+
+def test_a_kind_that_came_in_no_run_is_what_the_page_begins_with(tmp_path: Path) -> None:
+    kinds = {"met": {"kill": 2}, "missed": {"stop": "left out"}, "lacking": {}}
+    report = summary(judge(record(tmp_path / "history.jsonl"))[1]) | {"kinds": kinds}
+    good = {"path": str(tmp_path / "history.jsonl"), **report}
+    assert "never came: stop" in write_index([good], 9, tmp_path).read_text().lower()
+    other = good | {"kinds": kinds | {"met": {"stop": 1}, "missed": {}}}
+    assert never_came([good, other]) == []
+    words = "".join(Page(write_index([good, other], 9, tmp_path).read_text()).text)
+    assert words.startswith("consistency: every promise was kept")
+    assert "queue met 1 of 2 kinds of faults, not stop (left out)" in words
+
+
+def test_what_came_of_faults() -> None:
+    def fault(name: str, came: bool) -> dict[str, Any]:
+        return {"name": name, "came": came, "detail": "left out: nothing is written"}
+
+    faults = [fault("kill", True), fault("kill", True), fault("kill", False)]
+    faults += [fault("successors", False), fault(NOT_HEALED, True)]
+    options = {"faults": ["kill+slow", "successors"], "left_out": {"disk-full": "no tmpfs"}}
+    found = {"workload": "queue", "kinds": coverage(options, faults)}
+    assert found["kinds"] == {
+        "met": {"kill": 2},
+        "missed": {"slow": "the time was too short", "successors": "left out: nothing is written"},
+        "lacking": {"disk-full": "no tmpfs"},
+    }
+    assert coverage_lines([found]) == [
+        "queue met 1 of 3 kinds of faults, not slow (the time was too short);"
+        " successors (left out: nothing is written)",
+        "not on this machine: disk-full (no tmpfs)",
+    ]
+    names = [str(number) for number in range(20)]
+    earlier = [{"kinds": {"met": dict.fromkeys(names[:10], 3)}}]
+    order = least_met_first(names, 7, earlier)
+    assert set(order[:10]) == set(names[10:])
+    assert order == least_met_first(names, 7, earlier)
+    assert order != least_met_first(names, 8, earlier)
 
 
 def test_too_many_processes_are_left_out_and_said_so(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Which fault comes when: a schedule that follows from a seed.
 
-Each fault comes once before any comes again, so that a short run has met them all if it can.  Now
-and then two come together that work on different parts of the cluster.
+Each fault comes once before any comes again, so that a short run has met them all if it can: first
+in the order in which they were asked for, then in any.  Now and then two come together that work on
+different parts of the cluster.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ def schedule(seed: int, faults: Sequence[str]) -> Iterator[Planned]:
 
 
 def _in_turn(rng: random.Random, faults: Sequence[str], pairs: Sequence[str]) -> Iterator[str]:
-    while faults:
-        for each in rng.sample(faults, len(faults)):
+    turn = list(faults)
+    while turn:
+        for each in turn:
             yield each
             if pairs and rng.random() < _PAIRED:
                 yield rng.choice(pairs)
+        turn = rng.sample(turn, len(turn))
 
 
 def _pairs(faults: Sequence[str]) -> list[str]:
