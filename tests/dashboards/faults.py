@@ -37,7 +37,7 @@ from tests.dashboards.load import TIMEOUT_S, Load
 from tests.dashboards.prometheus import Prometheus, metrics_address
 
 CONNECTIONS = 30
-MEMBERS_MAX_POLL_MS = 30_000
+MEMBERS_MAX_POLL_MS = 60_000
 STALLED_RECORDS = 20_000
 METADATA_COMMANDS = 1_200
 
