@@ -109,6 +109,20 @@ def test_every_alert_has_a_chapter_and_every_chapter_an_alert() -> None:
     assert sorted(chapters) == sorted({rule["alert"] for rule in rules})
 
 
+def test_the_guide_installs_every_file_that_the_unit_names() -> None:
+    unit = (DEPLOY / "systemd" / "kraftpy.service").read_text()
+    named = set(re.findall(r"^Documentation=file:(\S+)", unit, re.MULTILINE))
+    assert named
+    named |= set(re.findall(r"^EnvironmentFile=(\S+)", unit, re.MULTILINE))
+    named |= set(re.findall(r"--config (\S+)", unit))
+    files = [shlex.split(line)[-2:] for line in said() if line.startswith("install -m")]
+    installed = {target: source for source, target in files}
+    assert named <= installed.keys()
+    made_by_hand = {"quorum.secret", "node.env"}
+    for source in set(installed.values()) - made_by_hand:
+        assert list(DEPLOY.rglob(source)), source
+
+
 def test_links_lead_somewhere() -> None:
     text = GUIDE.read_text()
     assert len(set(anchors(text))) == len(anchors(text))
