@@ -6,9 +6,40 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
-from kraftpy.testing.consistency.clients import UnknownError, kafka_python
+from kraftpy.testing.consistency.clients import (
+    NotDoneError,
+    UnknownError,
+    adapter,
+    available,
+    kafka_python,
+)
 
 PLACE = ("t", 0)
+
+
+def test_what_is_too_large_is_refused_for_certain_and_the_sender_goes_on() -> None:
+    with Cluster(1, links=False) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        topic = NewTopic("t", 1, config={"max.message.bytes": "500"})
+        admin.create_topics([topic])["t"].result(timeout=20)
+        end = 0
+        for name in available():
+            sender = adapter(name).sender(cluster.bootstrap)
+            for _ in range(2):
+                assert sender.send([(PLACE, "small")]) == [end], name
+                end += 1
+                with pytest.raises(NotDoneError):
+                    sender.send([(PLACE, "x" * 600)])
+            sender.close()
+        assert end == 6
+        # All of several records is all that is certain.
+        sender = adapter("kraftpy").sender(cluster.bootstrap)
+        with pytest.raises(NotDoneError):
+            sender.send([(PLACE, "x" * 600), (PLACE, "y" * 600)])
+        sender.close()
+        reader = kafka_python._Reader(cluster.bootstrap, "g")
+        assert reader.bounds([PLACE]) == {PLACE: (0, end)}
+        reader.close()
 
 
 def test_a_fetch_after_one_that_timed_out_reads_what_is_there_now(

@@ -450,7 +450,7 @@ class _Run:
         async with Connections(self._bootstrap) as connections:
             admin = Admin(connections, timeout_ms=int(_SETUP_TIMEOUT_S * 1000))
             for topic, partitions in self._topics.items():
-                await admin.create_topic(topic, partitions=partitions)
+                await admin.create_topic(topic, partitions=partitions, configs=self._play.configs)
 
     def _inflict(self, deadline: float) -> None:
         if self._cluster is None:

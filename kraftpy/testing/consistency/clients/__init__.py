@@ -72,7 +72,8 @@ class Sender(Protocol):
     def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
         """Send records with acks=all, idempotently, and wait; their offsets.
 
-        UnknownError's value are the offsets that are known, None for the others.
+        NotDoneError if all of them were refused for certain, as too large.  UnknownError's value
+        are the offsets that are known, None for the others.
         """
 
     def close(self) -> None: ...

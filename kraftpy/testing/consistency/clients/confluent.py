@@ -1,7 +1,7 @@
 """confluent-kafka (librdkafka).
 
-It retries inside, so the only certain failures are those that it finds out before it sends, and
-those of an answer to a request that it sends once (administration).
+It retries inside, so the only certain failures are those of an answer to a request that it sends
+once (administration), and of one that would have been the same each time: records too large.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class _Sender:
             return offsets
         errors = [each for each in found if isinstance(each, KafkaError)]
         text = str(errors[0]) if errors else "no answer in time"
+        if [each.code() for each in errors] == [KafkaError.MSG_SIZE_TOO_LARGE] * len(records):
+            raise NotDoneError(text)
         known = [each if isinstance(each, int) else None for each in found]
         kind = GoneError if not errors or any(each.fatal() for each in errors) else UnknownError
         raise kind(text, known)

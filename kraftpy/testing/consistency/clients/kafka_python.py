@@ -1,6 +1,7 @@
 """kafka-python.
 
-It retries inside, so nothing that it raises is certain.  It can't commit as a member of a consumer
+It retries inside, so of what it raises only that is certain which would have been the same each
+time: records too large.  It can't commit as a member of a consumer
 group (KIP-848), and its administration sends again what may have been done already, so its answers
 say nothing of registers: it doesn't play those parts.
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 import kafka
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from kraftpy.testing.consistency.clients import (
@@ -22,6 +23,7 @@ from kraftpy.testing.consistency.clients import (
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
     GoneError,
+    NotDoneError,
     Place,
     Records,
     UnknownError,
@@ -43,9 +45,13 @@ def _base(bootstrap: str) -> dict[str, Any]:
 
 class _Sender:
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._producer = self._open()
+
+    def _open(self) -> Any:
         try:
-            self._producer = kafka.KafkaProducer(
-                **_base(bootstrap),
+            return kafka.KafkaProducer(
+                **_base(self._bootstrap),
                 enable_idempotence=True,
                 acks="all",
                 linger_ms=1,
@@ -60,6 +66,7 @@ class _Sender:
         answers: list[int | None] = []
         futures = []
         problem: KafkaError | None = None
+        too_large = 0
         try:
             for (topic, partition), value in records:
                 futures.append(self._producer.send(topic, value.encode(), partition=partition))
@@ -70,12 +77,24 @@ class _Sender:
                 answers.append(future.get(1.5 * SEND_TIMEOUT_S).offset)
             except KafkaError as error:
                 problem = error
+                too_large += isinstance(error, MessageSizeTooLargeError)
                 answers.append(None)
+        if problem is not None and too_large == len(records):
+            raise self._refused(problem)
         if problem is not None:
             answers += [None] * (len(records) - len(answers))
             # It may not go on after an error of an idempotent producer.
             raise GoneError(repr(problem), answers)
         return [offset for offset in answers if offset is not None]
+
+    def _refused(self, problem: KafkaError) -> Exception:
+        """What to say of records that are too large; an idempotent producer ends with them."""
+        self.close()
+        try:
+            self._producer = self._open()
+        except UnknownError:
+            return GoneError(repr(problem))
+        return NotDoneError(repr(problem))
 
     def close(self) -> None:
         self._producer.close(timeout=1)

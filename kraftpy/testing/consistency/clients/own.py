@@ -96,12 +96,19 @@ class _Sender:
         offsets = [each for each in found if isinstance(each, int)]
         if len(offsets) < len(found):
             error = next(each for each in found if not isinstance(each, int))
+            if all(map(_is_too_large, found)):
+                raise NotDoneError(repr(error))
             known = [each if isinstance(each, int) else None for each in found]
             raise UnknownError(repr(error), known)
         return offsets
 
     def close(self) -> None:
         self._session.close(self._producer.close(flush=False))
+
+
+def _is_too_large(answer: int | BaseException) -> bool:
+    """Which it would have been at every attempt: none of them was appended."""
+    return isinstance(answer, KafkaError) and answer.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 async def _offset(delivery: Any) -> int:

@@ -147,4 +147,5 @@ PLAY = Play(
     final=Part("fetch-all"),
     options=_options,
     topics=lambda options: {options["topic"]: options["partitions"]},
+    configs=queue.CONFIGS,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Play:
     * `final`: the part of those that read everything in the end, one worker for each client
     * `options`: of the run, made from a name that is unique and its time limit in seconds
     * `topics`: what has to exist, name -> number of partitions, from the options
+    * `configs`: of these topics
     """
 
     about: str
@@ -40,3 +41,4 @@ class Play:
     final: Part
     options: Callable[[str, float], dict[str, Any]]
     topics: Callable[[Mapping[str, Any]], Mapping[str, int]]
+    configs: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """`queue`: unique values are sent to partitions, and read by assign and by subscribe.
 
-Senders send a few values at a time to random partitions, idempotently and with acks=all.  Readers
+Senders send a few values at a time to random partitions, idempotently and with acks=all; now and
+then one that is larger than the topic allows, which has to be refused and never be seen.  Readers
 with `assign` follow all partitions, and now and then go back to a place of before; those with
 `subscribe` share the partitions in a group, which they leave and join.  In the end every partition
 is read from its start to its end (`drain`).
@@ -22,6 +23,9 @@ PARTITIONS = 4
 RECORDS_MAX = 4
 POLL_S = 0.2
 SESSION_S = (4.0, 15.0)
+_REFUSED = 0.03
+_LARGEST_BYTES = 1024
+CONFIGS = {"max.message.bytes": str(_LARGEST_BYTES)}
 _REWIND = 0.1
 _DRAIN_S = 40.0
 _DRAIN_POLL_S = 0.5
@@ -44,8 +48,11 @@ def send(worker: Worker) -> None:
         sender = worker.adapter.sender(worker.task.bootstrap)
         try:
             for _ in worker.paced():
+                if worker.rng.random() < _REFUSED:
+                    _send(worker, sender, [(worker.rng.choice(places), _too_large(worker))])
+                    continue
                 records = [
-                    (worker.rng.choice(places), f"{worker.process}.{worker.unique()}")
+                    (worker.rng.choice(places), _value(worker))
                     for _ in range(worker.rng.randint(1, RECORDS_MAX))
                 ]
                 _send(worker, sender, records)
@@ -53,6 +60,15 @@ def send(worker: Worker) -> None:
             sender.close()
 
     worker.sessions(session)
+
+
+def _value(worker: Worker) -> str:
+    return f"{worker.process}.{worker.unique()}"
+
+
+def _too_large(worker: Worker) -> str:
+    """A value that the topic's configuration has no room for."""
+    return _value(worker).ljust(_LARGEST_BYTES, ".")
 
 
 def read_assigned(worker: Worker) -> None:
@@ -163,4 +179,5 @@ PLAY = Play(
     final=Part("drain"),
     options=_options,
     topics=lambda options: {options["topic"]: options["partitions"]},
+    configs=CONFIGS,
 )
