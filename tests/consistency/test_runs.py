@@ -6,15 +6,18 @@ import os
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kraftpy.testing import Broker
-from kraftpy.testing.consistency import HistoryReader, Outcome, check
+from kraftpy.testing.consistency import Header, HistoryReader, Outcome, Verdict, check
 from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.runner import Plan, Result, run
+from kraftpy.testing.consistency.verdicts import word
 
+from . import catch
 from .broken import CASES, broken_cluster
 from .catch import found_by, load
 
@@ -56,6 +59,9 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
             "queue",
             "metadata",
         )
+    if workload == "queue":
+        said = {each.checker: word(each.valid, each.counts) for each in outcome.verdicts}
+        assert set(said.values()) == {"kept"}, said  # each one had something to judge
     if workload == "offsets":
         assert compared_and_set(plan) > 20
     assert outcome.header.options["clients"] == ["confluent-kafka", "kafka-python", "kraftpy"]
@@ -75,6 +81,27 @@ def test_a_broken_build_is_caught(tmp_path: Path) -> None:
     case, make_cluster = CASES["acks_before_replication"], broken_cluster("acks_before_replication")
     outcome = load(case, tmp_path, LONG_SEED, make_cluster, 7.5)
     assert case.checkers.intersection(found_by(outcome))
+
+
+@pytest.mark.parametrize(("took_s", "counts"), [(299.0, True), (301.0, False)])
+def test_a_catch_counts_within_the_limit_only(
+    monkeypatch: pytest.MonkeyPatch, took_s: float, counts: bool
+) -> None:
+    """The last run begins before the limit, and may end behind it."""
+    name = "acks_before_replication"
+    (checker, *_) = CASES[name].checkers
+    broken = Verdict(checker, False, "", "")
+    moments = iter([0.0, 269.0, took_s])
+    now = 0.0
+
+    def monotonic() -> float:
+        nonlocal now
+        now = next(moments, now)
+        return now
+
+    monkeypatch.setattr(catch, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(catch, "load", lambda *_: Outcome(Header("queue"), [broken], 1, 0))
+    assert catch.catch(name, 1) == (took_s, [checker] if counts else [])
 
 
 def test_a_client_that_dies_is_replaced_and_owns_nothing_any_more(tmp_path: Path) -> None:
