@@ -1,7 +1,8 @@
 """`make bench ARGS=metrics`: what metrics cost, of a scrape and of every request.
 
 * A scrape of one node that leads 10,000 partitions: its time, its size, the longest slice of work
-  that a process did for it on its event loop, and what a client notices meanwhile.
+  that a process did for it on its event loop, and what a client notices meanwhile. The slice has to
+  be within `SLICE_CLAIM_S` of CPU time: by the clock a busy machine stretches it.
 * Every request: the same work with and without metrics, by one node whose counting is taken out
   and put back while it runs (`builds.switched`). Two nodes of the same build differ by 10 % for as
   long as they live, by where their memory lies; and a virtual machine differs from itself by 20 %
@@ -40,6 +41,7 @@ from tests.bench.replay import Replay, replay_fetch, replay_produce
 from tests.processes import Kraftpy, cpu_seconds
 
 CLAIM = 0.03
+SLICE_CLAIM_S = 0.001
 TOPICS = 100
 PARTITIONS = 100
 SCRAPES = 20
@@ -108,8 +110,8 @@ def scraped_each(url: str, interval_s: float) -> Iterator[None]:
 # -- a scrape
 
 
-def scrape_cost(say: Say) -> str:
-    """The table of a scrape with 10,000 partitions."""
+def scrape_cost(say: Say) -> tuple[str, bool]:
+    """The table of a scrape with 10,000 partitions, and whether the claim holds."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard > OPEN_FILES:
         resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))  # the node inherits it
@@ -128,13 +130,18 @@ def scrape_cost(say: Say) -> str:
                 ).values():
                     future.result(TIMEOUT_S)
             time.sleep(SETTLE_S)
-            rows = _scrape_rows(node, slices, say)
+            rows = _scrape_rows(node, say)
+            longest_s, longest_cpu_s = builds.longest_slice_s(slices)
         finally:
             node.stop()
-    return figures.layout(["a scrape of 10,000 partitions", "", ""], rows)
+    holds = longest_cpu_s <= SLICE_CLAIM_S
+    cpu_ms = figures.number(longest_cpu_s * 1000)
+    rows.append(["longest slice on a loop", figures.number(longest_s * 1000), "ms"])
+    rows.append(["longest slice on a loop, CPU time", cpu_ms, "ms" if holds else "ms: TOO LONG"])
+    return figures.layout(["a scrape of 10,000 partitions", "", ""], rows), holds
 
 
-def _scrape_rows(node: Kraftpy, slices: Path, say: Say) -> list[list[str]]:
+def _scrape_rows(node: Kraftpy, say: Say) -> list[list[str]]:
     url = metrics_url(node)
     scrape(url)  # the first one imports what it needs
     say(f"{SCRAPES} scrapes")
@@ -158,9 +165,6 @@ def _scrape_rows(node: Kraftpy, slices: Path, say: Say) -> list[list[str]]:
         for share in (50, 99):
             value = figures.number(percentile(measured, share))
             rows.append([f"latency at 200 msg/s, p{share}, {label}", value, "ms"])
-    longest_s, longest_cpu_s = builds.longest_slice_s(slices)
-    rows.append(["longest slice on a loop", figures.number(longest_s * 1000), "ms"])
-    rows.append(["longest slice on a loop, CPU time", figures.number(longest_cpu_s * 1000), "ms"])
     return rows
 
 
@@ -342,8 +346,11 @@ def _share(pairs: list[tuple[float, float]]) -> Share:
 
 
 def run(rounds: int, say: Say) -> tuple[str, bool]:
-    """Both tables, and whether the claim holds."""
-    cost = scrape_cost(say)
-    table, holds = overhead(rounds, say)
-    verdict = "within 3 %" if holds else "NOT within 3 %"
-    return f"{cost}\n\n{table}\n\noverhead: {verdict}", holds
+    """Both tables, and whether both claims hold."""
+    cost, is_short = scrape_cost(say)
+    table, is_cheap = overhead(rounds, say)
+    verdicts = [
+        f"longest slice: {'within' if is_short else 'NOT within'} {SLICE_CLAIM_S * 1000:g} ms",
+        f"overhead: {'within' if is_cheap else 'NOT within'} {CLAIM * 100:g} %",
+    ]
+    return "\n\n".join([cost, table, *verdicts]), is_short and is_cheap

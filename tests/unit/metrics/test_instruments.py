@@ -42,7 +42,7 @@ def test_a_new_topic_of_an_old_name_is_not_forgotten_with_the_old_one() -> None:
     traffic.topic("t", b"old")
     new = traffic.topic("t", b"new")
     traffic.forget("t", b"old")
-    assert traffic.by_name() == [("t", new)]
+    assert list(traffic.by_name()) == [("t", new)]
 
 
 def test_one_append_of_eight_is_timed_and_each_is_counted() -> None:
@@ -53,3 +53,15 @@ def test_one_append_of_eight_is_timed_and_each_is_counted() -> None:
     assert (numbers.batches, numbers.received_bytes) == (16, 1600)
     assert numbers.received_records == 48
     assert traffic.appends.count == 2
+
+
+def test_topics_come_and_go_while_they_are_listed() -> None:
+    traffic = Traffic()
+    for name in ("a", "b", "c"):
+        traffic.topic(name, name.encode())
+    seen = []
+    for name, _ in traffic.by_name():
+        seen.append(name)
+        traffic.forget("b", b"b")
+        traffic.topic("d", b"d")
+    assert seen == ["a", "c"]

@@ -1,0 +1,190 @@
+"""How much a broker looks at between two frames: a slice is as long as one frame makes it.
+
+Counted, not timed: `channel` ends a slice by the clock after each frame, so what has to hold is
+that no frame takes more work the more partitions, topics or committed offsets there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kraftpy.core.groups.offsets import OffsetRow
+from kraftpy.core.metadata.partition_changes import TopicRules
+from kraftpy.metrics.channel import Frame
+from kraftpy.metrics.frames import GROUP_OFFSETS, PARTITIONS, ROWS_MAX, SAMPLES
+from kraftpy.metrics.instruments import LAG_BUCKETS, Histogram, Traffic
+from kraftpy.metrics.metadata import metadata_frames
+from kraftpy.server import numbers as module
+from kraftpy.server.numbers import BrokerNumbers
+
+PARTITIONS_IN_ALL = 10_000
+OFFSETS = 10_000
+TOPICS = pytest.mark.parametrize("topics", [1, 100, PARTITIONS_IN_ALL])
+SAMPLES_OF_A_TOPIC = 7
+SAMPLES_OF_THE_BROKER = 64
+
+
+class Looks:
+    """How often anything was looked at of which there are many."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Partition:
+    """One that leads, with two followers, and counts each look at it."""
+
+    def __init__(self, index: int, looks: Looks) -> None:
+        self.index = index
+        self.high_watermark = 5
+        state = SimpleNamespace(isr=[1, 2], replicas=[1, 2], leader=1, adding=[], removing=[])
+        followers = [SimpleNamespace(id=2, offset=3)]
+        self.leadership = SimpleNamespace(state=state, min_isr=1, followers=followers, settled=True)
+        self._log = SimpleNamespace(
+            offline=False, size_bytes=10, log_start_offset=0, log_end_offset=5
+        )
+        self._looks = looks
+
+    @property
+    def log(self) -> Any:
+        self._looks.count += 1
+        return self._log
+
+
+class Replicas:
+    """So many partitions, evenly among topics."""
+
+    def __init__(self, topics: int, looks: Looks) -> None:
+        self.traffic = Traffic()
+        for number in range(topics):
+            self.traffic.topic(f"t{number}", number.to_bytes(16, "big"))
+        each = range(PARTITIONS_IN_ALL // topics)
+        self._topics = {
+            f"t{number}": [Partition(index, looks) for index in each] for number in range(topics)
+        }
+        self._looks = looks
+
+    def by_topic(self) -> Iterator[tuple[str, list[Partition]]]:
+        yield from self._topics.items()
+
+    def replica(self, topic: str, index: int) -> Partition:
+        self._looks.count += 1
+        return self._topics[topic][index % len(self._topics[topic])]
+
+
+class Groups:
+    """One group with so many committed offsets."""
+
+    loads = Histogram(LAG_BUCKETS)
+    offsets_count = OFFSETS
+
+    def __init__(self) -> None:
+        self.offsets = self
+
+    def machines(self) -> list[tuple[int, Groups]]:
+        return [(0, self)]
+
+    def loading(self) -> list[object]:
+        return []
+
+    def group_ids(self) -> list[str]:
+        return ["g"]
+
+    def summary(self, group_id: str) -> tuple[str, str, int]:
+        return "classic", "Stable", 1
+
+    def pieces_of_group(
+        self, group_id: str, rows_max: int
+    ) -> Iterator[tuple[str, list[OffsetRow]]]:
+        for start in range(0, OFFSETS, rows_max):
+            indexes = range(start, min(start + rows_max, OFFSETS))
+            yield "t0", [cast("OffsetRow", (index, 4)) for index in indexes]
+
+
+def numbers_of(topics: int, looks: Looks) -> BrokerNumbers:
+    changes = SimpleNamespace(shrinks=0, expansions=0, unclean_elections=0)
+    broker = SimpleNamespace(
+        config=SimpleNamespace(kraftpy_metrics_partitions=True),
+        groups=Groups(),
+        leader_changes=changes,
+        metadata=SimpleNamespace(topics={}),
+        replicas=Replicas(topics, looks),
+    )
+    return BrokerNumbers(cast("Any", broker), cast("Any", None))
+
+
+def check_frames(frames: Iterator[Frame], looks: Looks, looks_max: int) -> int:
+    """No frame holds or took more than a bounded part; how many there were."""
+    before = count = 0
+    for kind, payload in frames:
+        count += 1
+        assert looks.count - before <= looks_max
+        before = looks.count
+        if kind == SAMPLES:
+            assert len(payload) <= SAMPLES_OF_THE_BROKER + SAMPLES_OF_A_TOPIC * ROWS_MAX
+        elif kind in (PARTITIONS, GROUP_OFFSETS):
+            assert len(payload[2]) <= ROWS_MAX
+    return count
+
+
+@TOPICS
+def test_a_frame_looks_at_so_many_partitions_however_many_there_are(topics: int) -> None:
+    looks = Looks()
+    count = check_frames(numbers_of(topics, looks)._partitions(), looks, ROWS_MAX)
+    assert looks.count == PARTITIONS_IN_ALL
+    assert count >= PARTITIONS_IN_ALL / ROWS_MAX
+
+
+@TOPICS
+def test_a_frame_tells_of_so_many_topics_however_many_there_are(topics: int) -> None:
+    looks = Looks()
+    count = check_frames(numbers_of(topics, looks)._topics(), looks, 0)
+    assert count >= topics / ROWS_MAX
+
+
+def test_a_frame_looks_at_so_many_committed_offsets_however_many_there_are() -> None:
+    looks = Looks()
+    count = check_frames(numbers_of(100, looks)._groups(), looks, ROWS_MAX)
+    assert looks.count == OFFSETS
+    assert count >= OFFSETS / ROWS_MAX
+
+
+def test_offsets_that_are_left_out_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert hangs on it: without their lag nobody hears of these groups."""
+    for limit, truncated in ((OFFSETS + 2, 0), (OFFSETS // 2, 1)):
+        monkeypatch.setattr(module, "OFFSETS_MAX", limit)
+        told = [
+            row
+            for kind, payload in numbers_of(100, Looks())._groups()
+            if kind == SAMPLES
+            for row in payload
+        ]
+        values = [value for name, _, value in told if name == "kraftpy_metrics_truncated"]
+        assert values == [truncated]
+
+
+@TOPICS
+def test_a_frame_of_the_metadata_has_so_many_partitions_however_many_there_are(topics: int) -> None:
+    partition = SimpleNamespace(
+        leader=1, leader_epoch=0, replicas=[1], isr=[1], elr=[], adding=[], removing=[]
+    )
+    each = dict.fromkeys(range(PARTITIONS_IN_ALL // topics), partition)
+    state = SimpleNamespace(
+        brokers={},
+        topics={
+            f"t{number}": SimpleNamespace(name=f"t{number}", internal=False, partitions=each)
+            for number in range(topics)
+        },
+        config=lambda kind, name: {},
+        common_rules=TopicRules(1, unclean=False),
+    )
+    total = 0
+    for _, rows in metadata_frames(cast("Any", state)):
+        size = sum(len(topic[3]) for topic in rows)
+        assert size <= ROWS_MAX
+        total += size
+    assert total == PARTITIONS_IN_ALL
