@@ -1,32 +1,36 @@
-"""kraftpy with a slow disk or a defect that tests switch on.
+"""kraftpy with a slow disk, a defect or a low limit that tests switch on.
 
 `python -m tests.dashboards.breakable` is `kraftpy`, but while the folder that KRAFTPY_BREAKABLE
 names has
 
 * `slow-disk`: every fsync takes `SLOW_S` longer;
-* `defect`: the handler of ListGroups fails.
+* `defect`: the handler of ListGroups fails;
+* `few-offsets`: metrics tell of `OFFSETS` committed offsets, not of 100,000.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kraftpy.metrics.channel import Frame
 from kraftpy.protocol.api import ApiKey
-from kraftpy.server import handlers
+from kraftpy.server import handlers, numbers
 from kraftpy.server.dispatch import _handlers
 
 FOLDER = "KRAFTPY_BREAKABLE"
 SLOW_DISK = "slow-disk"
 DEFECT = "defect"
+FEW_OFFSETS = "few-offsets"
 SLOW_S = 1.2
+OFFSETS = 1
 
 
 def _break(folder: Path) -> None:
-    slow_disk, defect = folder / SLOW_DISK, folder / DEFECT
+    slow_disk, defect, few_offsets = folder / SLOW_DISK, folder / DEFECT, folder / FEW_OFFSETS
     fdatasync = os.fdatasync
 
     def slow_fdatasync(fd: Any) -> None:
@@ -45,6 +49,13 @@ def _break(folder: Path) -> None:
         return list_groups(*args)
 
     spec.function = failing
+    groups, offsets_max = numbers.BrokerNumbers._groups, numbers.OFFSETS_MAX
+
+    def limited(self: numbers.BrokerNumbers) -> Iterator[Frame]:
+        numbers.OFFSETS_MAX = OFFSETS if few_offsets.exists() else offsets_max
+        return groups(self)
+
+    numbers.BrokerNumbers._groups = limited  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

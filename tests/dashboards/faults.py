@@ -1,8 +1,9 @@
 """The fault that each alert is about: how it is made, and how it is healed.
 
 A fault is a context manager: what it does when it is entered makes its alerts fire, as long as it
-isn't left, and leaving it heals. All do to the nodes what happens to nodes; only the slow disk and
-the defect are asked of a build that can have them (`breakable`).
+isn't left, and leaving it heals. All do to the nodes what happens to nodes; only the slow disk, the
+defect and the limit of offsets, which would take 100,000 of them in every scrape, are asked of a
+build that can have them (`breakable`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from confluent_kafka.admin import (
 from kraftpy.client.cluster import Cluster as ClientCluster
 from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
 from kraftpy.testing import Cluster
-from tests.dashboards.breakable import DEFECT, SLOW_DISK
+from tests.dashboards.breakable import DEFECT, FEW_OFFSETS, SLOW_DISK
 from tests.dashboards.load import TIMEOUT_S, Load
 from tests.dashboards.prometheus import Prometheus, metrics_address
 
@@ -523,6 +524,11 @@ FAULTS = (
         "a member hangs and commits nothing",
         ("KraftpyConsumerStalled", "KraftpyConsumerLag"),
         _stalled_member,
+    ),
+    Fault(
+        "more offsets are committed than are served",
+        ("KraftpyLagIncomplete",),
+        lambda ground: _switched_on(ground, FEW_OFFSETS),
     ),
     Fault(
         "a member doesn't rejoin its group",
