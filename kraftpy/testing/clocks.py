@@ -118,7 +118,7 @@ def _environment(path: str, file: Path) -> dict[str, str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",  # what it was called before 0.9.9
         "FAKETIME_DONT_RESET": "1",
-        "FAKETIME_CACHE_DURATION": str(NOTICED_S),
+        "FAKETIME_CACHE_DURATION": "0",  # it reads again after more whole seconds than that
         "NO_FAKE_STAT": "1",
     }
 

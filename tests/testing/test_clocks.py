@@ -1,0 +1,49 @@
+"""Clocks that can be set: how soon a process shows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kraftpy.testing import clocks
+from kraftpy.testing.clocks import Clocks
+
+STEP_S = 1000.0
+MARGIN_S = 0.5
+# Says when its clock has been set: what the time that goes on as ever is then.
+PROGRAM = """
+import select, time
+shown = time.time()
+print("now", flush=True)
+while True:
+    if time.time() > shown + 500:
+        shown = time.time()
+        print(time.monotonic(), flush=True)
+    select.select([], [], [], 0.005)
+"""
+
+
+def test_a_clock_shows_within_its_time_what_it_was_set_to() -> None:
+    if missing := clocks.missing():
+        pytest.skip(missing)
+    made = Clocks()
+    environment = {**os.environ, **made.environment}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            # Each but the first is set right after the file was read: it takes as long as it can.
+            for times in range(1, 4):
+                set_at_s = time.monotonic()
+                made._write("own", times * STEP_S)
+                took_s = float(process.stdout.readline()) - set_at_s
+                assert took_s < clocks.NOTICED_S + MARGIN_S
+        finally:
+            process.kill()
+            made.close()
