@@ -117,6 +117,10 @@ def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
         assert (folder / "report.html").exists()
         assert f"--workload {workload}" in report["again"]
         assert f"--bootstrap {bootstrap}" in report["again"]
+        assert report["versions"]["peer"].startswith("software unknown")
+        assert report["versions"]["peer features"] == "group.version 1 to 1, 1 in use"
+        assert "PRODUCE 0 to " in report["versions"]["peer APIs"]
+        assert "software unknown" in (folder / "report.html").read_text()
     assert b"2 runs in " in done.stderr
     assert re.search(rb"1[67] of 17 promises kept", done.stderr)
     assert "queue-7-1/report.html" in (tmp_path / "index.html").read_text()

@@ -53,6 +53,7 @@ def _run(workload: str, folder: Path, bootstrap: str, times: int) -> set[tuple[s
     assert (result.dead, result.killed, result.kept) == (0, 0, None), workload
     history = HistoryReader(plan.history)
     outcome, report = judge(history)
+    assert "metadata.version " in report["versions"]["peer features"]  # which tells its release
     assert outcome.valid is not False, [each for each in outcome.verdicts if not each.valid]
     done = set()
     for each in pair(history):

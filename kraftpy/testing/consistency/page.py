@@ -139,6 +139,8 @@ def story(report: Report) -> str:
     asked = f"{clients} of {libraries or 'unknown make'} asked {tested or 'a cluster'}"
     if str(tested).startswith("kraftpy"):
         asked += f" (version {versions.get('kraftpy', 'unknown')})"
+    elif "peer" in versions:
+        asked += f" ({versions['peer']}; features: {versions.get('peer features', 'unknown')})"
     names = list(dict.fromkeys(fault["name"] for fault in report["faults"] if came(fault)))
     meanwhile = f", and these were done to it meanwhile: {', '.join(names)}" if names else ""
     parts.append(f"{asked}{meanwhile}.")

@@ -35,7 +35,7 @@ from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster, ClusterError
-from kraftpy.testing.consistency import clients
+from kraftpy.testing.consistency import clients, peer
 from kraftpy.testing.consistency.evidence import WORKERS_LOG, keep_nodes
 from kraftpy.testing.consistency.faults import (
     FAULTS,
@@ -309,6 +309,8 @@ class _Run:
             with contextlib.suppress(metadata.PackageNotFoundError):
                 versions[name] = metadata.version(name)
         plan = self._plan
+        if plan.bootstrap:
+            versions |= peer.describe(plan.bootstrap)
         options = {
             **self._options,
             "faults": list(plan.faults),
