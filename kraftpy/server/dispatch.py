@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from struct import Struct
@@ -23,7 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.events import emit
-from kraftpy.metrics.instruments import ApiNumbers
+from kraftpy.metrics.instruments import TOOK_MAX, ApiNumbers
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -182,9 +181,10 @@ class _Route:
         took_s = perf_counter() - started_s
         if took_s > self.slow.limit_s:
             self.slow.tell(context, took_s)
-        duration = self.numbers.duration
-        duration.counts[bisect_left(duration.bounds, took_s)] += 1
-        duration.sum += took_s
+        waiting = self.numbers.took_s
+        waiting.append(took_s)
+        if len(waiting) >= TOOK_MAX:
+            self.numbers.sort_in()
         if response is None:
             return
         if self.has_error and response.error_code:

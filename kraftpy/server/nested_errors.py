@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
 from typing import Any
 
 from kraftpy.protocol import schema
@@ -43,15 +42,25 @@ def _paths(message: schema.Schema, struct: str, version: int, so_far: Path) -> I
 
 def count_errors(response: Any, paths: Iterable[Path], errors: Counter[int]) -> None:
     """Adds the error codes that an answer has at these places."""
-    for first, *rest in paths:
-        parts = getattr(response, first) or ()
-        for name in rest:
-            parts = chain.from_iterable(_each(parts, name))
-        for part in islice(parts, LOOKED_AT_MAX):
-            if part.error_code:
-                errors[part.error_code] += 1
+    for path in paths:
+        _count(response, path, 0, LOOKED_AT_MAX, errors)
 
 
-def _each(parts: Iterable[Any], name: str) -> Iterator[Iterable[Any]]:
+def _count(holder: Any, path: Path, depth: int, most: int, errors: Counter[int]) -> int:
+    """Looks at no more than `most` parts; how many those were."""
+    parts = getattr(holder, path[depth]) or ()
+    depth += 1
+    looked = 0
+    if depth < len(path):
+        for part in parts:
+            looked += _count(part, path, depth, most - looked, errors)
+            if looked >= most:
+                break
+        return looked
     for part in parts:
-        yield getattr(part, name) or ()
+        if looked >= most:
+            break
+        looked += 1
+        if part.error_code:
+            errors[part.error_code] += 1
+    return looked

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from kraftpy.metrics.instruments import TIMED_EVERY, Histogram, Traffic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftpy.metrics.instruments import TIMED_EVERY, ApiNumbers, Histogram, Traffic
 
 
 def test_an_observation_on_a_bound_counts_below_it() -> None:
@@ -65,3 +69,26 @@ def test_topics_come_and_go_while_they_are_listed() -> None:
         traffic.forget("b", b"b")
         traffic.topic("d", b"d")
     assert seen == ["a", "c"]
+
+
+@given(st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.11, 1.0, 1.1, 70.0])))
+def test_many_at_once_are_observed_as_one_by_one(values: list[float]) -> None:
+    bounds = (0.1, 1.0)
+    at_once, one_by_one = Histogram(bounds), Histogram(bounds)
+    at_once.observe(0.1)
+    one_by_one.observe(0.1)
+    for value in values:
+        one_by_one.observe(value)
+    at_once.observe_all(list(values))
+    assert at_once.counts == one_by_one.counts
+    assert at_once.sum == pytest.approx(one_by_one.sum)
+
+
+def test_the_time_of_a_request_is_seen_before_its_kind_is_sorted_in() -> None:
+    numbers = ApiNumbers()
+    for _ in range(3):
+        numbers.took_s.append(0.02)
+    assert numbers.duration.count == 3
+    numbers.took_s.append(0.02)
+    assert numbers.duration.count == 4
+    assert numbers.duration.sum == pytest.approx(0.08)
