@@ -116,10 +116,11 @@ def _badness(summary: Summary) -> int:
 
 def _row(summary: Summary, folder: Path) -> str:
     run = Path(summary["path"]).parent.relative_to(folder)
+    count = sum(map(came, summary["faults"]))
     facts = " · ".join(
         (
             f"{summary['operations']:,} operations",
-            f"{len(summary['faults'])} faults",
+            f"{count} fault{'s' * (count != 1)}",
             seconds(summary["duration_s"]),
             f"seed {summary['seed']}",
         )

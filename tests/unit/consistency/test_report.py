@@ -355,7 +355,10 @@ def test_a_kind_that_came_in_no_run_is_what_the_page_begins_with(tmp_path: Path)
     kinds = {"met": {"kill": 2}, "missed": {"stop": "left out"}, "lacking": {}}
     report = summary(judge(record(tmp_path / "history.jsonl"))[1]) | {"kinds": kinds}
     good = {"path": str(tmp_path / "history.jsonl"), **report}
-    assert "never came: stop" in write_index([good], 9, tmp_path).read_text().lower()
+    good["faults"][0]["came"] = False
+    alone = write_index([good], 9, tmp_path).read_text()
+    assert "Never came: stop" in alone
+    assert " operations · 1 fault · " in alone
     other = good | {"kinds": kinds | {"met": {"stop": 1}, "missed": {}}}
     assert never_came([good, other]) == []
     words = "".join(Page(write_index([good, other], 9, tmp_path).read_text()).text)
