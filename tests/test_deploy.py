@@ -259,7 +259,11 @@ def test_a_node_that_recovers_is_not_killed_by_its_probes(tmp_path: Path) -> Non
         )
     try:
         deadline = time.monotonic() + 30
-        while "controller-started" not in (tmp_path / "log").read_text():
+        children = Path(f"/proc/{node.pid}/task/{node.pid}/children")
+        while (
+            "controller-started" not in (tmp_path / "log").read_text()
+            or len(children.read_text().split()) < 2  # the controller and the exporter
+        ):
             assert node.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
