@@ -10,7 +10,7 @@ SIZES ?=
 CLIENTS ?=
 SEED ?=
 
-.PHONY: help install demo quorum test check docs bench race conformance reference consistency spark spark-full broken dashboards torture groups simulate clean
+.PHONY: help install demo report quorum test check docs bench race conformance reference consistency spark spark-full broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22

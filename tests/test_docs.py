@@ -195,6 +195,14 @@ def test_make_targets_exist() -> None:
         assert named <= targets, (document.name, named - targets)
 
 
+def test_a_file_of_a_targets_name_is_not_taken_for_its_result() -> None:
+    """`kraftpy pipeline report` makes a folder `report`, and make would have nothing to do."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert targets == set(phony.split())
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     text = document.read_text()
