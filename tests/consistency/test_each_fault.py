@@ -1,0 +1,45 @@
+"""Each kind of fault that there is: it does what it says, and is over when it is said to be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kraftpy.testing.consistency.faults import FAULTS, lacking
+
+from .effects import Stage, happen, stage
+
+# Mounts take a process of its own.
+ALONE = {name for name, kind in FAULTS.items() if kind.need and kind.need.option == "small_disks"}
+
+
+@pytest.fixture(scope="module")
+def missing() -> dict[str, str]:
+    """What this machine lacks, by the kind that needs it."""
+    return lacking(FAULTS)
+
+
+@pytest.fixture(scope="module")
+def shared(missing: dict[str, str]) -> Iterator[Stage]:
+    """For all that can happen on one cluster after another."""
+    with stage([name for name in FAULTS if name not in missing and name not in ALONE]) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ALONE])
+def test_a_fault_shows_and_heals(name: str, missing: dict[str, str], shared: Stage) -> None:
+    if name in missing:
+        pytest.skip(missing[name])
+    happen(shared, name)
+
+
+@pytest.mark.parametrize("name", sorted(ALONE))
+def test_a_fault_on_a_cluster_of_its_own(name: str, missing: dict[str, str]) -> None:
+    if name in missing:
+        pytest.skip(missing[name])
+    command = [sys.executable, "-m", "tests.consistency.effects", name]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
