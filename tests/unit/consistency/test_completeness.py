@@ -101,7 +101,7 @@ def undrained(run: _Story, *, answered: bool) -> None:
 
 
 STORIES = {
-    "offsets": (offsets, "in the end no fetch was answered for 1 of 1 that had changed: g/t-0"),
+    "offsets": (offsets, "no fetch was answered for 1 of 1 that had changed: g/t-0 (timed out)"),
     "metadata": (metadata, "in the end no describe was answered for 1 of 1"),
     "groups": (groups, "no member was ever assigned a partition; no member processed anything"),
     "queue": (queue, "no send was acknowledged"),

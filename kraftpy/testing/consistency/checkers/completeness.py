@@ -22,6 +22,7 @@ from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.verdicts import Verdict
 
 _NAMED_MAX = 5
+_ERROR_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Completeness:
         self._acknowledged: set[str] = set()
         self._read: set[str] = set()
         self._happened: set[str] = set()
+        self._error = ""
+        """The first that a final read came to: others may only have run out of time by it."""
 
     def observe(self, entry: Operation | Fault | Phase) -> None:
         if isinstance(entry, Phase):
@@ -73,8 +76,10 @@ class Completeness:
         f, ok = operation.f, operation.outcome == "ok"
         if f in self._wanted.changes:
             self._acknowledged.update(_changed(operation))
-        elif f in self._wanted.reads and ok and operation.invoked_ns >= self._final_ns:
-            self._read.update(_keys(operation))
+        elif f in self._wanted.reads and operation.invoked_ns >= self._final_ns:
+            if ok:
+                self._read.update(_keys(operation))
+            self._error = self._error or operation.error
         elif ok and (f != "assigned" or operation.value["keys"]):
             self._happened.add(f)
 
@@ -92,7 +97,7 @@ class Completeness:
             problems.append(
                 f"in the end no {' or '.join(self._wanted.reads)} was answered for {len(missing)}"
                 f" of {len(self._acknowledged)} that had changed: {', '.join(missing[:_NAMED_MAX])}"
-                f"{more}"
+                f"{more}{f' ({self._error[:_ERROR_CHARS_MAX]})' if self._error else ''}"
             )
         yield Verdict(
             "complete",
