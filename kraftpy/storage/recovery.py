@@ -359,7 +359,7 @@ class _Recovery:
                 f"{segment} begins before {previous} ends, at offset {self.end_offset}: one of "
                 "them is not from this log. Restore the folder, or move the wrong file away."
             )
-        if base_offset > self.end_offset and previous.size and not self._may_skip_offsets:
+        if base_offset > self.end_offset and not self._may_skip_offsets:
             reason = f"the file ends, and the next one begins at offset {base_offset}"
             return DamageError(previous.size, reason)
         self.end_offset = base_offset

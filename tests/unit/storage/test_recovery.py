@@ -206,6 +206,15 @@ def test_a_torn_tail_before_empty_segments(tmp_path: Path) -> None:
     assert len(records_of(contents(log))) == log.log_end_offset
 
 
+def test_segments_of_which_a_crash_left_only_the_names(tmp_path: Path) -> None:
+    """The last one's name is not where the log ends: nothing of what is before it is there."""
+    store, paths = several_segments(tmp_path / "d")
+    for path in paths:
+        os.truncate(path, 0)
+    log = reopened(store)
+    assert (log.log_end_offset, log_files(log)) == (0, paths[:1])
+
+
 def test_only_segments_from_the_recovery_point_on_are_read(tmp_path: Path) -> None:
     store = Store(tmp_path / "d")
     log = store.log()
