@@ -25,12 +25,15 @@ from uuid import uuid4
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.messages import ProduceRequest
+from kraftpy.protocol.records import build_batch
 from kraftpy.testing import Cluster, clocks
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, cluster_options
 from kraftpy.testing.consistency.faults.membership import put_in_order
 from kraftpy.testing.consistency.runner import quick_cluster
 from kraftpy.testing.process import is_alive, is_stopped, wait_until
-from kraftpy.testing.view import PartitionView, ask_metadata
+from kraftpy.testing.view import PartitionView, _ask, ask_metadata
 
 from .test_membership import known
 
@@ -135,6 +138,16 @@ class Stage:
             producer.produce(TOPIC, value, partition=index, on_delivery=answered)
         producer.flush(timeout_s)
         return answers
+
+    def take(self, leader: int, value: bytes) -> bool:
+        """Whether a node takes a record for the partition that it led; nobody else is asked."""
+        kinds = ProduceRequest
+        data = kinds.PartitionProduceData(leader - 1, build_batch([(-1, None, value, [])]))
+        topic = kinds.TopicProduceData(TOPIC, partition_data=[data])
+        request = kinds(acks=1, timeout_ms=1000, topic_data=[topic])
+        node = self.cluster.nodes[leader]
+        answer = _ask(node.host, node.port, ApiKey.PRODUCE, 9, request, TIMEOUT_S)
+        return not answer.responses[0].partition_responses[0].error_code
 
     def put_in_order(self) -> None:
         cluster = self.cluster
@@ -308,7 +321,8 @@ def cut(stage: Stage, act: Act, *, links: str) -> Watch:
     for _ in range(2):
         word = uuid4().bytes
         for leader in EVERYONE:
-            stage.send(leader - 1, word, acks=1)
+            took = stage.take(leader, word)
+            assert took or leader not in {sender for sender, _ in whole}
 
         def there(pair: tuple[int, int], word: bytes = word) -> bool:
             leader, follower = pair
@@ -380,15 +394,18 @@ def _wait_until_right(stage: Stage, node: int) -> None:
     )
 
 
-def tail_lost(stage: Stage, act: Act) -> Watch:
+def tail_lost(stage: Stage, act: Act, *, of_each: bool) -> Watch:
     """Of a node that is dead the ends of logs are gone, and in the end it has them again."""
     (victim,), pids = act.targets, stage.pids()
+    for _, index in ORDERS:  # what nobody has had a reason to fsync yet
+        stage.send(index, b"the last", acks=-1)
+    wait_until(lambda: stage.logs(1) == stage.logs(2) == stage.logs(3), "they differ", TIMEOUT_S)
     before = {node: stage.logs(node) for node in EVERYONE}
-    assert before[1] == before[2] == before[3]
     yield
     assert _gone(pids) == {victim}
-    left = stage.logs(victim)
-    assert not any(now.startswith(was) for now, was in zip(left, before[victim], strict=True))
+    left = zip(stage.logs(victim), before[victim], strict=True)
+    lost = [not now.startswith(was) for now, was in left]
+    assert all(lost) if of_each else any(lost)
     for node in EVERYONE - {victim}:
         assert all(map(bytes.startswith, stage.logs(node), before[node]))
     yield
@@ -526,14 +543,14 @@ EFFECTS = {
     "partition-bridge": Effect(partial(cut, links="sides"), target="controller"),
     "partition-ring": Effect(partial(cut, links="all")),
     "slow": Effect(slow, seed=3),
-    "lose-tail": Effect(tail_lost, rest=True),
+    "lose-tail": Effect(partial(tail_lost, of_each=True), rest=True),
     "reassign": Effect(moved),
     "decommission": Effect(freed),
     "add-broker": Effect(added),
     "clock-forward": Effect(partial(jumped, sign=1), seed=8),
     "clock-back": Effect(partial(jumped, sign=-1), seed=8),
     "clock-drift": Effect(drifts, seed=8),
-    "lose-unsynced": Effect(tail_lost, rest=True),
+    "lose-unsynced": Effect(partial(tail_lost, of_each=False), rest=True),
     "bit-flip": Effect(bit_flipped, rest=True),
     "disk-full": Effect(no_room),
     "successors": Effect(two_leaders_gone),
