@@ -74,40 +74,46 @@ class Files:
 
 
 def read_rows(
-    folder: Path, files: Iterable[DataFile], part: OffsetRange, columns: Sequence[str]
+    folder: Path, files: Iterable[DataFile], part: OffsetRange, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a part in the order of their offsets.  Raises LakeError, OSError, ArrowException.
 
-    `files`: those that may have a row of it.  `columns` has "offset" among them.
+    `files`: those that may have a row of it.  `columns` has "offset" among them; None: all.
     """
     # A file is opened when its turn comes: a part may have thousands, of which few overlap.
     waiting = deque(sorted(files, key=lambda file: file.first_offset))
     heads: list[_Head] = []  # a heap
     while waiting or heads:
         while waiting and (not heads or waiting[0].first_offset <= heads[0].first):
-            stream = _rows_of_file(folder, waiting.popleft(), part, columns)
-            _push(heads, next(stream, None), stream)
+            file = waiting.popleft()
+            stream = _rows_of_file(folder, file, part, columns)
+            _push(heads, next(stream, None), file.path, stream)
         if heads:
-            _, batch, stream = heapq.heappop(heads)
+            first, path, batch, stream = heapq.heappop(heads)
             others = [head.first for head in heads[:1]]
+            if first in others:
+                raise LakeError(
+                    f"{path} and {heads[0].path} both have offset {first}: one of them was changed"
+                    " by somebody, restore it"
+                )
             others += [waiting[0].first_offset] if waiting else []
             offsets = batch.column("offset").to_numpy()
             count = int(np.searchsorted(offsets, min(others))) if others else len(offsets)
             yield batch.slice(0, count)
             rest = batch.slice(count) if count < len(offsets) else next(stream, None)
-            _push(heads, rest, stream)
+            _push(heads, rest, path, stream)
 
 
 def _rows_of_file(
-    folder: Path, file: DataFile, part: OffsetRange, columns: Sequence[str]
+    folder: Path, file: DataFile, part: OffsetRange, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     path = folder / file.path
     try:
         opened = pq.ParquetFile(path)
     except FileNotFoundError as error:
         raise LakeError(
-            f"{file.path} isn't in the lake's folder any more: restore it, or end the run with"
-            " --abandon (what it has written stays)"
+            f"{file.path} isn't in the lake's folder any more: restore it, or end a run that"
+            " was begun and needs it with --abandon"
         ) from error
     with opened:
         if opened.metadata.num_rows != file.rows:
@@ -117,7 +123,8 @@ def _rows_of_file(
             )
         groups = _row_groups(opened, part)
         rows = batch_rows(opened, groups)
-        for batch in opened.iter_batches(rows, groups, list(columns)) if groups else ():
+        chosen = None if columns is None else list(columns)
+        for batch in opened.iter_batches(rows, groups, chosen) if groups else ():
             offsets = batch.column("offset").to_numpy()
             first, behind = np.searchsorted(offsets, (part.start, part.end)).tolist()
             if first < behind:
@@ -138,15 +145,20 @@ def _row_groups(opened: pq.ParquetFile, part: OffsetRange) -> list[int]:
 
 
 class _Head(NamedTuple):
-    """The next rows of an open file, in a heap by their first offset, which no other file has."""
+    """The next rows of an open file, in a heap by their first offset.
+
+    No other file has that one; if one does, their paths keep the heap from comparing rows.
+    """
 
     first: int
+    path: str
     batch: pa.RecordBatch
     stream: Iterator[pa.RecordBatch]
 
 
 def _push(
-    heads: list[_Head], batch: pa.RecordBatch | None, stream: Iterator[pa.RecordBatch]
+    heads: list[_Head], batch: pa.RecordBatch | None, path: str, stream: Iterator[pa.RecordBatch]
 ) -> None:
     if batch is not None:
-        heapq.heappush(heads, _Head(int(batch.column("offset")[0].as_py()), batch, stream))
+        first = int(batch.column("offset")[0].as_py())
+        heapq.heappush(heads, _Head(first, path, batch, stream))

@@ -1,23 +1,23 @@
 """Files of a lake into other files of it: small ones together, parts of others left out.
 
-Each task reads the files of one partition one after the other, in the order of their offsets, with
-a batch of rows in memory at a time.  What was written is checked against what was read: a rewrite
-that lost a row fails, it isn't committed.
+Each task reads files of one partition, merged by offset, for one may lie in a gap of another; a
+batch of rows of each of those that overlap is in memory at a time.  What was written is checked
+against what was read: a rewrite that lost a row fails, it isn't committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kraftpy.pipeline.lake import LakeError
 from kraftpy.pipeline.manifests import DataFile
-from kraftpy.pipeline.parquet import FILES_DDL, Target, batch_rows, write_files
+from kraftpy.pipeline.parquet import FILES_DDL, Target, write_files
+from kraftpy.pipeline.parts import read_rows
 from kraftpy.pipeline.ranges import OffsetRange, Spans, spans_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Files of one partition, in the order of their offsets, and the offsets to leave out."""
+    """Files of one partition, at least one, and the offsets to leave out."""
 
     files: tuple[DataFile, ...]
     without: Spans = ()
@@ -70,14 +70,11 @@ def _rewrite(target: Target, task: Rewriting) -> Iterator[pa.RecordBatch]:
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal left_out, read
-        for file in task.files:
-            with pq.ParquetFile(target.folder / file.path) as opened:
-                most = batch_rows(opened, range(opened.num_row_groups))
-                for batch in opened.iter_batches(most):
-                    kept = batch.filter(pa.array(_outside(batch, task.without)))
-                    read += batch.num_rows
-                    left_out += batch.num_rows - kept.num_rows
-                    yield kept
+        for batch in read_rows(target.folder, task.files, _span(task.files)):
+            kept = batch.filter(pa.array(_outside(batch, task.without)))
+            read += batch.num_rows
+            left_out += batch.num_rows - kept.num_rows
+            yield kept
 
     for described in write_files(target)(rows()):
         written += described.column("rows")[0].as_py()
@@ -88,6 +85,13 @@ def _rewrite(target: Target, task: Rewriting) -> Iterator[pa.RecordBatch]:
             f"{task.files[0].path} and those after it have {read} rows, the lake knows of {known};"
             f" {written} were written: the files were changed by somebody, restore them"
         )
+
+
+def _span(files: Sequence[DataFile]) -> OffsetRange:
+    """All the offsets that they may have."""
+    first = min(file.first_offset for file in files)
+    last = max(file.last_offset for file in files)
+    return OffsetRange(files[0].topic, files[0].partition, first, last + 1)
 
 
 def _outside(batch: pa.RecordBatch, without: Spans) -> np.ndarray:

@@ -166,6 +166,34 @@ def test_small_files_become_large_ones(loading: Loading) -> None:
     assert compact(lake, lambda: loading.spark, 1 << 30, keep_ms=0).merged == 0
 
 
+def test_files_in_gaps_of_others_are_merged_by_offset(loading: Loading) -> None:
+    """A rerun leaves what it keeps of a file on both sides of what it has replaced."""
+    loading.fill(400)
+    loading.load()
+    loader, lake = loading.loader(), loading.lake()
+    before = loading.rows()
+    for start, end in (("50", "120"), ("60", "70")):
+        plan = loader.plan_rerun(Bound.read(start), Bound.read(end))
+        assert plan is not None
+        loader.run(plan)
+    assert len(lake.latest().files) == 6
+    assert compact(lake, lambda: loading.spark, 1 << 30, keep_ms=0).files == 2
+    assert loading.rows() == before
+
+
+def test_a_gap_is_filled_behind_a_compaction(loading: Loading) -> None:
+    loading.fill(200)
+    loader = loading.loader()
+    for start, end in (("0", "40"), ("60", "100"), ("40", "60")):
+        plan = loader.plan_load(Bound.read(start), Bound.read(end))
+        assert plan is not None
+        loader.run(plan)
+        compact(loading.lake(), lambda: loading.spark, 1 << 30, keep_ms=0)
+    assert len(loading.lake().latest().files) == 2
+    assert [row[:2] for row in loading.rows()] == [(p, n) for p in (0, 1) for n in range(100)]
+    assert loading.lake().unfinished() == []
+
+
 def test_the_command_says_what_it_did_and_ends_with_a_code_to_trust(
     loading: Loading, kraftpy: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

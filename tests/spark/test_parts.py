@@ -119,6 +119,13 @@ def test_large_rows_are_read_a_few_at_a_time(tmp_path: Path) -> None:
     assert max(sizes) in (15, 16)
 
 
+@pytest.mark.parametrize("others", [[1, 2, 3], [2, 7], [3, 4]])
+def test_files_that_have_the_same_offset_are_named(tmp_path: Path, others: list[int]) -> None:
+    files = [write(tmp_path, [1, 2, 3], 5), write(tmp_path, others, 5)]
+    with pytest.raises(LakeError, match=f"both have offset {others[0]}"):
+        read(tmp_path, files, [(0, 9)])
+
+
 def test_files_that_were_changed_are_named(tmp_path: Path) -> None:
     file = write(tmp_path, [1, 2, 3], 5)
     pq.write_table(pa.table({"offset": [1], "value": [b""]}), tmp_path / file.path)
