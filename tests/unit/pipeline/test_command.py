@@ -10,12 +10,27 @@ from click.testing import CliRunner
 
 from kraftpy.cli.app import app
 from kraftpy.cli.common import EXIT_USAGE, Failure
-from kraftpy.cli.pipeline import options
+from kraftpy.cli.pipeline import command, options
 
 
-def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+COMMANDS = {
+    "load": ["t", "lake"],
+    "stream": ["t", "lake", "--available-now"],
+    "rerun": ["t", "lake"],
+    "write": ["lake", "t"],
+    "mirror": ["t", "--to-bootstrap", "far:1", "--checkpoint", "folder", "--available-now"],
+    "compact": ["lake"],
+    "runs": ["lake"],
+    "audit": ["t"],
+    "report": ["flights"],
+}
+
+
+@pytest.mark.parametrize("name", command.commands)
+def test_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "find_spec", lambda _: None)
-    done = CliRunner().invoke(app, ["pipeline", "load", "t", "lake"], standalone_mode=False)
+    words = ["pipeline", name, *COMMANDS[name]]
+    done = CliRunner().invoke(app, words, standalone_mode=False)
     assert isinstance(done.exception, Failure)
     assert done.exception.code == EXIT_USAGE
     assert 'pip install "kraftpy[spark]"' in done.exception.message
