@@ -12,7 +12,6 @@ from kraftpy.cli.app import app
 from kraftpy.cli.common import EXIT_USAGE, Failure
 from kraftpy.cli.pipeline import command, options
 
-
 COMMANDS = {
     "load": ["t", "lake"],
     "stream": ["t", "lake", "--available-now"],
