@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.ranges import OffsetRange
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError
-from kraftpy.spark.settings import BATCH, read_settings
+from kraftpy.spark.settings import BATCH, ClientSettings, read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,14 +36,13 @@ class Door:
     def brokers(self, topic: str, *, patiently: bool = False) -> Brokers:
         """The cluster, for the driver's questions; with the isolation that the job reads with.
 
-        `patiently`: they are asked for as long as a task may go without progress.  That is for who
-        has work to lose, and has reached them before.
+        `patiently`: for who has reached them before.
         """
-        client = read_settings({**self.reader_options(), "subscribe": topic}, BATCH).client
-        if patiently:
-            retries = client.poll_timeout_ms // max(client.retry_interval_ms, 100)
-            client = replace(client, retries=max(client.retries, retries))
-        return Brokers(client)
+        client = self._client(topic)
+        return Brokers(client.patient() if patiently else client)
+
+    def _client(self, topic: str) -> ClientSettings:
+        return read_settings({**self.reader_options(), "subscribe": topic}, BATCH).client
 
     def fails_on_data_loss(self) -> bool:
         """Whether a job ends when offsets that it wants are gone."""
@@ -61,7 +60,7 @@ class Door:
     def table(
         self, spark: SparkSession, ranges: Iterable[OffsetRange], *, max_records_per_task: int
     ) -> DataFrame | None:
-        """The records of the ranges; None if all are empty.
+        """The records of the ranges, for who has reached the brokers before; None if all are empty.
 
         Spark partitions hold records of one topic partition each, in the order of offsets.
         """
@@ -94,6 +93,9 @@ class Door:
             "includeHeaders": "true",
             "maxRecordsPerPartition": str(max_records_per_task),
         }
+        if self.format == "kraftpy":  # theirs may wait a minute for each answer, and asks again
+            retries = self._client(ranges[0].topic).patient().retries
+            options["fetchOffset.numRetries"] = str(retries)
         return spark.read.format(self.format).options(**options).load()
 
     def reader_options(self) -> dict[str, str]:

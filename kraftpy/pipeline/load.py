@@ -4,6 +4,7 @@ Rules:
 
 * What a run reads is frozen in its plan before it reads: who finishes it later loads the same.
 * A run that was begun and not ended is finished first, before anything new is planned.
+* Brokers that have answered once are waited for when they are away later, be it between two runs.
 * A name may come to stand for another topic at any time: it is looked up before a run reads and
   before it commits.
 * A rerun reads its ranges from the topic again and replaces exactly them; the rows that a file has
@@ -13,7 +14,8 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from kraftpy.pipeline.parquet import Target
 from kraftpy.pipeline.ranges import OffsetRange, Spans, missing
 from kraftpy.pipeline.rewrite import keep_besides, rewrite
 from kraftpy.pipeline.table import write_table
+from kraftpy.spark.brokers import Brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +74,7 @@ class Loader:
         self._topic = topic
         self._spark = spark
         self._limits = limits
+        self._reached = False
 
     def unfinished(self) -> list[Plan]:
         """The plans for this topic that somebody began and nobody ended."""
@@ -96,7 +100,7 @@ class Loader:
 
     def log_ends(self) -> dict[int, int]:
         """Where the topic's partitions end now."""
-        with self._door.brokers(self._topic) as brokers:
+        with self._brokers() as brokers:
             _, partitions = self._door.describe(brokers, self._topic)
             found = brokers.latest([(self._topic, partition) for partition in partitions])
         return {partition: end for (_, partition), end in found.items()}
@@ -115,7 +119,7 @@ class Loader:
         ours = tuple(one for one in change.ranges if one.topic == self._topic)
         if not ours:
             raise LakeError(f"run {run} loaded nothing of {self._topic}")
-        with self._door.brokers(self._topic) as brokers:
+        with self._brokers() as brokers:
             identity, _ = self._door.describe(brokers, self._topic)
         return Plan(new_run(), "rerun", {self._topic: identity}, ours, {}, clock_ms())
 
@@ -129,7 +133,7 @@ class Loader:
         began = time.monotonic()
         self._check_identity(plan)
         files = self._write(plan, self._read(plan))
-        self._check_identity(plan, patiently=True)
+        self._check_identity(plan)
         version = self._commit(plan, files)
         change = self._lake.read(version)
         if change.kind == "rollback":
@@ -159,8 +163,14 @@ class Loader:
             if topic == self._topic and spans
         }
 
-    def _check_identity(self, plan: Plan, *, patiently: bool = False) -> None:
-        with self._door.brokers(self._topic, patiently=patiently) as brokers:
+    @contextmanager
+    def _brokers(self) -> Iterator[Brokers]:
+        with self._door.brokers(self._topic, patiently=self._reached) as brokers:
+            yield brokers
+        self._reached = True
+
+    def _check_identity(self, plan: Plan) -> None:
+        with self._brokers() as brokers:
             identity, _ = self._door.describe(brokers, self._topic)
         if identity != plan.topics[self._topic]:
             raise DoesNotFitError(
@@ -172,7 +182,7 @@ class Loader:
         self, kind: Kind, start: Bound, end: Bound, until: Mapping[int, int] | None = None
     ) -> Plan | None:
         version = self._lake.latest()
-        with self._door.brokers(self._topic) as brokers:
+        with self._brokers() as brokers:
             identity, partitions = self._door.describe(brokers, self._topic)
             version.check_topics({self._topic: identity})
             starts = resolve(start, brokers, self._topic, partitions, version)

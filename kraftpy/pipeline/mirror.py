@@ -13,6 +13,7 @@ Rules:
   as many, and all of its brokers know of them.
 * A checkpoint is of two topics.  If one of them was deleted and created again, its offsets mean
   other records, and the checkpoint is refused: before a cycle, and behind it.
+* Clusters that have answered once are waited for when they are away later.
 * A target that isn't there is made with the source's own settings, but for those that depend on the
   cluster or would change timestamps: the ones that MirrorMaker leaves out (KIP-382, KIP-937).
 """
@@ -106,6 +107,7 @@ class Mirror:
         self._spark = spark
         self._max_records = max_records
         self._looked_at_age = False
+        self._reached = False
         self._check_options()
 
     def cycles(self, *, every_s: float | None, stop: Event) -> Iterator[Cycle]:
@@ -116,7 +118,9 @@ class Mirror:
         with self._alone():
             while not stop.is_set():
                 began = time.monotonic()
-                rows = self._copy(self._prepare())
+                partitions = self._prepare()
+                self._reached = True
+                rows = self._copy(partitions)
                 self._check_still_there()
                 yield Cycle(sum(rows.values()), len(rows), time.monotonic() - began)
                 if every_s is None:
@@ -197,10 +201,10 @@ class Mirror:
 
         Returns the partitions to copy.
         """
-        with self._source.brokers(self._topic) as brokers:
+        with self._source.brokers(self._topic, patiently=self._reached) as brokers:
             identity, partitions = self._source.describe(brokers, self._topic)
             configs = _own_settings(brokers, self._topic)
-        with self._target.brokers() as brokers:
+        with self._target.brokers(patiently=self._reached) as brokers:
             if self._target.find(brokers) is None:
                 self._check_pair(identity, _NONE)  # only a new checkpoint is for a new topic
                 self._target.create(brokers, len(partitions), configs)
@@ -237,7 +241,7 @@ class Mirror:
         """Raises CheckpointError if a topic isn't the one any more that the cycle began with."""
         with self._source.brokers(self._topic, patiently=True) as brokers:
             source, _ = self._source.describe(brokers, self._topic)
-        with self._target.brokers() as brokers:
+        with self._target.brokers(patiently=True) as brokers:
             target = self._target.describe(brokers).identity
         self._check_pair(source, target)
 
@@ -271,7 +275,10 @@ class Mirror:
         """Runs one query to its end; the rows of each batch."""
         spark = self._spark()
         refuse_speculation(spark)
-        frame = spark.readStream.format("kraftpy").options(**self._options(partitions)).load()
+        options = self._options(partitions)
+        retries = read_settings(options, STREAM).client.patient().retries
+        options["fetchOffset.numRetries"] = str(retries)
+        frame = spark.readStream.format("kraftpy").options(**options).load()
         query = (
             frame.select(*_COLUMNS)
             .writeStream.format("kraftpy")

@@ -54,9 +54,10 @@ class Target:
             raise OptionError("option kafka.acks has to be all: else what a broker loses is lost")
         return settings
 
-    def brokers(self) -> Brokers:
-        """The cluster, for the driver's questions."""
-        return Brokers(self.settings().client)
+    def brokers(self, *, patiently: bool = False) -> Brokers:
+        """The cluster, for the driver's questions; `patiently`: for who has reached it before."""
+        client = self.settings().client
+        return Brokers(client.patient() if patiently else client)
 
     def cluster_id(self, brokers: Brokers) -> str:
         """Which cluster it is, whether or not the topic is there."""

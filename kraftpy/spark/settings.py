@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import AddressError, parse_addresses
@@ -224,6 +224,14 @@ class ClientSettings:
     retries: int = 3
     retry_interval_ms: int = 1_000
     poll_timeout_ms: int = 120_000
+
+    def patient(self) -> ClientSettings:
+        """The same, but planning asks again for as long as a task may go without progress.
+
+        That is for who has work to lose, and has reached the brokers before.
+        """
+        retries = self.poll_timeout_ms // max(self.retry_interval_ms, 100)
+        return replace(self, retries=max(self.retries, retries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from kraftpy.testing import Broker
 from kraftpy.testing.process import wait_until
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running
+from tests.spark.outages import outage
 from tests.spark.topics import (
     START_MS,
     create_topic,
@@ -216,6 +217,27 @@ def test_it_goes_on_until_it_is_told_to_stop(mirroring: Mirroring) -> None:
     ends = {"0": ROWS // 2 + 50, "1": ROWS // 2 + 50}
     assert (said["rows"], said["ends"], said["topic"]) == (ROWS + 100, ends, TOPIC)
     mirroring.assert_all_there()
+
+
+@pytest.mark.parametrize("away", ["source", "target"])
+def test_brokers_that_are_away_between_two_cycles_are_waited_for(
+    spark: Any, tmp_path: Path, away: str
+) -> None:
+    with Broker(dir=tmp_path / "near") as near, Broker(dir=tmp_path / "far") as far:
+        create_topic(near.bootstrap, TOPIC, 2)
+        mirroring = Mirroring(spark, near.bootstrap, far.bootstrap, tmp_path)
+
+        def write() -> None:
+            fill(near.bootstrap, TOPIC, numbered(10, 2))
+
+        write()
+        cycles = mirroring.mirror().cycles(every_s=0.1, stop=threading.Event())
+        assert next(cycles).rows == 10
+        with outage(near if away == "source" else far, write):
+            next(cycles)
+        while mirroring.arrived() < 10:
+            next(cycles)
+        assert mirroring.copies() == records(spark, near.bootstrap, TOPIC)
 
 
 def test_what_would_go_wrong_is_refused(mirroring: Mirroring) -> None:

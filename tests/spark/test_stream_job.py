@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,8 +17,10 @@ from kraftpy.pipeline.lake import DoesNotFitError
 from kraftpy.pipeline.load import Limits, Loader
 from kraftpy.pipeline.stream import StoppedError, stream
 from kraftpy.spark.brokers import DataLossError
+from kraftpy.testing import Broker
 from tests.spark.loading import Loading
-from tests.spark.topics import delete_before, fill, on_cluster
+from tests.spark.outages import outage
+from tests.spark.topics import create_topic, delete_before, fill, on_cluster
 
 
 @pytest.fixture
@@ -54,6 +57,20 @@ def test_it_goes_on_until_it_is_stopped_and_takes_new_partitions(loading: Loadin
     assert next(runs).rows == 1
     stop.set()
     assert list(runs) == []
+
+
+def test_brokers_that_are_away_between_two_loads_are_waited_for(spark: Any, tmp_path: Path) -> None:
+    with Broker(dir=tmp_path / "broker") as broker:
+        create_topic(broker.bootstrap, "t", 2)
+        loading = Loading(spark, broker.bootstrap, "t", tmp_path)
+        loading.fill(10)
+        runs = stream(loading.loader(), every_s=0.1, stop=threading.Event())
+        assert next(runs).rows == 10
+        with outage(broker, lambda: loading.fill(20, first=10)):
+            loaded = next(runs).rows
+        while loaded < 20:
+            loaded += next(runs).rows
+        assert [row[:2] for row in loading.rows()] == [(p, n) for p in (0, 1) for n in range(15)]
 
 
 class ThreeLoads:
