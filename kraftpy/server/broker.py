@@ -184,8 +184,9 @@ class Broker:
         )
         if self.logs.cluster_id is None:
             self.logs.join_cluster(cluster_id)
-        self.replicas.load(self.metadata, self.topic_config)
+        self.logs.begin()
         self._live = True
+        self.replicas.load(self.metadata, self.topic_config)
         self.groups.start()
         for listener, sock in zip(self.config.broker_listeners, sockets, strict=True):
             self.listener.start(sock, listener.name)
@@ -194,7 +195,15 @@ class Broker:
         self._check_session()
 
     async def stop(self) -> None:
-        """Answers what was asked, makes everything durable, writes the clean-shutdown marker."""
+        """Answers what was asked, makes everything durable, writes the clean-shutdown marker.
+
+        A start that was broken off before anything was written leaves the folders as they were.
+        """
+        if self._live:
+            await self._leave_in_order()
+        await self._quorum.close()
+
+    async def _leave_in_order(self) -> None:
         await self._membership.hand_over(self.replicas.may_hand_over)
         for timer in (self._ticker, self._session_timer, self._resuming):
             if timer is not None:
@@ -212,7 +221,6 @@ class Broker:
         self.flusher.close()
         self.logs.close(self.broker_epoch, high_watermarks)
         await self._membership.leave()
-        await self._quorum.close()
 
     def _tick(self) -> None:
         # First of all, so that a defect in one tick doesn't end flush.ms and retention for good.

@@ -8,6 +8,13 @@ Rules that it keeps:
 * A life of the broker registers once; its epoch guards what it proposes (KIP-631). It gives the
   epoch of the last clean shutdown, so that one whose logs may have lost their end is not taken for
   in sync (KIP-966).
+* A start may be broken off at any point. As long as nothing may have been written, the marker of
+  the shutdown before stays as it is: the quorum takes the next life for clean exactly if that
+  shutdown's epoch is still the last one it gave. If it has given this life one, the logs may have
+  been written (the marker is gone), or are closed with this epoch in the marker. A life that dies,
+  or is stopped, before it hears its epoch leaves the older one: the next life then counts as
+  unclean although it lost nothing. That is the safe side, and it can't be told from a copy of the
+  folders that is older than what this broker has acknowledged since.
 * Unregistered while it lives, it registers again: who wants it gone stops it first, as in Kafka.
   Its node may vote in the quorum, so it is not for the broker to stop that.
 * Fenced while it lives (a pause, a cut link), it asks to be let in again once the quorum hears it

@@ -9,7 +9,8 @@ Rules that it keeps:
   controller does.
 * Whatever a person can put right (a port, a folder, a setting) is a `StartupError` with a sentence
   that says what to do, never a traceback.
-* SIGTERM and SIGINT stop in order and exit with 0.
+* SIGTERM and SIGINT stop in order and exit with 0, also while the node is starting. A start that is
+  broken off or refused ends whatever of it had begun.
 """
 
 from __future__ import annotations
@@ -321,40 +322,65 @@ async def _serve(
     )
     metrics = _serve_metrics(node, broker)
     starting = loop.create_task(broker.start(sockets))
+    try:
+        if await _started(starting, stopping):
+            if metrics is not None:
+                metrics.tell_started()
+            _tell_started(broker, sockets[0], node, ready, loop.time() - began_s)
+    except (KafkaError, ControllerUnavailable, ConfigError) as error:
+        await _stop(broker, fatal)
+        raise StartupError(f"the broker can't join the quorum: {error}") from error
+    code = await stopping
+    await _stop(broker, fatal)
+    events.flush()
+    return code
+
+
+async def _started(starting: asyncio.Task[None], stopping: asyncio.Future[int]) -> bool:
+    """Waits for the start, and breaks it off when the node is to stop; whether it is complete."""
     waiting: list[asyncio.Future[Any]] = [starting, stopping]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
-        return await stopping
-    try:
-        starting.result()
-    except (KafkaError, ControllerUnavailable, ConfigError) as error:
-        raise StartupError(f"the broker can't join the quorum: {error}") from error
-    if metrics is not None:
-        metrics.tell_started()
-    host, port = sockets[0].getsockname()[:2]
+        await asyncio.wait([starting])
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
+
+
+def _tell_started(
+    broker: Broker, sock: socket.socket, node: Processes, ready: Ready | None, took_s: float
+) -> None:
+    host, port = sock.getsockname()[:2]
     if ready is not None:
         exporter_address = None if node.exporter is None else str(node.exporter.address)
-        ready(NodeInfo(config.node_id, os.getpid(), host, port, exporter_address))
+        ready(NodeInfo(broker.node_id, os.getpid(), host, port, exporter_address))
     emit(
         log,
         logging.INFO,
         "broker-started",
-        node=config.node_id,
+        node=broker.node_id,
         cluster=broker.cluster_id,
         host=host,
         port=port,
         version=__version__,
-        seconds=loop.time() - began_s,
+        seconds=took_s,
     )
-    code = await stopping
-    began_s = loop.time()
-    emit(log, logging.INFO, "node-stopping", node=config.node_id)
+
+
+async def _stop(broker: Broker, fatal: Callable[[Exception], None]) -> None:
+    began_s = broker.loop.time()
+    emit(log, logging.INFO, "node-stopping", node=broker.node_id)
     try:
         await broker.stop()
     except Exception as error:
         # Its threads may be at work yet, and nobody would see to their end.
         fatal(error)
-    emit(log, logging.INFO, "node-stopped", node=config.node_id, seconds=loop.time() - began_s)
-    events.flush()
-    return code
+    emit(
+        log,
+        logging.INFO,
+        "node-stopped",
+        node=broker.node_id,
+        seconds=broker.loop.time() - began_s,
+    )

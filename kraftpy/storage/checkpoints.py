@@ -5,7 +5,7 @@
   lines of topic, partition and offset.
 * `leader-epoch-checkpoint`: version 0, number of entries, then `epoch start-offset` lines.
 * `partition.metadata`: the topic's id. `meta.properties`: whose folder this is (KIP-858).
-* `.kafka_cleanshutdown`: there only between a clean shutdown and the next start.
+* `.kafka_cleanshutdown`: there only between a clean shutdown and the next life that may write.
 
 Reading is strict: a file that doesn't parse raises StorageError naming it and the line. A missing
 checkpoint is an empty one.

@@ -4,8 +4,9 @@ Rules that it keeps:
 
 * One process at a time: `.lock` is held as long as the directory is open.
 * `meta.properties` says whose directory this is; another cluster's or node's is never touched.
-* `.kafka_cleanshutdown` is there only between a clean shutdown and the next start. It is removed,
-  durably, before the first append.
+* `.kafka_cleanshutdown` stays until this life of the broker may write a record, and is removed,
+  durably, before that: a start that is broken off costs nothing. What `load` does to a clean
+  directory can be done again; a log that it sets aside is missed by the next start, too.
 * A checkpointed recovery point never covers what isn't on disk: leader epochs below it are written
   first.
 * A damaged log stops the start, unless others are in sync and this replica isn't: it is then kept
@@ -143,6 +144,14 @@ class LogDir:
         with self._released_on_failure():
             self._load_logs(config_for, is_elsewhere)
 
+    def begin(self) -> None:
+        """Removes the marker of the clean shutdown, durably. Raises StorageError."""
+        marker = self.path / checkpoints.CLEAN_SHUTDOWN_FILE
+        with self._released_on_failure():
+            if marker.exists():
+                self.files.unlink(marker)
+                self.files.sync_folder(self.path)
+
     @contextlib.contextmanager
     def _released_on_failure(self) -> Iterator[None]:
         try:
@@ -223,9 +232,6 @@ class LogDir:
                 self._set_damaged_aside(folder, topic, partition, error)
         if not clean and found:
             logger.info("checked %s in %.1f s", path, time.monotonic() - started)
-        if clean:
-            self.files.unlink(path / checkpoints.CLEAN_SHUTDOWN_FILE)
-            self.files.sync_folder(path)
 
     def _set_damaged_aside(
         self, folder: Path, topic: str, partition: int, error: StorageError

@@ -2,6 +2,7 @@
 
 Rules that it keeps:
 
+* No log is written before `begin`. Until then the directories are as the last shutdown left them.
 * Logs are made and removed on order only; the metadata says which ones exist.
 * `tick` is called by the server, about once a second and at least as often as `flush.ms` is to be
   exact. It does short work: what takes long (fsyncs, checkpoints, removals) goes to a thread.
@@ -88,7 +89,7 @@ class LogManager:
     by `clock_ms`; producers are forgotten by `uptime_ms`, which nobody can set.
 
     That needs neither threads nor the metadata, so it can come before a node forks; `load` opens
-    the logs once their topics' configuration is known.
+    the logs once their topics' configuration is known, and `begin` lets them be written.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class LogManager:
         flusher: Flusher,
         is_elsewhere: IsElsewhere = lambda _topic, _partition: False,
     ) -> None:
-        """Opens the logs; nothing else may be called before. Raises StorageError.
+        """Opens the logs; only `begin` may be called next. Raises StorageError.
 
         `config_for(topic)` resolves the configuration that a log is opened with. A damaged log for
         which `is_elsewhere` holds is set aside; others are refused.
@@ -163,6 +164,11 @@ class LogManager:
         except StorageError:
             self.release()
             raise
+
+    def begin(self) -> None:
+        """Logs may be written from here on: no shutdown is clean but by `close`. StorageError."""
+        for directory in self.directories:
+            directory.begin()
 
     def _take_logs(self, directory: LogDir) -> None:
         for key, log in directory.logs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -66,6 +67,71 @@ def test_sigterm_answers_who_waits_and_leaves_a_clean_log() -> None:
         broker.restart()
         with Wire(broker.host, broker.port) as wire:
             assert read_values(wire, "t") == [(0, b"1")]
+
+
+def started_with(broker: Broker, method: str, body: str) -> subprocess.Popen[str]:
+    """The stopped broker as a process with another method of `Membership` (of one statement)."""
+    program = (
+        "import asyncio\n"
+        "from kraftpy.protocol.errors import ErrorCode, KafkaError\n"
+        "from kraftpy.server.membership import Membership\n"
+        "import kraftpy.cli.server as server\n"
+        f"async def {method}(self, *given, **named): {body}\n"
+        f"Membership.{method} = {method}\n"
+        f"server.command(['--config', {str(broker.config)!r}])\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("register", "code"),
+    [
+        ("print('REGISTERING', flush=True); await asyncio.Event().wait()", 0),
+        ("print(flush=True); raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)", 1),
+    ],
+    ids=["stopped", "refused"],
+)
+def test_a_start_that_is_broken_off_leaves_the_stop_before_it_clean(
+    register: str, code: int
+) -> None:
+    """Else a cluster whose start is stopped forgets who of it has everything."""
+    with Broker() as broker:
+        with Wire(broker.host, broker.port) as wire:
+            metadata(wire, "t")
+            produce(wire, "t", batch(b"1"))
+        broker.stop()
+        marker = broker.log_dir / ".kafka_cleanshutdown"
+        left = marker.read_text()
+        with started_with(broker, "register", register) as node:
+            assert node.stdout is not None
+            if node.stdout.readline() == "REGISTERING\n":
+                node.send_signal(signal.SIGTERM)
+            assert node.wait(STOP_MAX_S) == code
+        assert marker.read_text() == left
+        broker.start()
+        assert not marker.exists()
+        assert "not shut down cleanly" not in broker.log_path.read_text()
+        with Wire(broker.host, broker.port) as wire:
+            assert read_values(wire, "t") == [(0, b"1")]
+
+
+def test_a_node_that_is_stopped_before_it_is_let_in_stops_cleanly() -> None:
+    """In the name of the life that has registered: the quorum counts on no other any more."""
+    with Broker() as broker:
+        broker.stop()
+        hang = "print('EPOCH', self.epoch, flush=True); await asyncio.Event().wait()"
+        with started_with(broker, "unfence", hang) as node:
+            assert node.stdout is not None
+            epoch = int(node.stdout.readline().removeprefix("EPOCH "))
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(STOP_MAX_S) == 0
+        marker = json.loads((broker.log_dir / ".kafka_cleanshutdown").read_text())
+        assert marker["brokerEpoch"] == epoch
 
 
 def test_lost_metadata_never_costs_records() -> None:

@@ -88,6 +88,7 @@ class Store:
         # On this thread, so that what a test's disk does to it comes up here.
         manager._checkpointer.start = manager._checkpointer._run  # type: ignore[method-assign]
         manager.load(lambda topic: self.config, self.flusher)
+        manager.begin()
         return manager
 
     def log(self, topic: str = "t", partition: int = 0) -> Log:

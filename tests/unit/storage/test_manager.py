@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "data")
 
 
-def open_as(folders: list[Path], *, cluster_id: str = CLUSTER_ID, node_id: int = 1) -> LogManager:
+def loaded(folders: list[Path], *, cluster_id: str = CLUSTER_ID, node_id: int = 1) -> LogManager:
     manager = LogManager(
         folders,
         config=BrokerConfig(),
@@ -49,6 +49,12 @@ def open_as(folders: list[Path], *, cluster_id: str = CLUSTER_ID, node_id: int =
         clock_ms=lambda: 0,
     )
     manager.load(lambda topic: SMALL, Flusher(Loop().post))
+    return manager
+
+
+def open_as(folders: list[Path], *, cluster_id: str = CLUSTER_ID, node_id: int = 1) -> LogManager:
+    manager = loaded(folders, cluster_id=cluster_id, node_id=node_id)
+    manager.begin()
     return manager
 
 
@@ -85,6 +91,29 @@ def test_clean_shutdown_is_told_apart(store: Store) -> None:
     assert not (store.folder / ".kafka_cleanshutdown").exists()
     store.reopen(clean=False)
     assert store.manager.clean_shutdown_epoch is None
+
+
+def test_a_start_that_is_broken_off_leaves_the_clean_shutdown_as_it_was(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where another directory is what stops it."""
+    fill(store.log(), 3)
+    store.flusher.close()
+    store.manager.close(broker_epoch=17)
+    marker = (store.folder / ".kafka_cleanshutdown").read_text()
+    other = tmp_path / "other"
+    open_as([other]).close(broker_epoch=17)
+    (other / "recovery-point-offset-checkpoint").write_text("damaged")
+    with pytest.raises(StorageError, match="recovery-point"):
+        open_as([store.folder, other])
+    manager = loaded([store.folder])
+    assert manager.clean_shutdown_epoch == 17
+    manager.release()
+    assert (store.folder / ".kafka_cleanshutdown").read_text() == marker
+    manager = open_as([store.folder])
+    assert manager.clean_shutdown_epoch == 17
+    assert "not shut down cleanly" not in caplog.text
+    assert not (store.folder / ".kafka_cleanshutdown").exists()
 
 
 def test_directory_ids_stay(store: Store) -> None:
