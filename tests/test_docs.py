@@ -203,6 +203,15 @@ def test_a_file_of_a_targets_name_is_not_taken_for_its_result() -> None:
     assert targets == set(phony.split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "group"), [("", "test"), ("spark read", "spark"), ("--json x spark", "spark")]
+)
+def test_a_bench_installs_what_it_measures(arguments: str, group: str, tmp_path: Path) -> None:
+    command = ["make", "--dry-run", f"BIN={tmp_path}", f"ARGS={arguments}", "bench"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"--group (\w+)", done.stdout) == [group]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     text = document.read_text()

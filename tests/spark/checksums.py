@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,11 @@ class _Sum:
 
 def of_topic(bootstrap: str, topic: str) -> dict[int, Content]:
     """What a consumer that reads committed records gets of each partition, to its end."""
+    return _sums(topic_records(bootstrap, topic))
+
+
+def topic_records(bootstrap: str, topic: str) -> Iterator[tuple[int, Record]]:
+    """The same record by record, each with its partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -73,7 +78,6 @@ def of_topic(bootstrap: str, topic: str) -> dict[int, Content]:
     )
     try:
         partitions = sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
-        sums = {partition: _Sum() for partition in partitions}
         consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
         left = set(partitions)
         deadline = time.monotonic() + _TIMEOUT_S
@@ -86,14 +90,20 @@ def of_topic(bootstrap: str, topic: str) -> dict[int, Content]:
             for message in messages:
                 error = message.error()
                 if error is None:
-                    sums[message.partition()].add(_record(message))
+                    yield message.partition(), _record(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(message.partition())
                 else:
                     raise AssertionError(str(error))
     finally:
         consumer.close()
-    return {partition: each.end() for partition, each in sums.items() if each.content.rows}
+
+
+def _sums(records: Iterable[tuple[int, Record]]) -> dict[int, Content]:
+    sums: dict[int, _Sum] = {}
+    for partition, record in records:
+        sums.setdefault(partition, _Sum()).add(record)
+    return {partition: each.end() for partition, each in sums.items()}
 
 
 def _record(message: Any) -> Record:
@@ -106,16 +116,18 @@ def _record(message: Any) -> Record:
 
 def of_lake(lake: Lake, topic: str) -> dict[int, Content]:
     """What the newest version's files have of each partition."""
-    sums: dict[int, _Sum] = {}
+    return _sums(lake_records(lake, topic))
+
+
+def lake_records(lake: Lake, topic: str) -> Iterator[tuple[int, Record]]:
+    """The same record by record, each with its partition."""
     files = [file for file in lake.latest().files.values() if file.topic == topic]
     for file in sorted(files, key=lambda one: (one.partition, one.first_offset)):
         path = lake.folder / file.path
         assert path.stat().st_size == file.size_bytes
-        into = sums.setdefault(file.partition, _Sum())
         for batch in pq.ParquetFile(path).iter_batches(8192):
             for record in _records(batch):
-                into.add(record)
-    return {partition: each.end() for partition, each in sums.items()}
+                yield file.partition, record
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:

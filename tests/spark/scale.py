@@ -1,8 +1,12 @@
-"""Millions of records of all codecs into lakes: `make spark-full`, and less of it in `make spark`.
+"""Millions of records of all codecs into lakes, at the end of `make spark`.
 
 Each topic is loaded whole, in two parts of which a piece is loaded again twice, and through Spark's
 own connector.  All three lakes must have what an independent consumer gets from the topic, record
 by record (`tests.spark.checksums`), and a sample of them is compared with what was written.
+
+A compacted topic is written to and cleaned while it is loaded, so no two readers get the same of
+it.  Each row of its lakes must be what was written at that offset, and the newest record of each
+key must be among them.
 """
 
 from __future__ import annotations
@@ -13,30 +17,41 @@ import random
 import shutil
 import sys
 import tempfile
+import textwrap
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from kraftpy.pipeline.bounds import Bound
+from kraftpy.pipeline.lake import Lake
 from kraftpy.pipeline.load import Limits, Loader
 from kraftpy.pipeline.manifests import Plan
 from kraftpy.testing import Broker
-from tests.spark.checksums import Content, of_lake, of_topic, rows
+from tests.spark.checksums import (
+    Content,
+    Record,
+    lake_records,
+    of_lake,
+    of_topic,
+    rows,
+    topic_records,
+)
 from tests.spark.loading import Loading
 from tests.spark.topics import START_MS, create_topic
 
 FULL = 5_000_000
+PROVEN = """\
+each lake has what an independent consumer gets of its topic, record by record, as it was written
+two loads, one after the other, with a piece loaded again twice, are one load
+Spark's own connector gives the same lakes
+of a topic that is compacted meanwhile a lake has what was written, and the newest of each key"""
 _TIMEOUT_S = 120.0
 _POOL = random.Random(8).randbytes(1 << 19).hex().encode()
 _HEADERS: tuple[list[tuple[str, bytes | None]] | None, ...] = (
@@ -57,18 +72,20 @@ class Kind:
     partitions: int
     compacted: bool = False
 
+    def place(self, number: int, count: int) -> tuple[bytes | None, int]:
+        """The key of a record and its partition."""
+        if self.compacted:
+            which = number % (count // 10)
+            return b"key-%d" % which, which % self.partitions
+        key = b"key-%d" % (number % 100_003) if number % 7 else None
+        return key, number % self.partitions
+
     def record(self, number: int, count: int) -> dict[str, Any]:
-        """The `number`th of `count` records, as a producer takes it."""
+        """The `number`th record of a topic that has `count` at first, as a producer takes it."""
         size = 100 + number * 7919 % 901
         start = number * 131 % (len(_POOL) - 1000)
         value = (b"%d|" % number + _POOL[start : start + size])[:size]
-        key: bytes | None = b"key-%d" % (number % 100_003)
-        partition = number % self.partitions
-        if self.compacted:
-            which = number % (count // 10)
-            key, partition = b"key-%d" % which, which % self.partitions
-        elif number % 7 == 0:
-            key = None
+        key, partition = self.place(number, count)
         return {
             "key": key,
             "value": None if number % 23 == 5 else value,
@@ -99,66 +116,107 @@ def run(spark: Any, folder: Path, records: int, say: Say) -> None:
     with Broker(dir=folder / "broker", log_cleaner_backoff_ms=200) as broker:
         for kind in KINDS:
             count = records // (len(KINDS) - 1)
-            _try(
-                spark, broker.bootstrap, folder, kind, count // 2 if kind.compacted else count, say
-            )
+            work = folder / kind.name
+            loading = Loading(spark, broker.bootstrap, kind.name, work)
+            if kind.compacted:
+                _try_compacted(loading, kind, count // 2, say)
+            else:
+                _try(loading, kind, count, say)
+            shutil.rmtree(work)
 
 
-def _try(spark: Any, bootstrap: str, folder: Path, kind: Kind, count: int, say: Say) -> None:
-    began = time.monotonic()
-    _write(bootstrap, kind, count)
-    written = time.monotonic()
-    if kind.compacted:
-        _compact(bootstrap, kind.name, count)
-    expected = of_topic(bootstrap, kind.name)
-    if not kind.compacted:
-        assert rows(expected) == count
-        _check_sample(kind, count, expected)
-    work = folder / kind.name
-    loading = Loading(spark, bootstrap, kind.name, work)
-    limits = Limits(max_records_per_task=max(count // 4, 1), max_file_size_bytes=32 << 20)
+def _try(loading: Loading, kind: Kind, count: int, say: Say) -> None:
+    written_s = _write(loading.bootstrap, kind, count)
+    expected = of_topic(loading.bootstrap, kind.name)
+    assert rows(expected) == count
+    _check_sample(kind, count, expected)
+    lakes = _Lakes(loading, kind, count)
+    for load in (lakes.whole, lakes.parts, lakes.theirs):
+        load()
+        assert of_lake(loading.lake(load.__name__), kind.name) == expected
+    _tell(say, kind, count, written_s, lakes.whole_s)
 
-    whole = loading.loader("whole", limits=limits)
-    loaded = time.monotonic()
-    _do(whole, _load(whole, "latest"))
-    seconds = time.monotonic() - loaded
-    assert of_lake(loading.lake("whole"), kind.name) == expected
 
-    parts = loading.loader("parts", limits=limits)
-    middle, most = (count // kind.partitions * share // 8 for share in (4, 5))
-    _do(parts, _load(parts, str(middle)))
-    _do(parts, _load(parts, "latest"))
-    for _ in range(2):
-        _do(parts, parts.plan_rerun(Bound.read(str(middle - middle // 4)), Bound.read(str(most))))
-    assert of_lake(loading.lake("parts"), kind.name) == expected
+def _try_compacted(loading: Loading, kind: Kind, count: int, say: Say) -> None:
+    written_s = _write(loading.bootstrap, kind, count)
+    lakes = _Lakes(loading, kind, count)
+    with _Overwriting(loading.bootstrap, kind, count) as writer:
+        total = lakes.whole()
+        lakes.parts()
+        _await_cleaner(loading, kind, total)
+        lakes.theirs()
+    for name, loader in lakes.loaders.items():
+        _do(loader, _load(loader, "latest"))
+        _check_compacted(loading.lake(name), kind, count, writer.total)
+    _tell(say, kind, total, written_s, lakes.whole_s)
 
-    theirs = loading.loader("theirs", door="kafka", limits=limits)
-    _do(theirs, _load(theirs, "latest"))
-    assert of_lake(loading.lake("theirs"), kind.name) == expected
-    shutil.rmtree(work)
-    total = rows(expected)
+
+def _tell(say: Say, kind: Kind, total: int, written_s: float, loaded_s: float) -> None:
     say(
-        f"{kind.name:<10}{kind.partitions:>11}{total:>11,}{written - began:>8.1f} s"
-        f"{seconds:>8.1f} s{total / seconds:>10,.0f}"
+        f"{kind.name:<10}{kind.partitions:>11}{total:>11,}{written_s:>8.1f} s"
+        f"{loaded_s:>8.1f} s{total / loaded_s:>10,.0f}"
     )
+
+
+class _Lakes:
+    """The lakes of one topic, each loaded in another way."""
+
+    def __init__(self, loading: Loading, kind: Kind, count: int) -> None:
+        limits = Limits(max_records_per_task=max(count // 4, 1), max_file_size_bytes=32 << 20)
+        self.loaders = {
+            "whole": loading.loader("whole", limits=limits),
+            "parts": loading.loader("parts", limits=limits),
+            "theirs": loading.loader("theirs", door="kafka", limits=limits),
+        }
+        self.whole_s = 0.0
+        self._most = count // kind.partitions
+
+    def whole(self) -> int:
+        """At once; how many rows."""
+        loader, began = self.loaders["whole"], time.monotonic()
+        found = _do(loader, _load(loader, "latest"))
+        self.whole_s = time.monotonic() - began
+        return found
+
+    def parts(self) -> None:
+        """In two parts, of which a piece is loaded again twice."""
+        loader = self.loaders["parts"]
+        middle, most = (self._most * share // 8 for share in (4, 5))
+        _do(loader, _load(loader, str(middle)))
+        _do(loader, _load(loader, "latest"))
+        for _ in range(2):
+            start, end = Bound.read(str(middle - middle // 4)), Bound.read(str(most))
+            _do(loader, loader.plan_rerun(start, end))
+
+    def theirs(self) -> None:
+        """Through Spark's own connector."""
+        loader = self.loaders["theirs"]
+        _do(loader, _load(loader, "latest"))
 
 
 def _load(loader: Loader, end: str) -> Plan | None:
     return loader.plan_load(Bound.read("lake"), Bound.read(end))
 
 
-def _do(loader: Loader, plan: Plan | None) -> None:
+def _do(loader: Loader, plan: Plan | None) -> int:
     assert plan is not None
-    loader.run(plan)
+    return loader.run(plan).rows
 
 
-def _write(bootstrap: str, kind: Kind, count: int) -> None:
+def _write(bootstrap: str, kind: Kind, count: int) -> float:
+    """Makes the topic with `count` records; how many seconds it took."""
+    began = time.monotonic()
     settings = {"cleanup_policy": "compact", "segment_bytes": max(count * 10, 16 << 10)}
     more = {"min_cleanable_dirty_ratio": "0.01"}
     create_topic(
         bootstrap, kind.name, kind.partitions, **({**settings, **more} if kind.compacted else {})
     )
-    producer = Producer(
+    _produce(_producer(bootstrap, kind), kind, range(count), count)
+    return time.monotonic() - began
+
+
+def _producer(bootstrap: str, kind: Kind) -> Producer:
+    return Producer(
         {
             "bootstrap.servers": bootstrap,
             "compression.type": kind.codec,
@@ -168,7 +226,11 @@ def _write(bootstrap: str, kind: Kind, count: int) -> None:
             "batch.num.messages": 200 if kind.compacted else 10_000,
         }
     )
-    for number in range(count):
+
+
+def _produce(producer: Producer, kind: Kind, numbers: range, count: int) -> None:
+    """Returns when all of them are written, each partition's in their order."""
+    for number in numbers:
         record = kind.record(number, count)
         while True:
             try:
@@ -179,34 +241,75 @@ def _write(bootstrap: str, kind: Kind, count: int) -> None:
     assert producer.flush(_TIMEOUT_S) == 0
 
 
-def _compact(bootstrap: str, topic: str, count: int) -> None:
-    """Waits until most of what was overwritten is gone, and then lets nothing more go."""
+class _Overwriting:
+    """Writes newer records of the same keys until the end of the block."""
+
+    def __init__(self, bootstrap: str, kind: Kind, count: int) -> None:
+        self.total = count
+        """Records `range(total)` of the topic are written, when the block has ended."""
+        self._stop = threading.Event()
+        self._run = partial(self._write, _producer(bootstrap, kind), kind, count)
+
+    def __enter__(self) -> _Overwriting:
+        self._pool = ThreadPoolExecutor(1)
+        self._writing = self._pool.submit(self._run)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+        self._writing.result()
+
+    def _write(self, producer: Producer, kind: Kind, count: int) -> None:
+        step = min(max(count // 100, 1), 500)
+        while not self._stop.wait(0.2):
+            _produce(producer, kind, range(self.total, self.total + step), count)
+            self.total += step
+
+
+def _await_cleaner(loading: Loading, kind: Kind, total: int) -> None:
+    """Waits until most of what the first load got is gone from the topic."""
+    ends = loading.loader("whole").ends()
     deadline = time.monotonic() + 3 * _TIMEOUT_S
-    while rows(of_topic(bootstrap, topic)) > count // 2:
-        assert time.monotonic() < deadline, f"{topic} isn't compacted"
+    while True:
+        records = topic_records(loading.bootstrap, kind.name)
+        if sum(record[0] < ends[partition] for partition, record in records) < total // 2:
+            return
+        assert time.monotonic() < deadline, f"{kind.name} isn't compacted"
         time.sleep(0.5)
-    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(_TIMEOUT_S)
-    before: dict[int, Content] = {}
-    while (now := of_topic(bootstrap, topic)) != before:  # a pass that was under way
-        assert time.monotonic() < deadline, f"{topic} doesn't stand still"
-        before = now
-        time.sleep(1)
+
+
+def _check_compacted(lake: Lake, kind: Kind, count: int, total: int) -> None:
+    """Each row is what was written there; the newest record of each key is in the lake."""
+    numbers: list[list[int]] = [[] for _ in range(kind.partitions)]
+    newest: dict[bytes | None, tuple[int, int]] = {}
+    for number in range(total):
+        key, partition = kind.place(number, count)
+        newest[key] = partition, len(numbers[partition])
+        numbers[partition].append(number)
+    found = set()
+    for partition, record in lake_records(lake, kind.name):
+        assert (partition, record[0]) not in found
+        found.add((partition, record[0]))
+        _check_record(record, kind.record(numbers[partition][record[0]], count))
+    assert set(newest.values()) <= found
+    assert len(found) < total
 
 
 def _check_sample(kind: Kind, count: int, contents: dict[int, Content]) -> None:
     """Records are what was written; each partition has them in that order."""
     assert sum(len(content.sample) for content in contents.values()) > 0
     for partition, content in contents.items():
-        for offset, timestamp_ms, type_, key, value, headers in content.sample:
-            wanted = kind.record(offset * kind.partitions + partition, count)
-            assert (timestamp_ms, type_) == (wanted["timestamp"], 0)
-            assert (key, value) == (wanted["key"], wanted["value"])
-            pairs = wanted["headers"]
-            assert headers == (pairs and tuple((name.encode(), data) for name, data in pairs))
+        for record in content.sample:
+            _check_record(record, kind.record(record[0] * kind.partitions + partition, count))
+
+
+def _check_record(record: Record, wanted: dict[str, Any]) -> None:
+    _, timestamp_ms, type_, key, value, headers = record
+    assert (timestamp_ms, type_) == (wanted["timestamp"], 0)
+    assert (key, value) == (wanted["key"], wanted["value"])
+    pairs = wanted["headers"]
+    assert headers == (pairs and tuple((name.encode(), data) for name, data in pairs))
 
 
 def main() -> None:
@@ -215,7 +318,7 @@ def main() -> None:
     from tests.spark.jars import connector_jars
     from tests.spark.session import start_session
 
-    parser = argparse.ArgumentParser(prog="make spark-full")
+    parser = argparse.ArgumentParser(prog="make spark")
     parser.add_argument("--records", type=int, default=FULL, help=f"all together ({FULL:,})")
     wanted = parser.parse_args()
     prepare()
@@ -227,7 +330,8 @@ def main() -> None:
             run(spark, Path(name), wanted.records, lambda line: print(line, flush=True))
         finally:
             spark.stop()
-    print(f"each lake has what its topic has; {time.monotonic() - began:,.0f} s in all")
+    print(f"proven with {wanted.records:,} records in {time.monotonic() - began:,.0f} s:")
+    print(textwrap.indent(PROVEN, "  "))
 
 
 if __name__ == "__main__":

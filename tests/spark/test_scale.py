@@ -1,4 +1,4 @@
-"""Loads of all codecs and of what compaction left: `make spark-full` in short."""
+"""Loads of all codecs and of what compaction left: the end of `make spark`, in short."""
 
 from __future__ import annotations
 
