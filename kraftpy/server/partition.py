@@ -224,9 +224,9 @@ class Partition:
         self._commit_waiters.fail(error)
         self._deletion_waiters.fail(error)
         self._flush_waiters.fail(error)
-        for follower in self._followers:
+        followers, self._followers = self._followers, []
+        for follower in followers:
             follower.failed(error)
-        self._followers.clear()
         self.wake_fetches()
 
     # -- writing
@@ -468,7 +468,7 @@ class Partition:
     def delete_records_before(self, offset: int) -> None:
         """Moves the log start to `offset`, durably, and tells the followers. Raises KafkaError."""
         self.log.delete_records_before(offset)
-        for follower in self._followers:
+        for follower in list(self._followers):  # whoever is answered may leave
             follower.moved(at_once=True)
 
     @property

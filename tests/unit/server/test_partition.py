@@ -1,0 +1,56 @@
+"""What a partition tells its followers, whatever they make of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kraftpy.core.config import TopicConfig
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.server.follower_sessions import FollowedPartition
+from kraftpy.server.partition import Partition
+
+
+class Follower:
+    """Leaves as soon as it hears something, as one does that is answered with an error."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.heard: list[object] = []
+        partition.add_follower(cast(FollowedPartition, self))
+
+    def moved(self, *, at_once: bool = False) -> None:
+        self.heard.append(("moved", at_once))
+        self.partition.remove_follower(cast(FollowedPartition, self))
+
+    def failed(self, error: ErrorCode) -> None:
+        self.heard.append(error)
+        self.partition.remove_follower(cast(FollowedPartition, self))
+
+
+def followed(count: int) -> tuple[Partition, list[Follower]]:
+    log: Any = SimpleNamespace(unflushed_messages=0, delete_records_before=lambda offset: None)
+    unused: Any = None
+    partition = Partition(
+        "t",
+        bytes(16),
+        0,
+        host=unused,
+        log=log,
+        config=TopicConfig(),
+        high_watermark=0,
+        numbers=unused,
+    )
+    return partition, [Follower(partition) for _ in range(count)]
+
+
+def test_a_follower_that_leaves_when_it_hears_of_deleted_records_keeps_it_from_nobody() -> None:
+    partition, followers = followed(3)
+    partition.delete_records_before(5)
+    assert [each.heard for each in followers] == [[("moved", True)]] * 3
+
+
+def test_a_follower_that_leaves_when_the_leadership_ends_keeps_it_from_nobody() -> None:
+    partition, followers = followed(3)
+    partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert [each.heard for each in followers] == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * 3
