@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from kraftpy.pipeline.lake import LakeVersion
+from kraftpy.pipeline.ranges import OffsetRange
 from kraftpy.spark.brokers import Brokers, report_loss
 
 _OFFSET = re.compile(r"[0-9]{1,19}")
@@ -130,6 +131,19 @@ def check_ends(brokers: Brokers, topic: str, starts: Mapping[int, int], *, fail:
                 f"{start - last[name]} offsets were taken back",
                 fail,
             )
+
+
+def find_loss(brokers: Brokers, ranges: Iterable[OffsetRange]) -> str | None:
+    """Which of the ranges a log doesn't reach from or to, in words; None: all are there."""
+    wanted = list(ranges)
+    names = [(one.topic, one.partition) for one in wanted]
+    first, last = brokers.earliest(names), brokers.latest(names)
+    for one, name in zip(wanted, names, strict=True):
+        if one.start < first[name]:
+            return f"{one} is to be read, and the log starts at {first[name]} now"
+        if one.end > last[name]:
+            return f"{one} is to be read, and the log ends at {last[name]} now"
+    return None
 
 
 def _named(bound: Bound, topic: str, partitions: list[int]) -> dict[int, int]:

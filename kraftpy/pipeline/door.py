@@ -48,6 +48,12 @@ class Door:
         """Whether a job ends when offsets that it wants are gone."""
         return read_settings({**self.reader_options(), "subscribe": "any"}, BATCH).fail_on_data_loss
 
+    def strict(self) -> Door:
+        """The same, but offsets that are gone end the job, whatever its options say."""
+        name = "failOnDataLoss"
+        others = {key: text for key, text in self.options.items() if key.lower() != name.lower()}
+        return Door(self.bootstrap, self.format, {**others, name: "true"})
+
     def describe(self, brokers: Brokers, topic: str) -> tuple[TopicIdentity, list[int]]:
         """Which topic the name stands for now, and its partitions.  Raises OptionError."""
         found = brokers.partitions([topic])
@@ -91,11 +97,16 @@ class Door:
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
             "includeHeaders": "true",
-            "maxRecordsPerPartition": str(max_records_per_task),
         }
-        if self.format == "kraftpy":  # theirs may wait a minute for each answer, and asks again
+        if self.format == "kraftpy":
+            options["maxRecordsPerPartition"] = str(max_records_per_task)
             retries = self._client(ranges[0].topic).patient().retries
             options["fetchOffset.numRetries"] = str(retries)
+        else:
+            # Theirs knows the size of tasks in streams only; it shares them out by size.  It may
+            # wait a minute for each answer, and asks again by itself.
+            tasks = sum(-(-(one.end - one.start) // max_records_per_task) for one in ranges)
+            options["minPartitions"] = str(tasks)
         return spark.read.format(self.format).options(**options).load()
 
     def reader_options(self) -> dict[str, str]:

@@ -8,7 +8,8 @@ Rules:
 * A name may come to stand for another topic at any time: it is looked up before a run reads and
   before it commits.
 * A rerun reads its ranges from the topic again and replaces exactly them; the rows that a file has
-  besides are written anew beside them.
+  besides are written anew beside them.  Offsets that are gone from the topic always end it: it
+  would take from the lake what nobody else has any more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraftpy.pipeline.bounds import Bound, check_ends, resolve
+from kraftpy.pipeline.bounds import Bound, check_ends, find_loss, resolve
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.lake import DoesNotFitError, Lake, LakeError, RunEndedError, clock_ms, new_run
 from kraftpy.pipeline.manifests import DataFile, Kind, Plan
@@ -27,7 +28,7 @@ from kraftpy.pipeline.parquet import Target
 from kraftpy.pipeline.ranges import OffsetRange, Spans, missing
 from kraftpy.pipeline.rewrite import keep_besides, rewrite
 from kraftpy.pipeline.table import write_table
-from kraftpy.spark.brokers import Brokers
+from kraftpy.spark.brokers import Brokers, DataLossError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,11 +107,20 @@ class Loader:
         return {partition: end for (_, partition), end in found.items()}
 
     def plan_rerun(self, start: Bound, end: Bound) -> Plan | None:
-        """What replacing the offsets between two bounds would do; None if there are none."""
-        return self._plan("rerun", start, end)
+        """What replacing the offsets between two bounds would do; None if there are none.
+
+        Raises DataLossError if the topic doesn't have them any more.
+        """
+        plan = self._plan("rerun", start, end)
+        if plan is not None:
+            self._check_rerun(plan)
+        return plan
 
     def plan_rerun_of(self, run: str) -> Plan:
-        """What doing a run's work again would do.  Raises LakeError if it didn't end well."""
+        """What doing a run's work again would do.
+
+        Raises LakeError if it didn't end well, DataLossError as `plan_rerun`.
+        """
         change = self._lake.find(run)
         if change is None:
             raise LakeError(f"no run {run} has ended in this lake: see `kraftpy pipeline runs`")
@@ -121,7 +131,9 @@ class Loader:
             raise LakeError(f"run {run} loaded nothing of {self._topic}")
         with self._brokers() as brokers:
             identity, _ = self._door.describe(brokers, self._topic)
-        return Plan(new_run(), "rerun", {self._topic: identity}, ours, {}, clock_ms())
+        plan = Plan(new_run(), "rerun", {self._topic: identity}, ours, {}, clock_ms())
+        self._check_rerun(plan)
+        return plan
 
     def run(self, plan: Plan) -> Outcome:
         """Does what a plan says, and ends its run.
@@ -129,9 +141,11 @@ class Loader:
         Raises LakeError, DataLossError (the plan stays unfinished), OSError, and Spark's errors.
         """
         earlier = any(plan.run == begun.run for begun in self._lake.unfinished())
-        plan = self._lake.freeze(plan)
         began = time.monotonic()
         self._check_identity(plan)
+        if plan.kind == "rerun":
+            self._check_rerun(plan, begun=earlier)
+        plan = self._lake.freeze(plan)
         files = self._write(plan, self._read(plan))
         self._check_identity(plan)
         version = self._commit(plan, files)
@@ -178,6 +192,17 @@ class Loader:
                 " deleted and created again, or is of another cluster; drop the run with --abandon"
             )
 
+    def _check_rerun(self, plan: Plan, *, begun: bool = False) -> None:
+        with self._brokers() as brokers:
+            lost = find_loss(brokers, plan.ranges)
+        if lost is not None:
+            advice = (
+                f"run {plan.run}, which was begun, can't end: drop it with --abandon"
+                if begun
+                else "name what the topic has yet with --from and --to"
+            )
+            raise DataLossError(lost, f"A rerun would take these rows from the lake; {advice}")
+
     def _plan(
         self, kind: Kind, start: Bound, end: Bound, until: Mapping[int, int] | None = None
     ) -> Plan | None:
@@ -217,7 +242,8 @@ class Loader:
         if not any(one.start < one.end for one in plan.ranges):
             return None
         most = self._limits.max_records_per_task
-        return self._door.table(self._spark(), plan.ranges, max_records_per_task=most)
+        door = self._door.strict() if plan.kind == "rerun" else self._door
+        return door.table(self._spark(), plan.ranges, max_records_per_task=most)
 
     def _write(self, plan: Plan, table: DataFrame | None) -> list[DataFile]:
         if table is None:

@@ -50,15 +50,18 @@ _FIRST_FETCH_BYTES = 1 << 20
 _MISSING_TOPIC_PATIENCE_S = 10.0
 
 
-class DataLossError(RuntimeError):
-    """Offsets that were to be read are not there any more."""
+_GO_ON = (
+    "Some records may have been lost before they were read: retention removed them, or the topic"
+    " was deleted or made anew. To go on without them, set the option failOnDataLoss to false (of"
+    " kraftpy pipeline load, stream, mirror and report: --option failOnDataLoss=false)"
+)
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}. Some records may have been lost before they were read: retention removed "
-            "them, or the topic was deleted or made anew. To go on without them, set the option "
-            "failOnDataLoss to false (of kraftpy pipeline: --option failOnDataLoss=false)"
-        )
+
+class DataLossError(RuntimeError):
+    """Offsets that were to be read are not there any more; `advice` says what to do then."""
+
+    def __init__(self, what: str, advice: str = _GO_ON) -> None:
+        super().__init__(f"{what}. {advice}")
 
 
 def report_loss(what: str, fail: bool) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.lake import DoesNotFitError, LakeError
-from kraftpy.spark.brokers import DataLossError
+from kraftpy.spark.brokers import Brokers, DataLossError
 from tests.spark.loading import ROWS, Loading, assert_each_once
 from tests.spark.topics import delete_before, delete_topic
 
@@ -75,3 +76,59 @@ def test_a_run_that_was_rolled_back_meanwhile_has_not_ended_well(
         with pytest.raises(LakeError, match="rolled back"):
             loader.run(plan)
     assert_each_once(loading)
+
+
+@pytest.mark.parametrize("lost", ["start", "end"])
+def test_a_rerun_takes_nothing_from_a_lake_that_the_topic_has_lost(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Nor does who finishes one that was begun, whatever the options say."""
+    loading.options = {"failondataloss": "false"}
+    outcome = loading.load()
+    assert outcome is not None
+    before, version = loading.rows(), loading.lake().latest()
+    loader = loading.loader()
+    begun = loader.plan_rerun_of(outcome.run)
+    if lost == "start":
+        delete_before(loading.bootstrap, loading.topic, 0, 50)
+        words = rf"\[0, {ROWS // 2}\) is to be read, and the log starts at 50 now"
+    else:
+        ends = {(loading.topic, 0): ROWS // 2, (loading.topic, 1): 30}
+        monkeypatch.setattr(Brokers, "latest", lambda _, names: {one: ends[one] for one in names})
+        words = rf"\[0, {ROWS // 2}\) is to be read, and the log ends at 30 now"
+    with pytest.raises(DataLossError, match=words + r".*--from and --to") as raised:
+        loader.plan_rerun_of(outcome.run)
+    assert "failOnDataLoss" not in str(raised.value)
+    with pytest.raises(DataLossError, match=words):
+        loader.plan_rerun(Bound.read('{"0": 0, "1": 0}'), Bound.read("lake"))
+    with pytest.raises(DataLossError, match=words):
+        loader.run(begun)
+    assert loader.unfinished() == []
+    loading.lake().freeze(begun)
+    with pytest.raises(DataLossError, match=words + r".*begun.*--abandon"):
+        loader.run(begun)
+    assert loading.lake().latest() == version
+    assert loading.rows() == before
+
+
+def test_what_is_gone_while_a_rerun_reads_ends_it(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kraftpy.pipeline import load
+
+    loading.options = {"failOnDataLoss": "false"}
+    outcome = loading.load()
+    assert outcome is not None
+    before, loader = loading.rows(), loading.loader()
+    plan = loader.plan_rerun_of(outcome.run)
+    write_table = load.write_table  # type: ignore[attr-defined]
+
+    def late(*arguments: Any) -> Any:
+        delete_before(loading.bootstrap, loading.topic, 0, 50)
+        return write_table(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "write_table", late)
+        with pytest.raises(PySparkException, match="DataLossError"):
+            loader.run(plan)
+    assert loading.rows() == before
