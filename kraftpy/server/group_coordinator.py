@@ -6,6 +6,7 @@ The machine decides, this shell carries out (architecture.md, decision 8):
   (`group_partition`).
 * A partition is loaded before it takes requests: COORDINATOR_LOAD_IN_PROGRESS until then
   (`group_loading`).
+* One that has stopped takes on nothing more, though partitions are led here for a while yet.
 * All partitions have one clock: the wall clock, and when it is set their deadlines move along.
 """
 
@@ -89,6 +90,7 @@ class GroupCoordinator:
         self.loads = Histogram(LOAD_BUCKETS)
         self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
+        self._stopped = False
         self._topics = ClusterTopics(lambda: host.metadata)
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
         self._clock_set_s = -math.inf
@@ -103,6 +105,7 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         """Answers every parked request with NOT_COORDINATOR and stops."""
+        self._stopped = True
         await self._topic.stop()
         if self._expiry is not None:
             self._expiry.cancel()
@@ -396,6 +399,8 @@ class GroupCoordinator:
     # -- loading and unloading
 
     def _load(self, index: int, leader_epoch: int) -> None:
+        if self._stopped:
+            return
         partition = GroupPartition(self._host, index, leader_epoch, self._now_ms, self._reload)
         self._partitions[index] = partition
         loading = self._loading[index] = GroupLoading(

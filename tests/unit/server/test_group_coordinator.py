@@ -741,6 +741,24 @@ async def test_what_is_no_regex_is_refused_after_what_is_worse() -> None:
 
 
 @on_loop
+async def test_a_coordinator_that_has_stopped_stays_so() -> None:
+    """Its partitions are led here until the logs are closed, and metadata comes until then."""
+    host = coordinated()
+    host.groups.start()
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    stopping = asyncio.create_task(host.groups.stop())
+    await asyncio.sleep(0)
+    assert host.groups._partitions, "it waits for what is under way"
+    host.groups._reload(host.groups._partitions[0])
+    host.replicas.epochs[1] = 1
+    host.groups.refresh()
+    assert host.groups._partitions.keys() == {2, 3}
+    await stopping
+    host.groups.refresh()
+    assert not host.groups._partitions
+
+
+@on_loop
 async def test_a_member_goes_on_at_the_next_coordinator() -> None:
     host = coordinated()
     orders = create(host, "orders", 3)
