@@ -1,7 +1,8 @@
 """Topics that the broker makes for itself when somebody first needs them (`__consumer_offsets`).
 
 Rule: one proposal at a time, shared by all who wait for the topic. A failure is what the waiting
-clients are told, as COORDINATOR_NOT_AVAILABLE, which makes every client try again.
+clients are told, as COORDINATOR_NOT_AVAILABLE, which makes every client try again. So is the end of
+this broker.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class InternalTopic:
         self._setting = setting
         self._creating: asyncio.Task[None] | None = None
         self._last_failure: str | None = None
+        self._stopped = False
 
     async def ensure(
         self, partitions: int, replication_factor: int, configs: dict[str, str]
@@ -59,15 +61,24 @@ class InternalTopic:
         """
         if self._name in self._host.metadata.topics:
             return
+        if self._stopped:
+            raise _stops()
         if self._creating is None:
             creation = self._create(partitions, replication_factor, configs)
             self._creating = self._host.loop.create_task(creation)
             self._creating.add_done_callback(self._created)
-        # One client that goes away must not take the creation from the others.
-        await asyncio.shield(self._creating)
+        try:
+            # One client that goes away must not take the creation from the others.
+            await asyncio.shield(self._creating)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if not self._stopped or (current is not None and current.cancelling()):
+                raise
+            raise _stops() from None
 
     async def stop(self) -> None:
-        """Gives up on a creation under way."""
+        """Gives up on a creation under way, and on any other."""
+        self._stopped = True
         if self._creating is not None:
             self._creating.cancel()
             await asyncio.gather(self._creating, return_exceptions=True)
@@ -108,6 +119,10 @@ class InternalTopic:
         if failure is not None and failure != self._last_failure:
             log.error("could not create %s: %s", self._name, failure)
         self._last_failure = failure
+
+
+def _stops() -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker stops")
 
 
 def _why_not_created(result: Any) -> str:

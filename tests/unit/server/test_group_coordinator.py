@@ -741,6 +741,37 @@ async def test_what_is_no_regex_is_refused_after_what_is_worse() -> None:
 
 
 @on_loop
+async def test_who_waits_for_the_offsets_topic_is_answered_when_the_broker_stops() -> None:
+    host = FakeHost()
+    host.groups.start()
+    proposed = asyncio.Event()
+
+    async def propose(command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+        host.proposals.append(command)
+        proposed.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    host.propose = propose  # type: ignore[method-assign]
+    gone, *waiting = [
+        asyncio.create_task(host.groups.coordinator_of(f"g-{n}", host.loop.time() + 5))
+        for n in range(4)
+    ]
+    await proposed.wait()
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled(), "its client has left, and nobody else is bothered"
+    stopping = asyncio.create_task(host.groups.stop())
+    waiting.append(asyncio.create_task(host.groups.coordinator_of("late", host.loop.time() + 5)))
+    await stopping
+    waiting.append(asyncio.create_task(host.groups.coordinator_of("later", host.loop.time() + 5)))
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(error, KafkaError)
+        assert error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(host.proposals) == 1
+
+
+@on_loop
 async def test_a_coordinator_that_has_stopped_stays_so() -> None:
     """Its partitions are led here until the logs are closed, and metadata comes until then."""
     host = coordinated()
