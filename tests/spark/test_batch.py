@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql.functions import spark_partition_id
 
+from kraftpy.pipeline.door import Door
+from kraftpy.pipeline.ranges import OffsetRange
 from kraftpy.testing import Broker
 from tests.spark.topics import START_MS, fill, numbered
 
@@ -92,6 +95,22 @@ def test_ranges_through_both_doors(
         assert ours.rdd.getNumPartitions() == theirs.rdd.getNumPartitions() == 7
     if "maxRecordsPerPartition" in options:  # which Spark's source heeds in streams only
         assert ours.rdd.getNumPartitions() == 12
+
+
+def test_tasks_of_a_job_are_as_small_as_wanted_through_both_doors(
+    spark: Any, broker: Broker, hundred: str
+) -> None:
+    ranges = [OffsetRange(hundred, 0, 0, 50), OffsetRange(hundred, 1, 10, 50)]
+    tables = []
+    for door in ("kraftpy", "kafka"):
+        frame = Door(broker.bootstrap, door).table(spark, ranges, max_records_per_task=9)
+        assert frame is not None
+        sizes = frame.groupBy(spark_partition_id().alias("task"), "partition").count().collect()
+        assert len({row.task for row in sizes}) == len(sizes) == 11, door
+        assert max(row["count"] for row in sizes) <= 9, door
+        tables.append(table(frame))
+    assert len(tables[0]) == 90
+    assert tables[0] == tables[1]
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +229,6 @@ def test_errors_say_what_to_type(
         load(spark, broker, options.pop("subscribe", hundred), **options).collect()
 
 
-def test_read_committed(spark: Any, broker: Broker, hundred: str) -> None:
+def test_read_committed_without_transactions(spark: Any, broker: Broker, hundred: str) -> None:
     rows = table(load(spark, broker, hundred, kafka__isolation__level="read_committed"))
     assert len(rows) == 100
