@@ -2,7 +2,8 @@
 
 A closed segment isn't checked when it is read (nor in Kafka), and after a crash not below the
 recovery point. So damage is found by whoever needs the records: a follower that begins late, a
-group coordinator that loads. It would find no end if the one who has the damage led for ever.
+group coordinator that loads, a consumer that checks what it gets. It would find no end if the one
+who has the damage led for ever.
 
 Rules that it keeps:
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections import OrderedDict
 from typing import Any, Final
 
 from kraftpy.core.metadata import PartitionState
@@ -35,10 +37,40 @@ log = logging.getLogger(__name__)
 LOOK_BYTES_MAX: Final = 16 << 20
 LOOK_INTERVAL_S: Final = 0.05
 """A follower whose disk is full asks for everything again and again."""
+REREADS: Final = 3
+READERS_MAX: Final = 10_000
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 30.0
 PARTITIONS_AT_ONCE: Final = 500
 TIMEOUT_MS: Final = 5_000
+
+Reader = tuple[str, str | bytes, int]
+"""A client's address, a topic by name or id, a partition."""
+
+
+class Rereads:
+    """Consumers that are sent the same records again and again: whatever is wrong, they are stuck.
+
+    Nothing in the protocol says that a client can't use what it got; it just asks again.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[Reader, tuple[int, int]] = OrderedDict()
+
+    def note(self, reader: Reader, offset: int) -> bool:
+        """It is sent what is at the offset; whether it was so often that somebody should look."""
+        last = self._last.get(reader)
+        if last is None:
+            if len(self._last) >= READERS_MAX:
+                self._last.popitem(last=False)
+            self._last[reader] = offset, 0
+            return False
+        if last[0] != offset:
+            self._last[reader] = offset, 0
+            return False
+        times = last[1] + 1
+        self._last[reader] = offset, times
+        return times % REREADS == 0
 
 
 class DamagedReplicas:
@@ -51,7 +83,7 @@ class DamagedReplicas:
         self._task: asyncio.Task[None] | None = None
 
     def refetched(self, partition: Partition, offset: int, size_bytes: int) -> None:
-        """A follower asks once more for what it was sent; it may have a reason of its own."""
+        """Somebody asks once more for what it was sent; it may have a reason of its own."""
         now_s = self._host.loop.time()
         if partition not in self._found and now_s - self._looked_s >= LOOK_INTERVAL_S:
             self._looked_s = now_s

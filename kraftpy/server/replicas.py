@@ -24,7 +24,7 @@ from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.damaged_replicas import DamagedReplicas
+from kraftpy.server.damaged_replicas import DamagedReplicas, Rereads
 from kraftpy.server.isr_proposals import IsrProposals, Proposer
 from kraftpy.server.partition import Partition
 from kraftpy.server.replica_fetcher import FetcherHost, ReplicaFetcher
@@ -71,6 +71,7 @@ class ReplicaManager:
         self._resigned = False
         self._isr = IsrProposals(host)
         self._damaged = DamagedReplicas(host)
+        self.rereads = Rereads()
         self.traffic = Traffic()
 
     def monotonic_ms(self) -> int:
@@ -289,7 +290,7 @@ class ReplicaManager:
     # -- damage
 
     def refetched(self, partition: Partition, offset: int, size_bytes: int) -> None:
-        """A follower asks once more for what it was sent."""
+        """Somebody asks once more for what it was sent."""
         self._damaged.refetched(partition, offset, size_bytes)
 
     def suspect(self, partition: Partition, offset: int, size_bytes: int) -> None:

@@ -10,9 +10,12 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
 from kraftpy.testing.process import wait_until
+from tests.replication.support import connect
+from tests.server.wire import fetch
 
 
 def fill(cluster: Cluster) -> None:
@@ -131,6 +134,27 @@ def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
         assert contents(cluster, first) == contents(cluster, third) == before
         assert [name.startswith("orders-0.") for name in damaged_folders(cluster, first)] == [True]
         assert "replica-damaged partition=orders-0" in cluster.nodes[first].log_path.read_text()
+
+
+def test_damage_that_a_consumer_meets() -> None:
+    """The followers have these records already; nobody but who reads them finds out."""
+    with Cluster(3, log_segment_bytes=4096, min_insync_replicas=2) as cluster:
+        fill(cluster)
+        cluster.wait_healthy()
+        first = cluster.replicas_of("orders")[0]
+        before = contents(cluster, first)
+        stop_and_damage(cluster, first, "orders-0", 100)
+        lead(cluster, "orders")
+        with connect(cluster, first) as wire:
+
+            def asks_again() -> bool:
+                """It can't use what it gets; in the end it is sent to a replica that is sound."""
+                return fetch(wire, "orders", 1).error_code != ErrorCode.NONE
+
+            wait_until(asks_again, "it is sent the same for ever", 30.0)
+        wait_until(lambda: bool(damaged_folders(cluster, first)), "it isn't given up", 30.0)
+        cluster.wait_healthy()
+        assert contents(cluster, first) == before
 
 
 def test_damage_that_a_coordinator_has() -> None:

@@ -14,6 +14,7 @@ follower too, and the leader names the one in their rack if `replica.selector.cl
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kraftpy.core.replication import Leadership, preferred_read_replica
@@ -338,15 +339,25 @@ class _Fetch:
 
     # -- answering
 
+    def _suspect(self, wanted: FetchPartition) -> None:
+        """A consumer comes back for the same offset again and again: can it use what it gets?"""
+        with suppress(KafkaError):
+            partition = self._find(wanted)
+            self._broker.replicas.refetched(partition, wanted.fetch_offset, wanted.max_bytes)
+
     def _respond(self, results: list[Result]) -> FetchResponse:
         session = self._session
         response = FetchResponse(session_id=NO_SESSION_ID if session is None else session.id)
         topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
-        traffic = self._broker.replicas.traffic
+        traffic, rereads = self._broker.replicas.traffic, self._broker.replicas.rereads
         for wanted, data, _ in results:
             has_data = bool(data.records)
             if has_data or data.error_code:
                 traffic.read(wanted.topic, data.records or (), data.error_code)
+                if has_data and rereads.note(
+                    (self._ctx.peer, wanted.topic, wanted.index), wanted.fetch_offset
+                ):
+                    self._suspect(wanted)
                 if data.error_code:
                     self._ctx.errors[data.error_code] += 1
             if session is not None:

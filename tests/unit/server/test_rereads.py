@@ -1,0 +1,28 @@
+"""Who asks for the same records again and again, and who only looks as if."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftpy.server import damaged_replicas
+from kraftpy.server.damaged_replicas import REREADS, Rereads
+
+
+def test_who_is_stuck_is_found_among_those_who_go_on() -> None:
+    rereads = Rereads()
+    stuck, other, elsewhere = ("a:1", "orders", 0), ("b:2", "orders", 0), ("a:1", "orders", 1)
+    for offset in range(REREADS):
+        assert not rereads.note(stuck, 7)
+        assert not rereads.note(other, offset)
+        assert not rereads.note(elsewhere, offset)
+    assert rereads.note(stuck, 7)
+    assert not rereads.note(stuck, 8)
+    assert [rereads.note(stuck, 8) for _ in range(2 * REREADS)].count(True) == 2
+
+
+def test_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damaged_replicas, "READERS_MAX", 10)
+    rereads = Rereads()
+    for number in range(1000):
+        rereads.note(("a:1", "orders", number), 0)
+    assert len(rereads._last) == 10
