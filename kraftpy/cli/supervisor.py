@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
     from kraftpy.server.node import NodeInfo
 
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 30.0
+"""A node that hands over, answers, and has a slow disk takes its time; a test adds that up."""
 _LOG_TAIL_LINES = 15
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
