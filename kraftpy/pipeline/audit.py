@@ -7,27 +7,36 @@ Rules:
 * A lake is compared over the offsets that it says it has and that the topic still has: every record
   that a reader of committed records gets is in it once, the same in key, value, headers and time.
   A row whose record is gone from the topic is legal where the cleaner works.
+* Offsets between those that a lake has are a hole, which no later load sees by itself.  Where a
+  lake begins is its owner's choice (`load --from`).
+* The lake's version is frozen with the plan, and each of its files is as it was written.
 * A partition whose log can't be read past its damage isn't compared, and that is told: its readers
-  end there too.
+  end there too.  Nor is one of which the lake has a file that can't be read.
 * An audit changes nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kraftpy.client.admin import Admin
 from kraftpy.client.fetcher import READ_UNCOMMITTED
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.inspector import FINDINGS_MAX, Counts, Finding, Inspector
-from kraftpy.pipeline.lake import Lake
-from kraftpy.pipeline.ranges import OffsetRange, common
+from kraftpy.pipeline.lake import Lake, LakeVersion
+from kraftpy.pipeline.manifests import DataFile
+from kraftpy.pipeline.parquet import batch_rows
+from kraftpy.pipeline.ranges import OffsetRange, common, missing
+from kraftpy.pipeline.report.source import LakeSource
 from kraftpy.pipeline.stored import StoredLog
 from kraftpy.pipeline.table import read_lake
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -41,11 +50,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """What an audit looks at: the log of each partition, and whether the cleaner works on it."""
+    """What an audit looks at: the log of each partition, and whether the cleaner works on it.
+
+    `stored`: what is compared with it.
+    """
 
     topic: str
     ranges: tuple[OffsetRange, ...]
     compacted: bool
+    stored: LakeSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,69 +91,86 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file of a lake that isn't as it was written, and whether its rows can be read yet."""
+
+    path: str
+    partition: int
+    text: str
+    readable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found; the rest only with a lake: `skipped` are partitions that weren't compared."""
+    """What was found; the rest only with a lake.
+
+    `holes` are offsets that the topic has, and the lake doesn't, though it has some on both sides;
+    `skipped` are partitions that weren't compared.
+    """
 
     partitions: tuple[PartitionAudit, ...]
     differences: tuple[Difference, ...] = ()
+    holes: tuple[OffsetRange, ...] = ()
+    changed: tuple[ChangedFile, ...] = ()
     compared: tuple[OffsetRange, ...] = ()
     skipped: tuple[int, ...] = ()
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.differences and not any(one.counts.findings for one in self.partitions)
+        of_lake = self.differences or self.holes or self.changed
+        return not of_lake and not any(one.counts.findings for one in self.partitions)
 
 
-def plan_audit(door: Door, topic: str) -> AuditPlan:
-    """Raises OptionError if there is no such topic."""
+def plan_audit(door: Door, topic: str, lake: Lake | None = None) -> AuditPlan:
+    """Raises OptionError if there is no such topic, LakeError if the lake has nothing of it."""
+    stored = None if lake is None else LakeSource.newest(lake, topic)
     with door.brokers(topic) as brokers:
-        _, partitions = door.describe(brokers, topic)
+        identity, partitions = door.describe(brokers, topic)
+        if stored is not None:
+            stored.version.check_topics({topic: identity})
         names = [(topic, partition) for partition in partitions]
         first, last = brokers.earliest(names), brokers.latest(names)
         configs = brokers.run(Admin(brokers.cluster()).describe_configs(topic))
         policy = next((one.value for one in configs if one.name == "cleanup.policy"), None)
     ranges = tuple(OffsetRange(*name, first[name], last[name]) for name in names)
-    return AuditPlan(topic, ranges, "compact" in (policy or ""))
+    return AuditPlan(topic, ranges, "compact" in (policy or ""), stored)
 
 
-def audit(
-    plan: AuditPlan, door: Door, spark: Callable[[], SparkSession], lake: Lake | None = None
-) -> Audit:
+def audit(plan: AuditPlan, door: Door, spark: Callable[[], SparkSession]) -> Audit:
     """Raises DataLossError if the log's start moves past what is still to be read."""
+    door = door.strict()  # what is gone meanwhile isn't missing in the topic
     partitions = _inspect(plan, door, spark)
-    if lake is None:
+    if plan.stored is None:
         return Audit(partitions)
-    skipped = tuple(one.partition for one in partitions if not one.readable)
-    version = lake.latest()
-    version.check_topics(_identity(door, plan.topic))
-    compared = tuple(
-        OffsetRange(one.topic, one.partition, start, end)
+    version = plan.stored.version
+    changed = _check_files(spark(), plan.stored)
+    unreadable = {one.path for one in changed if not one.readable}
+    skipped = {one.partition for one in partitions if not one.readable}
+    skipped |= {one.partition for one in changed if not one.readable}
+    compared = [
+        OffsetRange(one.topic, one.partition, *span)
         for one in plan.ranges
         if one.partition not in skipped
-        for start, end in common(
-            version.covered.get((one.topic, one.partition), ()), one.start, one.end
-        )
-    )
-    stored = read_lake(spark(), lake, plan.topic, version)
-    covered = [
-        OffsetRange(plan.topic, partition, *span)
-        for (topic, partition), spans in version.covered.items()
-        for span in spans
-        if topic == plan.topic
+        for span in common(version.covered.get(one[:2], ()), one.start, one.end)
     ]
-    differences = (
-        *_differences(
-            plan, door.table(spark(), compared, max_records_per_task=_TASK), stored, compared
-        ),
-        *_outside(stored, covered),
+    files = {path: file for path, file in version.files.items() if path not in unreadable}
+    rows = read_lake(spark(), plan.stored.lake, plan.topic, replace(version, files=files))
+    covered = [
+        OffsetRange(*name, *span)
+        for name, spans in version.covered.items()
+        for span in spans
+        if name[0] == plan.topic
+    ]
+    table = door.table(spark(), compared, max_records_per_task=_TASK)
+    return Audit(
+        partitions,
+        differences=(*_differences(plan, table, rows, compared), *_outside(rows, covered)),
+        holes=tuple(_holes(plan, version)),
+        changed=changed,
+        compared=tuple(compared),
+        skipped=tuple(sorted(skipped)),
     )
-    return Audit(partitions, differences, compared, skipped)
-
-
-def _identity(door: Door, topic: str) -> dict[str, Any]:
-    with door.brokers(topic) as brokers:
-        return {topic: door.describe(brokers, topic)[0]}
 
 
 # The topic
@@ -203,7 +233,8 @@ def _fetch(
     if not at < start <= log.reached:
         raise DataLossError(
             f"{wanted.topic}-{wanted.partition} has no offset {log.reached} any more: its log"
-            f" starts at {start} now"
+            f" starts at {start} now",
+            "Retention was faster than the audit: type the same again",
         )
     return _fetch(brokers, wanted, log, start, size)
 
@@ -217,6 +248,57 @@ def _decode(text: str) -> PartitionAudit:
 # The lake
 
 _TASK: Final = 1_000_000
+_CHECKS_MAX: Final = 200
+_CHANGED: Final = pa.schema([("changed", pa.string())])
+
+
+def _holes(plan: AuditPlan, version: LakeVersion) -> Iterator[OffsetRange]:
+    for one in plan.ranges:
+        if spans := version.covered.get(one[:2], ()):
+            start, end = max(one.start, spans[0][0]), min(one.end, spans[-1][1])
+            for span in missing(spans, start, end):
+                yield OffsetRange(one.topic, one.partition, *span)
+
+
+def _check_files(spark: SparkSession, stored: LakeSource) -> tuple[ChangedFile, ...]:
+    """The topic's files that aren't as the lake knows them; each is read once, by some task."""
+    folder = stored.lake.folder
+    files = [file for file in stored.version.files.values() if file.topic == stored.topic]
+    if not files:
+        return ()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                if (found := check_file(folder, files[number])) is not None:
+                    told = {"changed": json.dumps(asdict(found))}
+                    yield pa.RecordBatch.from_pylist([told], schema=_CHANGED)
+
+    numbers = spark.range(0, len(files), 1, numPartitions=min(len(files), _CHECKS_MAX))
+    rows = numbers.mapInArrow(run, "changed string").collect()
+    found = [ChangedFile(**json.loads(row.changed)) for row in rows]
+    return tuple(sorted(found, key=lambda one: one.path))
+
+
+def check_file(folder: Path, file: DataFile) -> ChangedFile | None:
+    """What became of a file since it was written; None: nothing."""
+    path = folder / file.path
+    try:
+        with path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        text = f"it can't be read: {error.strerror}"
+        return ChangedFile(file.path, file.partition, text, readable=False)
+    if digest == file.sha256:
+        return None
+    try:
+        with pq.ParquetFile(path) as parquet:
+            for _ in parquet.iter_batches(batch_rows(parquet, range(parquet.num_row_groups))):
+                pass
+    except (OSError, pa.ArrowException) as error:
+        text = f"its checksum is wrong, and it can't be read: {error}"
+        return ChangedFile(file.path, file.partition, text, readable=False)
+    return ChangedFile(file.path, file.partition, "its checksum is wrong", readable=True)
 
 
 def _differences(

@@ -11,9 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
-from kraftpy.cli.common import EXIT_INCONSISTENT
-from kraftpy.pipeline.audit import audit, plan_audit
+from kraftpy.cli.common import EXIT_BROKER_ERROR, EXIT_INCONSISTENT
+from kraftpy.pipeline import audit as audit_module
+from kraftpy.pipeline.audit import Audit, audit, plan_audit
+from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.door import Door
 from kraftpy.testing import Broker
 from tests.spark.loading import Loading
@@ -50,12 +53,15 @@ def changed(table: pa.Table, row: int, **values: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table.schema)
 
 
+def audited(loading: Loading) -> Audit:
+    door = Door(loading.bootstrap, options=loading.options)
+    return audit(plan_audit(door, loading.topic, loading.lake()), door, lambda: loading.spark)
+
+
 def differences(loading: Loading) -> Differences:
-    door = Door(loading.bootstrap)
-    plan = plan_audit(door, loading.topic)
-    found = audit(plan, door, lambda: loading.spark, loading.lake())
+    found = audited(loading)
     assert all(one.findings == () for one in found.partitions)
-    assert found.clean == (not found.differences)
+    assert found.clean == (not found.differences and not found.changed)
     return [(d.partition, d.kind, d.rows, d.first, d.last) for d in found.differences]
 
 
@@ -102,6 +108,11 @@ def test_the_command_names_missing_double_foreign_and_changed_rows(loaded: Loadi
         (0, "outside of what was loaded", 1, 5000, 5000),
     ]
     assert [one[2:] for one in found["compared"]] == [[10, 100], [0, 100]]
+    assert (found["dry_run"], found["version"], found["holes"]) == (False, 1, [])
+    assert [(one["partition"], one["readable"]) for one in found["changed"]] == [
+        (0, True),
+        (1, True),
+    ]
 
 
 def test_what_the_topic_has_lost_is_told_of_the_lake_too(spark: Any, tmp_path: Path) -> None:
@@ -118,8 +129,7 @@ def test_what_the_topic_has_lost_is_told_of_the_lake_too(spark: Any, tmp_path: P
             for partition, kind in enumerate(("gap", "crc"))
         )
         broker.start()
-        door = Door(broker.bootstrap)
-        found = audit(plan_audit(door, "t"), door, lambda: spark, loading.lake())
+        found = audited(loading)
     told = [[(one.kind, one.first, one.last) for one in each.findings] for each in found.partitions]
     assert told == [lost, damaged]
     ((_, first, last),) = lost
@@ -127,3 +137,79 @@ def test_what_the_topic_has_lost_is_told_of_the_lake_too(spark: Any, tmp_path: P
     assert [astuple(one) for one in found.differences] == [
         (0, "not in the topic", last - first + 1, first, last)
     ]
+
+
+def test_a_lake_that_lacks_the_topic_is_refused(
+    loaded: Loading, new_topic: Callable[..., str]
+) -> None:
+    another = new_topic()
+    folder = str(loaded.lake().folder)
+    for more in ((), ("--dry-run",)):
+        done = command(another, "--lake", folder, *more, bootstrap=loaded.bootstrap)
+        assert done.returncode == EXIT_BROKER_ERROR, done.stdout
+        assert f"there is nothing of topic {another} in" in done.stderr
+
+
+def test_holes_of_a_lake_are_told(loaded: Loading) -> None:
+    """Where it begins is no hole, nor is what the topic doesn't have any more."""
+    loader = loaded.loader("holes")
+    for start, end in (("20", "40"), ("60", "100"), ("110", "115")):
+        plan = loader.plan_load(Bound.read(start), Bound.read(end))
+        assert plan is not None
+        loader.run(plan)
+    delete_before(loaded.bootstrap, loaded.topic, 0, 50)
+    door = Door(loaded.bootstrap)
+    plan = plan_audit(door, loaded.topic, loaded.lake("holes"))
+    found = audit(plan, door, lambda: loaded.spark)
+    assert [one[1:] for one in found.holes] == [
+        (0, 50, 60),
+        (0, 100, 110),
+        (1, 40, 60),
+        (1, 100, 110),
+    ]
+    assert [one[1:] for one in found.compared] == [
+        (0, 60, 100),
+        (0, 110, 115),
+        (1, 20, 40),
+        (1, 60, 100),
+        (1, 110, 115),
+    ]
+    assert found.differences == ()
+    assert not found.clean
+
+
+def test_files_that_are_not_as_they_were_written_are_told(loaded: Loading) -> None:
+    """Those that can't be read as well; the other partitions are compared all the same."""
+    first, second = file_of(loaded, 0), file_of(loaded, 1)
+    pq.write_table(pq.read_table(first), first)
+    whole = second.read_bytes()
+    for damage, words in (
+        (lambda: second.write_bytes(whole[:-9]), "its checksum is wrong, and it can't be read"),
+        (second.unlink, "it can't be read: No such file"),
+    ):
+        damage()
+        found = audited(loaded)
+        assert [(one.partition, one.readable) for one in found.changed] == [(0, True), (1, False)]
+        assert words in found.changed[1].text
+        assert str(loaded.lake().folder / found.changed[1].path) == str(second)
+        assert [one[1:] for one in found.compared] == [(0, 10, 100)]
+        assert (found.skipped, found.differences, found.clean) == ((1,), (), False)
+    second.write_bytes(whole)
+    found = audited(loaded)
+    assert [one.partition for one in found.changed] == [0]
+    assert not found.clean
+
+
+def test_what_is_gone_meanwhile_ends_an_audit_whatever_its_options_say(
+    loaded: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded.options = {"failOnDataLoss": "false"}
+    compared = audit_module._differences
+
+    def late(*arguments: Any) -> Any:
+        delete_before(loaded.bootstrap, loaded.topic, 1, 50)
+        return compared(*arguments)
+
+    monkeypatch.setattr(audit_module, "_differences", late)
+    with pytest.raises(PySparkException, match="DataLossError"):
+        audited(loaded)

@@ -16,7 +16,7 @@ from kraftpy.cli.common import (
     output_option,
 )
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, spark_options
+from kraftpy.cli.pipeline.options import SparkCommand, source_option, spark_options
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.audit import Audit
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.command(cls=SparkCommand)
 @click.argument("topic", type=TEXT)
 @click.option("--lake", type=TEXT, help="A lake that is compared with the topic.")
+@source_option
 @spark_options
 @bootstrap_option
 @output_option
@@ -43,15 +44,22 @@ def audit(topic: str, lake: str | None, **more: Any) -> None:
 
     job = Job("audit", topic, lake, more)
     with job.failures():
-        plan = plan_audit(job.door, topic)
+        plan = plan_audit(job.door, topic, job.lake if lake else None)
         if more["dry_run"]:
             job.report_plan(plan.ranges)
             return
-        found = audit_topic(plan, job.door, job.spark, job.lake if lake else None)
+        found = audit_topic(plan, job.door, job.spark)
+    version = plan.stored.version.number if plan.stored else None
     if more["output"] == "json":
-        echo_json({"command": "audit", "topic": topic, "clean": found.clean, **asdict(found)})
+        fields = {"command": "audit", "dry_run": False, "topic": topic, "clean": found.clean}
+        echo_json({**fields, "version": version, **asdict(found)})
     else:
         _tell_audit(topic, found)
+        if version is not None:
+            _tell_lake(topic, found, version)
+        if found.clean:
+            of_lake = "" if version is None else f" and version {version} of the lake"
+            click.echo(f"nothing is wrong with {topic}{of_lake}")
     if not found.clean:
         raise click.exceptions.Exit(EXIT_INCONSISTENT)
 
@@ -70,13 +78,21 @@ def _tell_audit(topic: str, found: Audit) -> None:
             click.echo(f"{each.kind}: {topic}-{one.partition} {span}: {each.text}")
         if (more := one.counts.findings - len(one.findings)) > 0:
             click.echo(f"{topic}-{one.partition} has {more} more findings")
+
+
+def _tell_lake(topic: str, found: Audit, version: int) -> None:
+    for compared in found.compared:
+        click.echo(f"compared {compared} with version {version} of the lake")
+    if not found.compared:
+        click.echo(f"the lake has no offsets that {topic} still has: no row was compared")
+    for one in found.changed:
+        click.echo(f"changed file: {one.path}: {one.text}")
+    for hole in found.holes:
+        click.echo(f"not loaded: {hole}: `kraftpy pipeline load --from earliest` fills this hole")
     for difference in found.differences:
         click.echo(
             f"{difference.kind}: {difference.rows} of {topic}-{difference.partition},"
             f" offsets {difference.first} to {difference.last}"
         )
     for partition in found.skipped:
-        click.echo(f"{topic}-{partition} isn't compared with the lake: readers end at its damage")
-    if found.clean:
-        lake = " and the lake" if found.compared else ""
-        click.echo(f"nothing is wrong with {topic}{lake}")
+        click.echo(f"{topic}-{partition} isn't compared with the lake: readers end at the damage")
