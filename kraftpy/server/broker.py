@@ -226,7 +226,8 @@ class Broker:
         # First of all, so that a defect in one tick doesn't end flush.ms and retention for good.
         self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
         self.logs.tick(self.logs.clock_ms(), self.replicas.high_watermarks)
-        self.replicas.open_missing(self.metadata, self.topic_config)
+        if self.replicas.open_missing(self.metadata, self.topic_config):
+            self.groups.refresh()
         self.replicas.tick()
         self._membership.changed(self.metadata.brokers.get(self.node_id))
 

@@ -241,13 +241,14 @@ class ReplicaManager:
         except KafkaError as error:
             log.error("%s; its files go at the next start", error.message)
 
-    def open_missing(self, metadata: MetadataState, resolve: TopicConfigResolver) -> None:
-        """Tries again what the disk refused (it may have room now)."""
+    def open_missing(self, metadata: MetadataState, resolve: TopicConfigResolver) -> bool:
+        """Tries again what the disk refused (it may have room now); whether there was any."""
         missing, self._missing = self._missing, set()
         for name in missing:
             topic = metadata.topics.get(name)
             if topic is not None:
                 self.apply_topic(topic, resolve)
+        return bool(missing)
 
     def delete_topic(self, name: str) -> None:
         """Ends every wait on the topic's partitions and hands their logs to delayed deletion."""

@@ -69,15 +69,15 @@ def test_sigterm_answers_who_waits_and_leaves_a_clean_log() -> None:
             assert read_values(wire, "t") == [(0, b"1")]
 
 
-def started_with(broker: Broker, method: str, body: str) -> subprocess.Popen[str]:
-    """The stopped broker as a process with another method of `Membership` (of one statement)."""
+def started_with(broker: Broker, patch: str) -> subprocess.Popen[str]:
+    """The stopped broker as a process that first runs `patch`."""
     program = (
-        "import asyncio\n"
+        "import asyncio, pathlib\n"
         "from kraftpy.protocol.errors import ErrorCode, KafkaError\n"
         "from kraftpy.server.membership import Membership\n"
+        "from kraftpy.storage.manager import LogManager\n"
         "import kraftpy.cli.server as server\n"
-        f"async def {method}(self, *given, **named): {body}\n"
-        f"Membership.{method} = {method}\n"
+        f"{patch}\n"
         f"server.command(['--config', {str(broker.config)!r}])\n"
     )
     return subprocess.Popen(
@@ -107,7 +107,8 @@ def test_a_start_that_is_broken_off_leaves_the_stop_before_it_clean(
         broker.stop()
         marker = broker.log_dir / ".kafka_cleanshutdown"
         left = marker.read_text()
-        with started_with(broker, "register", register) as node:
+        patch = f"async def register(*_, **__): {register}\nMembership.register = register"
+        with started_with(broker, patch) as node:
             assert node.stdout is not None
             if node.stdout.readline() == "REGISTERING\n":
                 node.send_signal(signal.SIGTERM)
@@ -124,14 +125,58 @@ def test_a_node_that_is_stopped_before_it_is_let_in_stops_cleanly() -> None:
     """In the name of the life that has registered: the quorum counts on no other any more."""
     with Broker() as broker:
         broker.stop()
-        hang = "print('EPOCH', self.epoch, flush=True); await asyncio.Event().wait()"
-        with started_with(broker, "unfence", hang) as node:
+        patch = (
+            "async def unfence(self):\n"
+            "    print('EPOCH', self.epoch, flush=True)\n"
+            "    await asyncio.Event().wait()\n"
+            "Membership.unfence = unfence"
+        )
+        with started_with(broker, patch) as node:
             assert node.stdout is not None
             epoch = int(node.stdout.readline().removeprefix("EPOCH "))
             node.send_signal(signal.SIGTERM)
             assert node.wait(STOP_MAX_S) == 0
         marker = json.loads((broker.log_dir / ".kafka_cleanshutdown").read_text())
         assert marker["brokerEpoch"] == epoch
+
+
+def test_groups_are_coordinated_also_where_a_log_could_be_opened_only_later() -> None:
+    def is_coordinated() -> bool:
+        with Wire(broker.host, broker.port) as wire:
+            beat = messages.HeartbeatRequest("g", 1, "nobody")
+            error = wire.call(ApiKey.HEARTBEAT, 3, beat).error_code
+        return error == ErrorCode.UNKNOWN_MEMBER_ID
+
+    with Broker(offsets_topic_num_partitions=1) as broker:
+        with Wire(broker.host, broker.port) as wire:
+            wire.call(ApiKey.FIND_COORDINATOR, 3, messages.FindCoordinatorRequest("g", 0))
+        broker.stop()
+        disk_full = broker.dir / "disk full"
+        disk_full.touch()
+        patch = (
+            "real = LogManager.get_or_create\n"
+            "def get_or_create(self, topic, *given):\n"
+            f"    if topic == '__consumer_offsets' and pathlib.Path({str(disk_full)!r}).exists():\n"
+            "        print(topic, flush=True)\n"
+            "        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)\n"
+            "    return real(self, topic, *given)\n"
+            "LogManager.get_or_create = get_or_create"
+        )
+        with started_with(broker, patch) as node:
+            assert node.stdout is not None
+            try:
+                # At the start, when it is elected, and when it looks again.
+                for _ in range(3):
+                    assert node.stdout.readline() == "__consumer_offsets\n"
+                assert not is_coordinated()
+                disk_full.unlink()
+                deadline = time.monotonic() + 10
+                while not is_coordinated():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+            finally:
+                node.send_signal(signal.SIGTERM)
+            assert node.wait(STOP_MAX_S) == 0
 
 
 def test_lost_metadata_never_costs_records() -> None:
