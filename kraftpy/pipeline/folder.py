@@ -46,6 +46,14 @@ def local_folder(place: str) -> Path:
     return Path("/" + place[len("file:") :].lstrip("/"))
 
 
+def url_of(path: Path) -> str:
+    """The absolute path as Spark takes it, on whatever file system its own paths are.
+
+    It wants no percent signs: behind the scheme stands the path as it is.
+    """
+    return f"file://{path}"
+
+
 def make_folder(path: Path) -> None:
     """Makes the folder and those above it, durably.  Raises OSError."""
     absent = []

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kraftpy.client.admin import Admin
 from kraftpy.pipeline.alone import alone
 from kraftpy.pipeline.door import Door
-from kraftpy.pipeline.folder import put_if_absent
+from kraftpy.pipeline.folder import put_if_absent, url_of
 from kraftpy.pipeline.lake import clock_ms
 from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.ranges import OffsetRange
@@ -283,7 +283,7 @@ class Mirror:
             frame.select(*_COLUMNS)
             .writeStream.format("kraftpy")
             .options(**self._target.options)
-            .option("checkpointLocation", str(self._checkpoint / "spark"))
+            .option("checkpointLocation", url_of(self._checkpoint / "spark"))
             .trigger(availableNow=True)
             .start()
         )

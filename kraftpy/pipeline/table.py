@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kraftpy.pipeline.folder import url_of
 from kraftpy.pipeline.lake import Lake, LakeVersion
 from kraftpy.pipeline.manifests import DataFile
 from kraftpy.pipeline.parquet import FILES_DDL, Target, write_files
@@ -25,7 +26,7 @@ def read_lake(
     The columns are those of the topic as Spark reads it, with headers.
     """
     version = version or lake.latest()
-    folder = _GLOB.sub(r"\\\g<0>", str(lake.folder))
+    folder = _GLOB.sub(r"\\\g<0>", url_of(lake.folder))
     paths = [f"{folder}/{file.path}" for file in version.files.values() if file.topic == topic]
     if not paths:
         return spark.createDataFrame([], SCHEMA_WITH_HEADERS)

@@ -47,6 +47,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture
+def other_file_system(spark: Any) -> Iterator[None]:
+    """A path without a scheme is of a file system that isn't there, as HDFS may be on YARN."""
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    before = conf.get("fs.defaultFS")
+    conf.set("fs.defaultFS", "nowhere://there")
+    yield
+    conf.set("fs.defaultFS", before)
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A kraftpy node that all tests share; each takes topics of its own."""

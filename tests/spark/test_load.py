@@ -166,6 +166,14 @@ def test_small_files_become_large_ones(loading: Loading) -> None:
     assert compact(lake, lambda: loading.spark, 1 << 30, keep_ms=0).merged == 0
 
 
+@pytest.mark.usefixtures("other_file_system")
+def test_a_lake_is_where_its_path_says_whatever_file_system_spark_has(loading: Loading) -> None:
+    loading.fill(100)
+    name = "lake of {50} % #1"
+    loading.load(name)
+    assert len(loading.rows(name)) == 100
+
+
 def test_files_in_gaps_of_others_are_merged_by_offset(loading: Loading) -> None:
     """A rerun leaves what it keeps of a file on both sides of what it has replaced."""
     loading.fill(400)

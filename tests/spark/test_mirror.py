@@ -142,6 +142,13 @@ def pair(
     yield from _mirroring(Mirroring(spark, str(ends[source]), str(ends[target]), tmp_path))
 
 
+@pytest.mark.usefixtures("other_file_system")
+def test_a_checkpoint_is_where_its_path_says(mirroring: Mirroring) -> None:
+    (cycle,) = mirroring.mirror().cycles(every_s=None, stop=threading.Event())
+    assert cycle.rows > 0
+    assert (mirroring.folder / "at" / "spark" / "commits").is_dir()
+
+
 def test_a_copy_is_made_and_follows(pair: Mirroring) -> None:
     preview = pair.mirror().preview()
     assert (preview.creates, preview.partitions) == (True, 2)
