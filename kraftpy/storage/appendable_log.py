@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -27,7 +28,7 @@ from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, split_batches
 from kraftpy.storage import checkpoints
-from kraftpy.storage.epochs import LeaderEpochs
+from kraftpy.storage.epochs import EpochSnapshot, LeaderEpochs
 from kraftpy.storage.files import Files, OpenFile, storage_failure
 from kraftpy.storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kraftpy.storage.producer_snapshots import learn, write_snapshot
@@ -72,11 +73,13 @@ class Cleaning(Protocol):
 class AppendableLog(ReadableLog):
     """What `Log` appends and flushes. Offsets below `recovery_point` are on disk.
 
-    `stored` says whether it has a folder; the first append makes one.
+    `stored` says whether it has a folder; the first append makes one. The recovery point's file may
+    promise up to `checkpointed_recovery_point`, and so may one that is being written.
     """
 
     __slots__ = (
         "_clock_ms",
+        "_epoch_file_lock",
         "_files",
         "_folder_unsynced",
         "_generation",
@@ -145,6 +148,7 @@ class AppendableLog(ReadableLog):
         self.size_bytes = sum(segment.size for segment in segments)
         self.unflushed_since_ms = 0
         self._latest_epoch = leader_epochs.latest
+        self._epoch_file_lock = threading.Lock()
         self._sealed_unflushed = unflushed
         self.stored = stored
         self._folder_unsynced = self._parent_unsynced = False
@@ -351,10 +355,23 @@ class AppendableLog(ReadableLog):
         self._folder_unsynced = True
         self.topic_id = topic_id
 
-    def write_leader_epochs(self, entries: list[tuple[int, int]], *, durable: bool = True) -> None:
-        """Has `leader-epoch-checkpoint` say `entries`. On any thread; raises OSError."""
+    def write_leader_epochs(self, snapshot: EpochSnapshot, *, durable: bool = True) -> None:
+        """Has `leader-epoch-checkpoint` say what `snapshot` says, or something newer.
+
+        On any thread; raises OSError.
+        """
         path = self.folder / checkpoints.LEADER_EPOCH_FILE
-        checkpoints.write_epochs(self._files, path, entries, durable=durable)
+        with self._epoch_file_lock:
+            # A deleted log's folder may have another log in it by now.
+            if self.stored and snapshot.version > self.leader_epochs.saved_version:
+                checkpoints.write_epochs(self._files, path, snapshot.entries, durable=durable)
+                self.leader_epochs.saved_version = snapshot.version
+
+    def _remove_leader_epochs(self) -> None:
+        """Removes `leader-epoch-checkpoint`; no round that is under way brings it back. OSError."""
+        with self._epoch_file_lock:
+            self._files.unlink(self.folder / checkpoints.LEADER_EPOCH_FILE)
+            self.leader_epochs.note_file_removed()
 
     # -- rolling
 

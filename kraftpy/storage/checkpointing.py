@@ -59,6 +59,14 @@ class OffsetCheckpoint:
             if self.offsets.get(key, 0) > offset:
                 self._replace({**self.offsets, key: offset}, durable=True)
 
+    def remove(self, key: TopicPartition) -> None:
+        """Has the file say nothing of one log, and nothing new of others, durably. OSError."""
+        with self._lock:
+            if key in self.offsets:
+                self.begin()
+                offsets = {other: offset for other, offset in self.offsets.items() if other != key}
+                self._replace(offsets, durable=True)
+
     def _replace(self, offsets: Mapping[TopicPartition, int], *, durable: bool) -> None:
         checkpoints.write_offsets(self._files, self._path, offsets, durable=durable)
         self.offsets = offsets

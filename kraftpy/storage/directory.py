@@ -8,7 +8,7 @@ Rules that it keeps:
   durably, before that: a start that is broken off costs nothing. What `load` does to a clean
   directory can be done again; a log that it sets aside is missed by the next start, too.
 * A checkpointed recovery point never covers what isn't on disk: leader epochs below it are written
-  first.
+  first. Each point is written by the round that saw to its epochs, or stays as it was in the file.
 * A damaged log stops the start, unless others are in sync and this replica isn't: it is then kept
   under another name, and fetched again.  Nothing damaged is removed.
 * A deleted partition is renamed at once and removed later, on a thread that nothing waits for.
@@ -34,6 +34,7 @@ from kraftpy.storage import checkpoints
 from kraftpy.storage.appendable_log import AppendableLog
 from kraftpy.storage.checkpointing import Job, OffsetCheckpoint
 from kraftpy.storage.checkpoints import MetaProperties, TopicPartition
+from kraftpy.storage.epochs import EpochSnapshot
 from kraftpy.storage.files import Files, OpenFile, StorageError
 from kraftpy.storage.flusher import run_together
 from kraftpy.storage.log import Log
@@ -312,14 +313,9 @@ class LogDir:
         if partition_of(name) != (topic, partition):
             raise ValueError(f"{name!r} is no name of a partition")
         key = (topic, partition)
-        if any(
-            key in checkpoint.offsets
-            for checkpoint in (self._recovery_points, self._log_starts, self._cleaner_offsets)
-        ):
-            # They speak of a deleted log of that name, and would be believed after a crash.
-            self.write_recovery_points()
-            self.write_log_starts()
-            self.begin_cleaner_offsets()()
+        # What speaks of a deleted log of that name would be believed after a crash.
+        for checkpoint in (self._recovery_points, self._log_starts, self._cleaner_offsets):
+            checkpoint.remove(key)
         folder = self.path / name
         if folder.exists():
             log = self._open_log(folder, topic, partition, config, clean=False)
@@ -386,30 +382,27 @@ class LogDir:
         The leader epochs below them come first. From now on the file may say what was collected.
         """
         points: dict[TopicPartition, int] = {}
-        epochs: list[tuple[Log, list[tuple[int, int]]]] = []
+        epochs: list[tuple[Log, EpochSnapshot]] = []
         for key, log in self.logs.items():
             if not log.stored:
                 continue
             point = points[key] = log.recovery_point
-            if point > log.checkpointed_recovery_point:
-                log.checkpointed_recovery_point = point
-                if log.leader_epochs.changed:
-                    epochs.append((log, log.leader_epochs.entries()))
-                    log.leader_epochs.changed = False
+            log.checkpointed_recovery_point = max(log.checkpointed_recovery_point, point)
+            if log.leader_epochs.changed_below(point):
+                epochs.append((log, log.leader_epochs.snapshot()))
         ticket = self._recovery_points.begin()
         return lambda: self._write_recovery_points(points, epochs, ticket)
 
     def _write_recovery_points(
         self,
         points: dict[TopicPartition, int],
-        epochs: list[tuple[Log, list[tuple[int, int]]]],
+        epochs: list[tuple[Log, EpochSnapshot]],
         ticket: int,
     ) -> None:
-        for log, entries in epochs:
+        for log, snapshot in epochs:
             try:
-                log.write_leader_epochs(entries)
+                log.write_leader_epochs(snapshot)
             except OSError as error:
-                log.leader_epochs.changed = True
                 points[log.key] = min(
                     points[log.key], self._recovery_points.offsets.get(log.key, 0)
                 )

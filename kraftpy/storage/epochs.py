@@ -7,25 +7,70 @@ The cache is what replicas truncate by. Rules (consistency.md §3.5 rules 1-6):
 * It is cut with the log, at both ends.
 * It changes in memory; `leader-epoch-checkpoint` is written before a recovery point that covers
   the change. Recovery reads epochs newer than that out of the batches.
+* What of it is in the file is a state of its own, which changes when the file was written and not
+  before. Snapshots have versions: an older one neither replaces a newer one in the file nor speaks
+  for what changed since.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
+_NOWHERE: Final = 2**63 - 1
+
+
+class EpochSnapshot(NamedTuple):
+    """What `leader-epoch-checkpoint` is to say; later versions have replaced earlier ones."""
+
+    version: int
+    entries: list[tuple[int, int]]
+
 
 class LeaderEpochs:
-    """Entries (epoch, start offset); `changed` says that the checkpoint file is older than they."""
+    """Entries (epoch, start offset), at first those of the checkpoint file.
 
-    __slots__ = ("_epochs", "_starts", "changed")
+    `saved_version` is that of the snapshot in the file. Whoever writes the file sets it, on any
+    thread, one at a time; everything else belongs to the event loop.
+    """
+
+    __slots__ = ("_changed_from", "_epochs", "_starts", "_version", "saved_version")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._starts = [start for _, start in entries or ()]
-        self.changed = False
+        self._version = self.saved_version = 0
+        self._changed_from = _NOWHERE
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file is older than the entries."""
+        return self._version != self.saved_version
+
+    def changed_below(self, offset: int) -> bool:
+        """Whether an entry that starts below `offset` isn't in the file, or is wrong there.
+
+        Entries for offsets that the log's start has left don't count: they do no harm.
+        """
+        return self.changed and self._changed_from < offset
+
+    def snapshot(self) -> EpochSnapshot:
+        return EpochSnapshot(self._version, self.entries())
+
+    def note_file_removed(self) -> None:
+        """The file says nothing any more; snapshots that were taken before are void."""
+        self._note_change(self._starts[0] if self._starts else _NOWHERE)
+        self.saved_version = self._version - 1
+
+    def _note_change(self, from_offset: int) -> None:
+        # A writer on another thread may finish right now: then this counts too much, never too
+        # little.
+        unsaved_from = self._changed_from if self.changed else _NOWHERE
+        self._changed_from = min(unsaved_from, from_offset)
+        self._version += 1
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
@@ -41,9 +86,9 @@ class LeaderEpochs:
         if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
             return
         keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
+        self._note_change(min([start_offset, *starts[keep:]]))
         epochs[keep:] = [epoch]
         starts[keep:] = [start_offset]
-        self.changed = True
 
     def epoch_for(self, offset: int) -> int:
         """The epoch that wrote `offset`, -1 when it isn't known."""
@@ -67,8 +112,8 @@ class LeaderEpochs:
         """Forgets epochs that start at or after `end_offset`."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
+            self._note_change(self._starts[keep])
             del self._epochs[keep:], self._starts[keep:]
-            self.changed = True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forgets epochs that end at or before `start_offset`; the one around it starts there."""
@@ -77,9 +122,10 @@ class LeaderEpochs:
             return
         del self._epochs[:index], self._starts[:index]
         self._starts[0] = start_offset
-        self.changed = True
+        self._note_change(_NOWHERE)
 
     def clear(self) -> None:
-        self.changed = self.changed or bool(self._epochs)
+        if self._starts:
+            self._note_change(self._starts[0])
         self._epochs.clear()
         self._starts.clear()

@@ -90,7 +90,7 @@ class Log(AppendableLog):
         try:
             if not self.stored:
                 self.store()
-            self._files.unlink(self.folder / checkpoints.LEADER_EPOCH_FILE)
+            self._remove_leader_epochs()
             self._remove_segments(0, len(self._segments))
             remove_snapshots(self._files, self.folder, snapshot_offsets(self.folder))
             self._take_active(self._create_segment(offset))
@@ -347,8 +347,7 @@ class Log(AppendableLog):
                 write_snapshot(self._files, self.folder, self.log_end_offset, self.producers)
             )
         if self.leader_epochs.changed:
-            self.write_leader_epochs(self.leader_epochs.entries(), durable=False)
-            self.leader_epochs.changed = False
+            self.write_leader_epochs(self.leader_epochs.snapshot(), durable=False)
             self._sealed_unflushed.append(self.folder / checkpoints.LEADER_EPOCH_FILE)
         if self._sealed_unflushed:
             self._folder_unsynced = True

@@ -17,6 +17,7 @@ from kraftpy.protocol.records import (
     split_batches,
     stamp_batch,
 )
+from kraftpy.storage import checkpoints
 from kraftpy.storage.files import Files, OpenFile
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
@@ -190,6 +191,14 @@ def records_of(data: bytes) -> list[Record]:
     ]
 
 
+def epochs_of(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) of what stored batches say."""
+    epochs: dict[int, int] = {}
+    for _, header in split_batches(data):
+        epochs.setdefault(header.partition_leader_epoch, header.base_offset)
+    return list(epochs.items())
+
+
 def log_files(log: Log) -> list[Path]:
     return sorted(log.folder.glob("*.log"))
 
@@ -268,6 +277,17 @@ class FaultyFiles(Files):
 
     def fsync_failed(self, path: Path, error: OSError) -> None:
         raise Stopped(f"{path}: {error}")
+
+
+class NoRoomForEpochs(Files):
+    """As long as it is `full`, nobody's leader epochs can be written."""
+
+    full = False
+
+    def replace_contents(self, path: Path, data: bytes | bytearray, *, durable: bool) -> None:
+        if self.full and path.name == checkpoints.LEADER_EPOCH_FILE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        super().replace_contents(path, data, durable=durable)
 
 
 class DyingFiles(FaultyFiles):

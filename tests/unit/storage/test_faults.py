@@ -24,6 +24,7 @@ from .support import (
     append,
     batch,
     contents,
+    epochs_of,
     fill,
     log_files,
     with_config,
@@ -73,7 +74,7 @@ def test_a_write_that_cant_be_undone_takes_the_log_offline(tmp_path: Path) -> No
     assert contents(store.reopen(clean=False, files=Files())) == whole
 
 
-def scenario(store: Store, acknowledged: list[bytes]) -> None:
+def scenario(store: Store, acknowledged: list[bytes], *, close: bool = True) -> None:
     """A life with every kind of change; `acknowledged` follows what must survive."""
     log = store.log()
     log.assign_leader_epoch(1)
@@ -85,8 +86,9 @@ def scenario(store: Store, acknowledged: list[bytes]) -> None:
             continue
         if number % 9 == 8:
             log.flush()
-            store.clock.now_ms += 60_000
-            store.tick(high_watermark=0)
+            for _ in range(2):  # the second round finds what the first one left
+                store.clock.now_ms += 60_000
+                store.tick(high_watermark=0)
         if number == 20:
             target = len(acknowledged) - 3
             # While it runs and after a failure either end may be found.
@@ -94,13 +96,15 @@ def scenario(store: Store, acknowledged: list[bytes]) -> None:
             log.truncate_to(2 * target)
         if log.offline:
             return
-    store.close()
+    if close:
+        store.close()
 
 
 def survivors(store: Store) -> bytes:
     log = store.reopen(clean=False, files=Files())
     assert not log.offline
     found = contents(log)
+    assert log.leader_epochs.entries() == epochs_of(found)
     log.truncate_to(log.log_end_offset - 1)
     append(log, batch(), epoch=50)
     return found
@@ -128,6 +132,19 @@ def test_whichever_call_fails_nothing_acknowledged_is_lost(
         found = survivors(store)
         assert found.startswith(b"".join(acknowledged)), f"call {number} failed"
     assert failed == {"open", "write", "truncate", "rename", "unlink", "fdatasync"}
+
+
+def test_whichever_call_fails_a_kill_leaves_the_leader_epochs(tmp_path: Path) -> None:
+    counting = FaultyFiles()
+    scenario(Store(tmp_path / "count", files=counting), [], close=False)
+    for number in range(counting.count):
+        files = FaultyFiles()
+        store = Store(tmp_path / str(number), files=files)
+        files.fail_at = files.count + number
+        with contextlib.suppress(KafkaError, Stopped, OSError):
+            scenario(store, [], close=False)
+        files.fail_at = -1
+        survivors(store)
 
 
 def test_a_failed_fsync_stops_the_process(tmp_path: Path) -> None:

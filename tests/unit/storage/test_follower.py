@@ -22,6 +22,7 @@ from .support import (
     batch,
     build_stored,
     contents,
+    epochs_of,
     fill,
     log_files,
     with_config,
@@ -223,14 +224,6 @@ def life(store: Store) -> tuple[Log, list[bytes], list[bytes]]:
     return log, stored, producers
 
 
-def expected_epochs(stored: list[bytes]) -> list[tuple[int, int]]:
-    epochs: dict[int, int] = {}
-    for data in stored:
-        header = split_batches(data)[0][1]
-        epochs.setdefault(header.partition_leader_epoch, header.base_offset)
-    return list(epochs.items())
-
-
 def survivors(store: Store, stored: list[bytes], producers: list[bytes], least: int) -> Log:
     """Reopened after the crash: the first batches, at least `least`, and nothing of any other."""
     log = store.reopen(clean=False, files=Files())
@@ -239,7 +232,7 @@ def survivors(store: Store, stored: list[bytes], producers: list[bytes], least: 
     assert count >= least
     assert found == b"".join(stored[:count])
     assert log.log_end_offset == 3 * count
-    assert log.leader_epochs.entries() == expected_epochs(stored[:count])
+    assert log.leader_epochs.entries() == epochs_of(found)
     assert log.producers.snapshot() == producers[count]
     assert store.manager.checkpointed_high_watermark(log) <= log.log_end_offset
     assert log.size_bytes == sum(path.stat().st_size for path in log_files(log))
@@ -305,3 +298,20 @@ def test_killed_while_starting_anew(tmp_path: Path, start: int) -> None:
         tmp_path, lambda log: log.truncate_fully_and_start_at(start), check
     )
     assert calls >= 20
+
+
+def test_killed_while_checkpointing_new_epochs(tmp_path: Path) -> None:
+    """Those of segments that recovery doesn't read have to be in the file."""
+
+    def lead_on(log: Log) -> None:
+        log.truncate_to(30)
+        for epoch in (9, 10):
+            fill(log, 12, epoch=epoch)
+            log.flush()
+            log.directory.write_recovery_points()
+
+    def check(store: Store, _stored: list[bytes], _producers: list[bytes]) -> None:
+        log = store.reopen(clean=False, files=Files())
+        assert log.leader_epochs.entries() == epochs_of(contents(log))
+
+    assert killed_at_every_call(tmp_path, lead_on, check) >= 40

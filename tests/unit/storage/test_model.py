@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import Record
+from kraftpy.storage.checkpointing import Job
 
-from .support import SMALL, Store, append, batch, records_of, with_config
+from .support import SMALL, NoRoomForEpochs, Store, append, batch, records_of, with_config
 
 CONFIGS = [
     with_config(SMALL, segment_bytes=segment_bytes, index_interval_bytes=interval)
@@ -29,11 +30,14 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(config=st.sampled_from(CONFIGS))
     def open(self, config: object) -> None:
         self.temporary = tempfile.TemporaryDirectory()
-        self.store = Store(Path(self.temporary.name) / "data", config)  # type: ignore[arg-type]
+        self.files = NoRoomForEpochs()
+        folder = Path(self.temporary.name) / "data"
+        self.store = Store(folder, config, self.files)  # type: ignore[arg-type]
         self.log = self.store.log()
         self.batches: list[tuple[int, int, bytes, int]] = []
         self.start = self.end = 0
         self.epoch = 0
+        self.rounds: list[Job] = []
         self.sequence = itertools.count()
 
     @rule(
@@ -72,10 +76,23 @@ class LogMachine(RuleBasedStateMachine):
         self.log.flush()
         assert self.log.recovery_point == self.end
 
-    @rule()
-    def checkpoint(self) -> None:
+    @rule(full=st.booleans())
+    def checkpoint(self, full: bool) -> None:
         self.store.clock.now_ms += 60_000
+        self.files.full = full
         self.store.tick(high_watermark=0)
+        self.files.full = False
+
+    @rule()
+    def begin_checkpoint(self) -> None:
+        self.rounds.append(self.log.directory.begin_recovery_points())
+
+    @precondition(lambda self: self.rounds)
+    @rule(full=st.booleans())
+    def complete_checkpoint(self, full: bool) -> None:
+        self.files.full = full
+        self.rounds.pop(0)()
+        self.files.full = False
 
     @rule()
     def free_segments(self) -> None:
@@ -102,6 +119,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
+        self.rounds.clear()
         snapshot = self.log.producers.snapshot()
         entries = self.log.leader_epochs.entries()
         self.log = self.store.reopen(clean=clean)
