@@ -105,6 +105,13 @@ class LakeVersion:
         spans = self.covered.get((topic, partition))
         return spans[-1][1] if spans else None
 
+    def covering(self, ranges: Iterable[OffsetRange]) -> LakeVersion:
+        """The same as if these offsets were in it too: for plans of what comes behind them."""
+        covered = dict(self.covered)
+        for topic, partition, start, end in ranges:
+            covered[topic, partition] = union(covered.get((topic, partition), ()), [(start, end)])
+        return replace(self, covered=covered)
+
     def overlapping(self, ranges: Iterable[OffsetRange]) -> list[DataFile]:
         """The files that hold a record of one of the ranges."""
         wanted = spans_of(ranges)

@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -92,12 +92,14 @@ class Loader:
         kind: Kind = "load",
         *,
         until: Mapping[int, int] | None = None,
+        begun: Iterable[OffsetRange] = (),
     ) -> Plan | None:
         """What a load would do now; None if there is nothing new.  Nothing is stored.
 
         `until`: offsets that partitions aren't read beyond; nothing of those that aren't in it.
+        `begun`: what counts as in the lake besides.
         """
-        return self._plan(kind, start, end, until)
+        return self._plan(kind, start, end, until, begun)
 
     def log_ends(self) -> dict[int, int]:
         """Where the topic's partitions end now."""
@@ -106,12 +108,15 @@ class Loader:
             found = brokers.latest([(self._topic, partition) for partition in partitions])
         return {partition: end for (_, partition), end in found.items()}
 
-    def plan_rerun(self, start: Bound, end: Bound) -> Plan | None:
+    def plan_rerun(
+        self, start: Bound, end: Bound, *, begun: Iterable[OffsetRange] = ()
+    ) -> Plan | None:
         """What replacing the offsets between two bounds would do; None if there are none.
 
+        `begun`: what counts as in the lake besides.
         Raises DataLossError if the topic doesn't have them any more.
         """
-        plan = self._plan("rerun", start, end)
+        plan = self._plan("rerun", start, end, begun=begun)
         if plan is not None:
             self._check_rerun(plan)
         return plan
@@ -204,9 +209,14 @@ class Loader:
             raise DataLossError(lost, f"A rerun would take these rows from the lake; {advice}")
 
     def _plan(
-        self, kind: Kind, start: Bound, end: Bound, until: Mapping[int, int] | None = None
+        self,
+        kind: Kind,
+        start: Bound,
+        end: Bound,
+        until: Mapping[int, int] | None = None,
+        begun: Iterable[OffsetRange] = (),
     ) -> Plan | None:
-        version = self._lake.latest()
+        version = self._lake.latest().covering(begun)
         with self._brokers() as brokers:
             identity, partitions = self._door.describe(brokers, self._topic)
             version.check_topics({self._topic: identity})

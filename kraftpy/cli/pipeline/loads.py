@@ -47,7 +47,10 @@ def load(topic: str, lake: str, start: str, end: str, abandon: bool, **more: Any
     job = Job("load", topic, lake, more, create=True)
     with job.failures():
         outcomes = job.finish_or_abandon(abandon)
-        plan = job.loader.plan_load(read_bound(start, "--from"), read_bound(end, "--to"))
+        begun = [each for one in outcomes for each in one.ranges]
+        plan = job.loader.plan_load(
+            read_bound(start, "--from"), read_bound(end, "--to"), begun=begun
+        )
         outcomes += job.run([plan] if plan else [])
         job.commit_group()
         job.report(outcomes)
@@ -98,9 +101,10 @@ def stream(
     stopped_early = False
     with job.failures():
         if more["dry_run"]:
-            plan = job.loader.plan_load(Bound("lake"), Bound("latest"), "stream")
-            begun = [] if abandon else job.loader.unfinished()
-            job.report([*begun, *([plan] if plan else [])])
+            plans = job.finish_or_abandon(abandon)
+            begun = [each for one in plans for each in one.ranges]
+            plan = job.loader.plan_load(Bound("lake"), Bound("latest"), "stream", begun=begun)
+            job.report([*plans, *([plan] if plan else [])])
             return
         if abandon:
             job.finish_or_abandon(abandon)
@@ -146,6 +150,9 @@ def rerun(
         if run is not None:
             plan: Plan | None = job.loader.plan_rerun_of(run)
         else:
-            plan = job.loader.plan_rerun(read_bound(start, "--from"), read_bound(end, "--to"))
+            begun = [each for one in outcomes for each in one.ranges]
+            plan = job.loader.plan_rerun(
+                read_bound(start, "--from"), read_bound(end, "--to"), begun=begun
+            )
         outcomes += job.run([plan] if plan else [])
         job.report(outcomes)
