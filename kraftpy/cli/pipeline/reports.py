@@ -18,7 +18,7 @@ from kraftpy.cli.common import (
     output_option,
 )
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, spark_options
+from kraftpy.cli.pipeline.options import SparkCommand, source_option, spark_options
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.report.definition import Definition
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Where report.html, report.json and the tables go.",
 )
+@source_option
 @spark_options
 @bootstrap_option
 @output_option
