@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-_STOP_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 70.0
+"""Longer than `kraftpy dev` gives its nodes, which it stops in two passes."""
+_WAIT_TIMEOUT_S = 20.0
 _POLL_S = 0.005
 
 
@@ -129,7 +131,7 @@ def setting_text(value: object) -> str:
 
 
 def wait_until(
-    condition: Callable[[], bool], failure: str, timeout_s: float = _STOP_TIMEOUT_S
+    condition: Callable[[], bool], failure: str, timeout_s: float = _WAIT_TIMEOUT_S
 ) -> None:
     """Poll until the condition holds; `BrokerError` with this text if it doesn't in time."""
     deadline = time.monotonic() + timeout_s
