@@ -248,7 +248,7 @@ class _Overwriting:
         self.total = count
         """Records `range(total)` of the topic are written, when the block has ended."""
         self._stop = threading.Event()
-        self._run = partial(self._write, _producer(bootstrap, kind), kind, count)
+        self._run = partial(self._write, bootstrap, kind, count)
 
     def __enter__(self) -> _Overwriting:
         self._pool = ThreadPoolExecutor(1)
@@ -260,7 +260,8 @@ class _Overwriting:
         self._pool.shutdown()
         self._writing.result()
 
-    def _write(self, producer: Producer, kind: Kind, count: int) -> None:
+    def _write(self, bootstrap: str, kind: Kind, count: int) -> None:
+        producer = _producer(bootstrap, kind)
         step = min(max(count // 100, 1), 500)
         while not self._stop.wait(0.2):
             _produce(producer, kind, range(self.total, self.total + step), count)
