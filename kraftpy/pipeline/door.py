@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Literal
 
 from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.ranges import OffsetRange
+from kraftpy.spark.batch import BatchReader
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import BATCH, ClientSettings, read_settings
+from kraftpy.spark.source import SCHEMA_WITH_HEADERS, columns_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 READ_COMMITTED = "read_committed"
@@ -70,22 +73,29 @@ class Door:
 
         Spark partitions hold records of one topic partition each, in the order of offsets.
         """
-        # A source is asked for one range of a partition at a time; there may be several.
-        rounds: list[list[OffsetRange]] = []
-        taken: Counter[tuple[str, int]] = Counter()
-        for each in ranges:
-            if each.start < each.end:
-                turn = taken[each.topic, each.partition]
-                taken[each.topic, each.partition] += 1
-                if turn == len(rounds):
-                    rounds.append([])
-                rounds[turn].append(each)
-        tables = [self._table(spark, each, max_records_per_task) for each in rounds]
+        tables = [
+            spark.read.format(self.format)
+            .options(**self._options(each, max_records_per_task))
+            .load()
+            for each in _rounds(ranges)
+        ]
         return reduce(lambda one, other: one.unionByName(other), tables) if tables else None
 
-    def _table(
-        self, spark: SparkSession, ranges: list[OffsetRange], max_records_per_task: int
-    ) -> DataFrame:
+    def readers(
+        self, ranges: Iterable[OffsetRange], *, max_records_per_task: int
+    ) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+        """What the tasks of our own `table` read, for who needs no table: a call for each.
+
+        Raises what the planning of `table` does.
+        """
+        found: list[Callable[[], Iterator[pa.RecordBatch]]] = []
+        for each in _rounds(ranges):
+            settings = read_settings(self._options(each, max_records_per_task), BATCH)
+            reader = BatchReader(settings, columns_of(SCHEMA_WITH_HEADERS))
+            found += [partial(reader.read, task) for task in reader.partitions()]
+        return found
+
+    def _options(self, ranges: list[OffsetRange], max_records_per_task: int) -> dict[str, str]:
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}
         for topic, partition, start, end in ranges:
@@ -107,7 +117,7 @@ class Door:
             # wait a minute for each answer, and asks again by itself.
             tasks = sum(-(-(one.end - one.start) // max_records_per_task) for one in ranges)
             options["minPartitions"] = str(tasks)
-        return spark.read.format(self.format).options(**options).load()
+        return options
 
     def reader_options(self) -> dict[str, str]:
         """What every reader of the job is given: the user's options and what goes with each."""
@@ -116,3 +126,20 @@ class Door:
             **self.options,
             "kafka.bootstrap.servers": self.bootstrap,
         }
+
+
+def _rounds(ranges: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
+    """The ranges that aren't empty, in lists that have one of a partition each.
+
+    For a source is asked for one range of a partition at a time.
+    """
+    rounds: list[list[OffsetRange]] = []
+    taken: Counter[tuple[str, int]] = Counter()
+    for each in ranges:
+        if each.start < each.end:
+            turn = taken[each.topic, each.partition]
+            taken[each.topic, each.partition] += 1
+            if turn == len(rounds):
+                rounds.append([])
+            rounds[turn].append(each)
+    return rounds

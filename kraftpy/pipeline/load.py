@@ -27,11 +27,11 @@ from kraftpy.pipeline.manifests import DataFile, Kind, Plan
 from kraftpy.pipeline.parquet import Target
 from kraftpy.pipeline.ranges import OffsetRange, Spans, missing
 from kraftpy.pipeline.rewrite import keep_besides, rewrite
-from kraftpy.pipeline.table import write_table
+from kraftpy.pipeline.table import write_ranges
 from kraftpy.spark.brokers import Brokers, DataLossError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Loader:
         if plan.kind == "rerun":
             self._check_rerun(plan, begun=earlier)
         plan = self._lake.freeze(plan)
-        files = self._write(plan, self._read(plan))
+        files = self._write(plan)
         self._check_identity(plan)
         version = self._commit(plan, files)
         change = self._lake.read(version)
@@ -248,18 +248,13 @@ class Loader:
             for start, end in missing(spans, wanted.start, wanted.end)
         ]
 
-    def _read(self, plan: Plan) -> DataFrame | None:
+    def _write(self, plan: Plan) -> list[DataFile]:
         if not any(one.start < one.end for one in plan.ranges):
-            return None
-        most = self._limits.max_records_per_task
-        door = self._door.strict() if plan.kind == "rerun" else self._door
-        return door.table(self._spark(), plan.ranges, max_records_per_task=most)
-
-    def _write(self, plan: Plan, table: DataFrame | None) -> list[DataFile]:
-        if table is None:
             return []
         target = Target(self._lake.folder, plan.run, self._limits.max_file_size_bytes)
-        return write_table(table, target)
+        most = self._limits.max_records_per_task
+        door = self._door.strict() if plan.kind == "rerun" else self._door
+        return write_ranges(self._spark(), door, plan.ranges, target, most)
 
     def _commit(self, plan: Plan, files: list[DataFile]) -> int:
         """The version with which the run ended, be it ours or that of who was faster."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,10 @@ import pyarrow as pa
 
 from kraftpy.pipeline.lake import LakeError
 from kraftpy.pipeline.manifests import DataFile
-from kraftpy.pipeline.parquet import FILES_DDL, Target, write_files
+from kraftpy.pipeline.parquet import Target, write_files
 from kraftpy.pipeline.parts import read_rows
 from kraftpy.pipeline.ranges import OffsetRange, Spans, spans_of
+from kraftpy.pipeline.table import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,20 +51,7 @@ def rewrite(
     """Does the tasks, and returns the new files.  Raises Spark's errors."""
     if not tasks:
         return []
-    numbers = spark().range(0, len(tasks), 1, numPartitions=len(tasks))
-    rows = numbers.mapInArrow(_rewriter(target, tasks), FILES_DDL).collect()
-    return [DataFile(**row.asDict()) for row in rows]
-
-
-def _rewriter(
-    target: Target, tasks: list[Rewriting]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                yield from _rewrite(target, tasks[number])
-
-    return run
+    return run_tasks(spark(), [partial(_rewrite, target, task) for task in tasks])
 
 
 def _rewrite(target: Target, task: Rewriting) -> Iterator[pa.RecordBatch]:

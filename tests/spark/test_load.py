@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
@@ -36,6 +37,13 @@ def test_two_loads_are_one_and_both_doors_give_the_same(loading: Loading) -> Non
     assert len(rows) == len({row[:2] for row in rows}) == 1000
     assert rows[0][:4] == (0, 0, None, b"value 0")
     assert rows == loading.rows("whole") == loading.rows("theirs")
+    # So that files of both can be put together.
+    assert schemas(loading, "whole") == schemas(loading, "theirs")
+
+
+def schemas(loading: Loading, name: str) -> set[str]:
+    lake = loading.lake(name)
+    return {str(pq.read_schema(lake.folder / path)) for path in lake.latest().files}
 
 
 def test_what_comes_later_is_loaded_later(loading: Loading) -> None:
@@ -112,7 +120,7 @@ def test_a_run_that_died_before_its_version_is_finished(
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(load_module, "write_table", die)
+        patch.setattr(load_module, "write_ranges", die)
         with pytest.raises(Died):
             loading.load()
     with monkeypatch.context() as patch:

@@ -80,10 +80,10 @@ def test_what_tasks_have_done_is_not_lost_with_the_node(
         loading = Loading(spark, broker.bootstrap, "t", tmp_path)
         loading.options = {"fetchOffset.numRetries": "0"}
         loading.fill(ROWS)
-        write_table = load_module.write_table  # type: ignore[attr-defined]
+        write_ranges = load_module.write_ranges  # type: ignore[attr-defined]
 
         def killed_behind(*arguments: Any) -> Any:
-            files = write_table(*arguments)
+            files = write_ranges(*arguments)
             os.kill(broker.pid, signal.SIGKILL)
             wait_until(lambda: not is_alive(broker.pid), "the broker survived kill -9")
             helpers.append(bringing_back(broker))
@@ -91,7 +91,7 @@ def test_what_tasks_have_done_is_not_lost_with_the_node(
 
         helpers: list[threading.Thread] = []
         with monkeypatch.context() as patch:
-            patch.setattr(load_module, "write_table", killed_behind)
+            patch.setattr(load_module, "write_ranges", killed_behind)
             outcome = loading.load()
         helpers[0].join()
         assert outcome is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.lake import DoesNotFitError, LakeError
@@ -65,14 +64,14 @@ def test_a_run_that_was_rolled_back_meanwhile_has_not_ended_well(
     assert plan is not None
 
     def abandoned(*arguments: Any) -> Any:
-        files = write_table(*arguments)
+        files = write_ranges(*arguments)
         loader.roll_back(plan)
         loading.lake().sweep(now_ms=1, keep_ms=0)
         return files
 
-    write_table = load.write_table  # type: ignore[attr-defined]
+    write_ranges = load.write_ranges  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
-        patch.setattr(load, "write_table", abandoned)
+        patch.setattr(load, "write_ranges", abandoned)
         with pytest.raises(LakeError, match="rolled back"):
             loader.run(plan)
     assert_each_once(loading)
@@ -121,14 +120,14 @@ def test_what_is_gone_while_a_rerun_reads_ends_it(
     assert outcome is not None
     before, loader = loading.rows(), loading.loader()
     plan = loader.plan_rerun_of(outcome.run)
-    write_table = load.write_table  # type: ignore[attr-defined]
+    write_ranges = load.write_ranges  # type: ignore[attr-defined]
 
     def late(*arguments: Any) -> Any:
         delete_before(loading.bootstrap, loading.topic, 0, 50)
-        return write_table(*arguments)
+        return write_ranges(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(load, "write_table", late)
-        with pytest.raises(PySparkException, match="DataLossError"):
+        patch.setattr(load, "write_ranges", late)
+        with pytest.raises(DataLossError):
             loader.run(plan)
     assert loading.rows() == before
