@@ -24,7 +24,6 @@ from tests.demo.progress import Progress, say
 from tests.demo.writing import PARTITIONS, SILENCE_S, TOPIC
 
 OUT = Path("build/report")
-DAYS = OUT / "tables" / "day-by-day.csv"
 
 
 class ReportError(Exception):
@@ -58,13 +57,14 @@ def write(bootstrap: str, events: Sequence[Event]) -> None:
     progress.done(len(events), sum(len(event.value) for event in events))
 
 
-def days() -> dict[tuple[str, str], str]:
+def days(out: Path) -> dict[tuple[str, str], str]:
     """Departures by day and airport, as the last report had them."""
-    with DAYS.open(newline="") as file:
+    with (out / "tables" / "day-by-day.csv").open(newline="") as file:
         return {(row["start"], row["origin"]): row["departures"] for row in csv.DictReader(file)}
 
 
-def work(bootstrap: str, lake: str, events: Sequence[Event]) -> None:
+def work(bootstrap: str, lake: str, out: Path, events: Sequence[Event]) -> None:
+    """Both halves of the events, each through the lake to a report; ReportError if it is wrong."""
     keep = ("-c", "retention.ms=-1")  # the flights are of 2013
     run(bootstrap, "topic", "create", TOPIC, "-p", str(PARTITIONS), *keep)
     half = len(events) // 2
@@ -72,8 +72,8 @@ def work(bootstrap: str, lake: str, events: Sequence[Event]) -> None:
     for part in (events[:half], events[half:]):
         write(bootstrap, part)
         run(bootstrap, "pipeline", "stream", TOPIC, lake, "--available-now")
-        run(bootstrap, "pipeline", "report", TOPIC, "--lake", lake, "--out", str(OUT))
-        reports.append(days())
+        run(bootstrap, "pipeline", "report", TOPIC, "--lake", lake, "--out", str(out))
+        reports.append(days(out))
     first, second = reports
     changed = sum(second.get(each) != count for each, count in first.items())
     if set(first) - set(second) or not changed:
@@ -81,7 +81,7 @@ def work(bootstrap: str, lake: str, events: Sequence[Event]) -> None:
     say(
         f"{len(second)} days of an airport, {changed} of the first report changed by what came late"
     )
-    say(f"the report is {OUT / 'report.html'}")
+    say(f"the report is {out / 'report.html'}")
 
 
 def main() -> int:
@@ -91,7 +91,7 @@ def main() -> int:
             say("loading the 336,776 flights of 2013 from New York City")
             events = as_they_ended()
             with Broker(dir=Path(folder) / "node") as broker:
-                work(broker.bootstrap, str(Path(folder) / "lake"), events)
+                work(broker.bootstrap, str(Path(folder) / "lake"), OUT, events)
         except (EventsError, ReportError, BrokerError, KafkaException, OSError) as error:
             say(f"there is no report: {error}")
             return 1
