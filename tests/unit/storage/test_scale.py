@@ -249,10 +249,8 @@ def test_a_truncation_wins_over_a_round_that_began_before_it(tmp_path: Path) -> 
         store, files, one, two = two_flushed_logs(tmp_path / slow_file)
         one.directory.write_recovery_points()
         for log in (one, two):
-            fill(log, 10)
+            fill(log, 10, epoch=7 if slow_file == checkpoints.LEADER_EPOCH_FILE else 0)
             log.flush()
-            if slow_file == checkpoints.LEADER_EPOCH_FILE:
-                log.assign_leader_epoch(7)
         files.slow = True
         store.clock.now_ms += 60_000
         store.tick()
