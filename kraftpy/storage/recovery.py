@@ -12,6 +12,10 @@ Without the clean-shutdown marker every batch from the segment of the recovery p
 Segments that aren't checked batch by batch must at least join: each ends where the next one begins
 (a compacted log has gaps), and the first holds the log start that a clean shutdown noted. So a
 segment that was removed or cut short is found at the start, and not by a consumer that skips it.
+
+What was noted of leader epochs has to know the first batch and the last one of each segment. If it
+doesn't (somebody removed the file, or a crash brought an older log start back), they are made anew
+from the headers of all batches.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, check_batch
 from kraftpy.storage import checkpoints
 from kraftpy.storage.batches import BATCH_PREFIX, CHUNK_BYTES, DamageError, checked_batches
 from kraftpy.storage.cleaning import swap
-from kraftpy.storage.epochs import LeaderEpochs
+from kraftpy.storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, OpenFile, StorageError
 from kraftpy.storage.log import Log
 from kraftpy.storage.producer_snapshots import SNAPSHOT_SUFFIX, remove_snapshots, restore
@@ -99,6 +103,10 @@ def open_log(
         # An epoch that starts at the end has no records yet, and stays.
         epochs.truncate_from_end(end_offset + 1)
         epochs.truncate_from_start(log_start_offset)
+        if not _knows_batches(epochs, segments, log_start_offset):
+            logger.warning("reading the leader epochs of %s from its batches", folder)
+            _read_epochs(epochs, segments)
+            epochs.truncate_from_start(log_start_offset)
         snapshots = _useful_snapshots(snapshots, files, folder, segments, end_offset)
         restore(producers, folder, snapshots, segments, end_offset, directory.uptime_ms())
     except KafkaError as error:
@@ -240,6 +248,46 @@ def _trusted_end(last: Segment, recovery_point: int) -> int:
             + choices(last.path(LOG_SUFFIX).parent)
         )
     return end_offset
+
+
+def _knows_batches(
+    epochs: LeaderEpochs, segments: Sequence[Segment], log_start_offset: int
+) -> bool:
+    """Whether the first batch and each segment's last are of the epochs that `epochs` says."""
+    filled = [segment for segment in segments if segment.size]
+    first = filled[0].find(log_start_offset) if filled else None
+    headers = [first[1] if first else None, *(segment.last_header() for segment in filled)]
+    return all(
+        epochs.epoch_for(max(header.base_offset, log_start_offset)) == header.partition_leader_epoch
+        for header in headers
+        if header is not None and header.last_offset >= log_start_offset
+    )
+
+
+def _read_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
+    """Has `epochs` say what the batches' headers say, unless that is impossible. KafkaError."""
+    found: list[tuple[int, int]] = []
+    latest = UNDEFINED_EPOCH
+    for segment in segments:
+        for position, header in segment.batches(0):
+            epoch = header.partition_leader_epoch
+            if epoch < latest:
+                # The checksum doesn't cover what the leader writes into a batch.
+                logger.warning(
+                    "%s has a batch of leader epoch %d behind one of %d at position %d: what was "
+                    "noted of the epochs stays",
+                    segment,
+                    epoch,
+                    latest,
+                    position,
+                )
+                return
+            if epoch > latest:
+                found.append((epoch, header.base_offset))
+                latest = epoch
+    epochs.clear()
+    for epoch, start_offset in found:
+        epochs.assign(epoch, start_offset)
 
 
 def _restart_at(offset: int, folder: Path, segments: list[Segment], directory: LogDir) -> None:

@@ -476,16 +476,21 @@ class Segment:
                 return at, header
         raise self.corrupt(start, f"no batch reaches past {limit}")
 
-    def end_offset(self) -> int:
-        """One more than the last offset, from the headers behind the last index entry on.
+    def last_header(self) -> BatchHeader | None:
+        """That of the last batch, if any: the headers behind the last index entry are read.
 
         Raises KafkaError.
         """
         index, _ = self._indexes()
-        end_offset = self.base_offset
+        last = None
         for _, header in self._batches_from(*index.last()):
-            end_offset = header.last_offset + 1
-        return end_offset
+            last = header
+        return last
+
+    def end_offset(self) -> int:
+        """One more than the last offset, found as by `last_header`. Raises KafkaError."""
+        last = self.last_header()
+        return self.base_offset if last is None else last.last_offset + 1
 
     # -- timestamps
 

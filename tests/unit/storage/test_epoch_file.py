@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kraftpy.protocol.records import split_batches
 from kraftpy.storage import checkpoints
 from kraftpy.storage.files import Files
 from kraftpy.storage.log import Log
 
-from .support import NoRoomForEpochs, Store, append, batch, contents, epochs_of, fill
+from .support import NoRoomForEpochs, Store, append, batch, contents, epochs_of, fill, log_files
 
 EPOCHS = [(1, 0), (2, 15), (3, 30)]
 
@@ -160,3 +161,49 @@ def test_epochs_that_no_point_covers_cost_no_write(tmp_path: Path) -> None:
     assert saved_epochs(log) == [(2, 20), (3, 30)]
     store.reopen(clean=False)
     assert store.log().leader_epochs.entries() == [(2, 20), (3, 30)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("left", [None, "0\n1\n1 0\n", "0\n2\n1 0\n3 30\n"])
+def test_epochs_that_the_file_lacks_are_read_from_the_batches(
+    store: Store, left: str | None, clean: bool
+) -> None:
+    log = store.log()
+    lead(log, 1, 2, 3)
+    log.directory.write_recovery_points()
+    assert len(log_files(log)) > 3
+    path = log.folder / checkpoints.LEADER_EPOCH_FILE
+    (store.close if clean else store.crash)()
+    if left is None:
+        path.unlink()
+    else:
+        path.write_text(left)
+    store.manager = store._open()
+    log = store.log()
+    assert log.leader_epochs.entries() == EPOCHS
+    log.directory.write_recovery_points()
+    assert saved_epochs(log) == EPOCHS
+
+
+def test_epochs_before_a_log_start_that_was_not_durable_are_read_again(store: Store) -> None:
+    """A follower's log start follows the leader's; its own note of it comes later."""
+    log = store.log()
+    lead(log, 1, 2, 3)
+    log.advance_log_start(20)
+    log.directory.write_recovery_points()
+    assert saved_epochs(log) == [(2, 20), (3, 30)]
+    log = store.reopen(clean=False)
+    assert (log.log_start_offset, log.leader_epochs.entries()) == (0, EPOCHS)
+
+
+def test_a_batch_whose_epoch_is_damaged_changes_no_epochs(store: Store) -> None:
+    log = store.log()
+    lead(log, 1, 2, 3)
+    path = log_files(log)[0]
+    store.close()
+    data = bytearray(path.read_bytes())
+    position = split_batches(data)[-1][0]
+    data[position + 12] = 64  # the first byte of the epoch, which no checksum covers
+    path.write_bytes(data)
+    store.manager = store._open()
+    assert store.log().leader_epochs.entries() == EPOCHS
