@@ -1,4 +1,7 @@
-"""`kraftpy`, killed with -9 at a stage of a load: `python -m tests.spark.dying STAGE ...`."""
+"""`kraftpy`, killed with -9 at a stage of a load, rerun or compaction.
+
+`python -m tests.spark.dying STAGE ...`
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from os import link
 from pathlib import Path
 from typing import Any
 
+import kraftpy.pipeline.compaction
 import kraftpy.pipeline.load
 import kraftpy.pipeline.log
 import kraftpy.pipeline.table
@@ -20,6 +24,7 @@ from kraftpy.pipeline.lake import Lake
 from kraftpy.pipeline.parquet import Target, write_files
 
 UNCOMMITTED = ("planned", "first batch", "first file", "all files", "version written")
+REWRITTEN = "rewritten"
 COMMITTED = ("version named", "committed", "before the group", "after the group")
 
 
@@ -84,7 +89,10 @@ def main(stage: str, arguments: list[str]) -> None:
         kraftpy.pipeline.table.write_files = _dying_tasks(stage)
     elif stage == "all files":
         load = kraftpy.pipeline.load
-        load.write_table = dying_after(load.write_table)  # type: ignore[attr-defined]
+        load.write_ranges = dying_after(load.write_ranges)  # type: ignore[attr-defined]
+    elif stage == REWRITTEN:
+        for module in (kraftpy.pipeline.load, kraftpy.pipeline.compaction):
+            module.rewrite = dying_after(module.rewrite)  # type: ignore[attr-defined]
     elif stage == "version written":
         os.link = _link_no_version
     elif stage == "version named":

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.door import Door
-from kraftpy.pipeline.lake import Lake
+from kraftpy.pipeline.lake import Lake, clock_ms
 from kraftpy.pipeline.load import Limits, Loader, Outcome
 from kraftpy.pipeline.table import read_lake
 from tests.spark.topics import fill, numbered
@@ -63,7 +63,7 @@ def assert_each_once(loading: Loading) -> None:
     loading.load()
     assert [row[:2] for row in loading.rows()] == [(p, n) for p in (0, 1) for n in range(ROWS // 2)]
     lake = loading.lake()
-    lake.sweep(now_ms=1, keep_ms=0)
+    lake.sweep(now_ms=clock_ms(), keep_ms=0)
     files = {str(path.relative_to(lake.folder)) for path in lake.folder.rglob("*.parquet")}
     assert files == lake.latest().files.keys()
     assert not list(lake.folder.glob("_kraftpy/plans/*.json"))

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.pipeline.compaction import compact
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.groups import commit_ends
 from kraftpy.pipeline.parquet import Target, write_files
 from kraftpy.testing.process import wait_until
-from tests.spark.dying import COMMITTED, UNCOMMITTED
+from tests.spark.dying import COMMITTED, REWRITTEN, UNCOMMITTED
 from tests.spark.loading import ROWS, Loading, assert_each_once
 from tests.spark.topics import on_cluster
 
@@ -29,16 +30,28 @@ def loading(loading: Loading) -> Loading:
     return loading
 
 
+def run(module: str, loading: Loading, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the pipeline, on a session of its own; `module` may have a word behind `/`."""
+    name, *more = words
+    lake = str(loading.folder / "lake")
+    places = [lake] if name == "compact" else [loading.topic, lake, "-b", loading.bootstrap]
+    command = [sys.executable, "-m", *module.split("/"), "pipeline", name, *places]
+    if "--master" not in more:
+        command += ["--master", "local[2]"]
+    command += ["--conf", "spark.driver.memory=1g", *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def die_at(stage: str, loading: Loading, *words: str) -> None:
+    done = run(f"tests.spark.dying/{stage}", loading, *words)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("stage", [*UNCOMMITTED, *COMMITTED])
 def test_a_load_that_is_killed_is_finished_by_the_next(loading: Loading, stage: str) -> None:
     """Also the offsets of a group, which are never ahead of the lake."""
     group = f"lag of {loading.topic}"
-    command = [sys.executable, "-m", "tests.spark.dying", stage, "pipeline", "load"]
-    command += [loading.topic, str(loading.folder / "lake"), "-b", loading.bootstrap]
-    command += ["--group", group, "--task-records", "300"]
-    command += ["--master", "local[2]", "--conf", "spark.driver.memory=1g"]
-    done = subprocess.run(command, capture_output=True, timeout=240, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    die_at(stage, loading, "load", "--group", group, "--task-records", "300")
     committed = stage in COMMITTED
     assert len(loading.rows()) == (ROWS if committed else 0)
     assert bool(loading.loader().unfinished()) != committed
@@ -109,3 +122,31 @@ def test_a_task_that_fails_ends_the_run_and_the_next_finishes_it(
     assert loading.rows() == []
     assert len(loading.loader().unfinished()) == 1
     assert_each_once(loading)
+
+
+@pytest.mark.parametrize("stage", ["all files", REWRITTEN, "version named"])
+def test_a_rerun_that_is_killed_is_finished_by_the_next(loading: Loading, stage: str) -> None:
+    loading.load()
+    before, version = loading.rows(), loading.lake().latest()
+    die_at(stage, loading, "rerun", "--from", "50", "--to", "120", "--task-records", "30")
+    committed = stage in COMMITTED
+    assert loading.rows() == before
+    assert bool(loading.loader().unfinished()) != committed
+    assert (loading.lake().latest() != version) == committed
+    assert_each_once(loading)
+    assert loading.rows() == before
+    assert loading.lake().latest().files.keys() != version.files.keys()
+
+
+@pytest.mark.parametrize("stage", ["planned", REWRITTEN, "version named"])
+def test_a_compaction_that_is_killed_is_done_again(loading: Loading, stage: str) -> None:
+    loading.load()
+    before, files = loading.rows(), len(loading.lake().latest().files)
+    die_at(stage, loading, "compact")
+    committed = stage in COMMITTED
+    assert loading.rows() == before
+    assert len(loading.lake().latest().files) == (2 if committed else files)
+    done = compact(loading.lake(), lambda: loading.spark, 1 << 30, keep_ms=0)
+    assert done.files == (0 if committed else 2)
+    assert_each_once(loading)
+    assert loading.rows() == before
