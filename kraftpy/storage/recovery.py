@@ -100,13 +100,7 @@ def open_log(
             _restart_at(log_start_offset, folder, segments, directory)
             recovery_point = end_offset = log_start_offset
         log_start_offset = max(log_start_offset, segments[0].base_offset)
-        # An epoch that starts at the end has no records yet, and stays.
-        epochs.truncate_from_end(end_offset + 1)
-        epochs.truncate_from_start(log_start_offset)
-        if not _knows_batches(epochs, segments, log_start_offset):
-            logger.warning("reading the leader epochs of %s from its batches", folder)
-            _read_epochs(epochs, segments)
-            epochs.truncate_from_start(log_start_offset)
+        _settle_epochs(epochs, folder, segments, log_start_offset, end_offset)
         snapshots = _useful_snapshots(snapshots, files, folder, segments, end_offset)
         restore(producers, folder, snapshots, segments, end_offset, directory.uptime_ms())
     except KafkaError as error:
@@ -248,6 +242,23 @@ def _trusted_end(last: Segment, recovery_point: int) -> int:
             + choices(last.path(LOG_SUFFIX).parent)
         )
     return end_offset
+
+
+def _settle_epochs(
+    epochs: LeaderEpochs,
+    folder: Path,
+    segments: Sequence[Segment],
+    log_start_offset: int,
+    end_offset: int,
+) -> None:
+    """Cuts `epochs` to the log, and makes them anew if they don't know its batches. KafkaError."""
+    # An epoch that starts at the end has no records yet, and stays.
+    epochs.truncate_from_end(end_offset + 1)
+    epochs.truncate_from_start(log_start_offset)
+    if not _knows_batches(epochs, segments, log_start_offset):
+        logger.warning("reading the leader epochs of %s from its batches", folder)
+        _read_epochs(epochs, segments)
+        epochs.truncate_from_start(log_start_offset)
 
 
 def _knows_batches(
