@@ -202,8 +202,9 @@ def test_sigterm_to_the_whole_group_stops_the_node_in_order(tmp_path: Path) -> N
         assert node.stderr is not None
         names = []
         for line in node.stderr:
-            names.append(json.loads(line).get("event"))
-            if names[-1] == "broker-started":
+            name = json.loads(line).get("event")
+            names += [] if name is None else [name]
+            if name == "broker-started":
                 os.killpg(node.pid, signal.SIGTERM)
         assert node.wait(TIMEOUT_S) == 0
     assert "exporter-ended" not in names
