@@ -185,6 +185,19 @@ class Reader:
         return ErrorCode(answer.error_code)
 
 
+def create_topics(address: str, *topics: str) -> None:
+    """Makes topics; on return group coordinators know them."""
+    with Conversation(address, "first") as talk:
+        talk.create_topics(*topics)
+    # Kafka's coordinators hear of new topics a little later than its clients.
+    for number in range(5):
+        with Talk(address, f"first-{number}") as talk:
+            one = talk.reader("m", subscribed_topic_names=[*topics])
+            one.join()
+            one.settle(len(topics) * PARTITIONS)
+            one.leave()
+
+
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The addresses of both, with the same settings and topics."""
@@ -197,15 +210,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with running(kafka), Broker(group_consumer_max_size=3) as ours:
         addresses = {"Apache Kafka": kafka.bootstrap, "kraftpy": ours.bootstrap}
         for address in addresses.values():
-            with Conversation(address, "first") as talk:
-                talk.create_topics("t", "u", "other")
-            # Kafka's coordinators hear of new topics a little later than its clients.
-            for number in range(5):
-                with Talk(address, f"first-{number}") as talk:
-                    one = talk.reader("m", subscribed_topic_names=["t", "u", "other"])
-                    one.join()
-                    one.settle(3 * PARTITIONS)
-                    one.leave()
+            create_topics(address, "t", "u", "other")
         yield addresses
 
 

@@ -20,7 +20,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
 from tests.apache_kafka import ApacheKafka
 from tests.conformance.conversation import TIMEOUT_S, Conversation, Member, tell
-from tests.conformance.test_consumer_protocol import Reader, Talk
+from tests.conformance.test_consumer_protocol import Reader, Talk, create_topics
 from tests.processes import running
 
 SUBSCRIPTION = messages.ConsumerProtocolSubscription
@@ -39,8 +39,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with running(kafka), ours:
         addresses = {"Apache Kafka": kafka.bootstrap, "kraftpy": ours.bootstrap}
         for address in addresses.values():
-            with Conversation(address, "first") as talk:
-                talk.create_topics("t", "u")
+            create_topics(address, "t", "u")
         yield addresses
 
 
