@@ -21,7 +21,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +39,7 @@ from kraftpy.pipeline.ranges import OffsetRange, common, missing
 from kraftpy.pipeline.report.source import LakeSource
 from kraftpy.pipeline.stored import StoredLog
 from kraftpy.pipeline.table import read_lake
+from kraftpy.pipeline.tasks import run_tasks
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.spark.brokers import Brokers, DataLossError
 from kraftpy.spark.decoder import Slice
@@ -187,22 +188,17 @@ def _inspect(
         return tuple(empty)
     with door.brokers(plan.topic) as brokers:
         settings = brokers.settings
-    numbers = spark().range(0, len(tasks), 1, numPartitions=len(tasks))
-    rows = numbers.mapInArrow(_task(settings, tasks, plan.compacted), "report string").collect()
+    calls = [partial(_report, settings, one, plan.compacted) for one in tasks]
+    rows = run_tasks(spark(), calls, "report string")
     found = [_decode(row.report) for row in rows]
     return tuple(sorted([*empty, *found], key=lambda one: one.partition))
 
 
-def _task(
-    settings: ClientSettings, tasks: list[OffsetRange], compacted: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                report = json.dumps(asdict(inspect(settings, tasks[number], compacted)))
-                yield pa.RecordBatch.from_pylist([{"report": report}], schema=_REPORT)
-
-    return run
+def _report(
+    settings: ClientSettings, wanted: OffsetRange, compacted: bool
+) -> Iterator[pa.RecordBatch]:
+    report = json.dumps(asdict(inspect(settings, wanted, compacted)))
+    yield pa.RecordBatch.from_pylist([{"report": report}], schema=_REPORT)
 
 
 def inspect(settings: ClientSettings, wanted: OffsetRange, compacted: bool) -> PartitionAudit:
@@ -264,20 +260,16 @@ def _check_files(spark: SparkSession, stored: LakeSource) -> tuple[ChangedFile, 
     """The topic's files that aren't as the lake knows them; each is read once, by some task."""
     folder = stored.lake.folder
     files = [file for file in stored.version.files.values() if file.topic == stored.topic]
-    if not files:
-        return ()
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                if (found := check_file(folder, files[number])) is not None:
-                    told = {"changed": json.dumps(asdict(found))}
-                    yield pa.RecordBatch.from_pylist([told], schema=_CHANGED)
-
-    numbers = spark.range(0, len(files), 1, numPartitions=min(len(files), _CHECKS_MAX))
-    rows = numbers.mapInArrow(run, "changed string").collect()
+    calls = [partial(_tell_changed, folder, file) for file in files]
+    rows = run_tasks(spark, calls, "changed string", partitions_max=_CHECKS_MAX)
     found = [ChangedFile(**json.loads(row.changed)) for row in rows]
     return tuple(sorted(found, key=lambda one: one.path))
+
+
+def _tell_changed(folder: Path, file: DataFile) -> Iterator[pa.RecordBatch]:
+    if (found := check_file(folder, file)) is not None:
+        told = {"changed": json.dumps(asdict(found))}
+        yield pa.RecordBatch.from_pylist([told], schema=_CHANGED)
 
 
 def check_file(folder: Path, file: DataFile) -> ChangedFile | None:

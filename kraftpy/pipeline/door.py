@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Literal
 
 from kraftpy.pipeline.manifests import TopicIdentity
 from kraftpy.pipeline.ranges import OffsetRange
+from kraftpy.pipeline.tasks import Call
 from kraftpy.spark.batch import BatchReader
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import OptionError
@@ -22,7 +23,6 @@ from kraftpy.spark.settings import BATCH, ClientSettings, read_settings
 from kraftpy.spark.source import SCHEMA_WITH_HEADERS, columns_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 READ_COMMITTED = "read_committed"
@@ -81,14 +81,12 @@ class Door:
         ]
         return reduce(lambda one, other: one.unionByName(other), tables) if tables else None
 
-    def readers(
-        self, ranges: Iterable[OffsetRange], *, max_records_per_task: int
-    ) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+    def readers(self, ranges: Iterable[OffsetRange], *, max_records_per_task: int) -> list[Call]:
         """What the tasks of our own `table` read, for who needs no table: a call for each.
 
         Raises what the planning of `table` does.
         """
-        found: list[Callable[[], Iterator[pa.RecordBatch]]] = []
+        found: list[Call] = []
         for each in _rounds(ranges):
             settings = read_settings(self._options(each, max_records_per_task), BATCH)
             reader = BatchReader(settings, columns_of(SCHEMA_WITH_HEADERS))

@@ -20,7 +20,7 @@ from kraftpy.pipeline.manifests import DataFile
 from kraftpy.pipeline.parquet import Target, write_files
 from kraftpy.pipeline.parts import read_rows
 from kraftpy.pipeline.ranges import OffsetRange, Spans, spans_of
-from kraftpy.pipeline.table import run_tasks
+from kraftpy.pipeline.table import write_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def rewrite(
     """Does the tasks, and returns the new files.  Raises Spark's errors."""
     if not tasks:
         return []
-    return run_tasks(spark(), [partial(_rewrite, target, task) for task in tasks])
+    return write_tasks(spark(), [partial(_rewrite, target, task) for task in tasks])
 
 
 def _rewrite(target: Target, task: Rewriting) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kraftpy.pipeline.door import Door
@@ -12,10 +12,10 @@ from kraftpy.pipeline.lake import Lake, LakeVersion
 from kraftpy.pipeline.manifests import DataFile
 from kraftpy.pipeline.parquet import FILES_DDL, Target, write_files
 from kraftpy.pipeline.ranges import OffsetRange
+from kraftpy.pipeline.tasks import Call, run_tasks
 from kraftpy.spark.source import SCHEMA_WITH_HEADERS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _GLOB = re.compile(r"[\\*?{}\[\]]")
@@ -52,7 +52,7 @@ def write_ranges(
     """
     if door.format == "kraftpy":
         readers = door.readers(ranges, max_records_per_task=max_records_per_task)
-        return run_tasks(spark, [_copying(reader, target) for reader in readers])
+        return write_tasks(spark, [_copying(reader, target) for reader in readers])
     table = door.table(spark, ranges, max_records_per_task=max_records_per_task)
     if table is None:
         return []
@@ -60,25 +60,11 @@ def write_ranges(
     return [DataFile(**row.asDict()) for row in rows]
 
 
-def run_tasks(
-    spark: SparkSession, tasks: list[Callable[[], Iterator[pa.RecordBatch]]]
-) -> list[DataFile]:
-    """Has Spark run the tasks, each of which writes files and tells of them in `FILES_SCHEMA`."""
-    if not tasks:
-        return []
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                yield from tasks[number]()
-
-    numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    rows = numbers.mapInArrow(run, FILES_DDL).collect()
-    return [DataFile(**row.asDict()) for row in rows]
+def write_tasks(spark: SparkSession, calls: Sequence[Call]) -> list[DataFile]:
+    """Makes the calls in tasks, each of which writes files and tells of them in `FILES_SCHEMA`."""
+    return [DataFile(**row.asDict()) for row in run_tasks(spark, calls, FILES_DDL)]
 
 
-def _copying(
-    reader: Callable[[], Iterator[pa.RecordBatch]], target: Target
-) -> Callable[[], Iterator[pa.RecordBatch]]:
+def _copying(reader: Call, target: Target) -> Call:
     write = write_files(target)
     return lambda: write(reader())

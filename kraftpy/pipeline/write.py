@@ -48,6 +48,7 @@ from kraftpy.pipeline.parts import Files, cut, read_rows
 from kraftpy.pipeline.ranges import OffsetRange, Spans, merged, missing, spans_of
 from kraftpy.pipeline.session import refuse_speculation
 from kraftpy.pipeline.target import Target, TargetTopic
+from kraftpy.pipeline.tasks import run_tasks
 from kraftpy.spark.encoder import partitions_of_keys
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings
@@ -296,10 +297,8 @@ class Writer:
             notes=self._notes / plan.run,
             settings=self._target.settings(),
             by_key=int(plan.options[_BY_KEY]) if _BY_KEY in plan.options else None,
-            chains=chains,
         )
-        numbers = self._spark().range(0, len(chains), 1, numPartitions=len(chains))
-        numbers.mapInArrow(work.run, _DONE).collect()
+        run_tasks(self._spark(), [partial(work.run, chain) for chain in chains], _DONE)
 
     def _noted(self, plan: Plan, *, whole: bool = True) -> dict[int, int]:
         """The rows of each part that is in the target."""
@@ -354,13 +353,10 @@ class _Work:
     settings: WriteSettings
     by_key: int | None
     """How many partitions keys choose from; None: rows keep their partition."""
-    chains: Sequence[Sequence[_Link]]
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                written = deliver_parts(self.settings, self._parts(self.chains[number]))
-                yield pa.RecordBatch.from_pydict({"rows": [written.records]})
+    def run(self, chain: Sequence[_Link]) -> Iterator[pa.RecordBatch]:
+        written = deliver_parts(self.settings, self._parts(chain))
+        yield pa.RecordBatch.from_pydict({"rows": [written.records]})
 
     def _parts(self, chain: Sequence[_Link]) -> Iterator[Part]:
         for link in chain:

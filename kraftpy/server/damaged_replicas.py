@@ -60,17 +60,11 @@ class Rereads:
     def note(self, reader: Reader, offset: int) -> bool:
         """It is sent what is at the offset; whether it was so often that somebody should look."""
         last = self._last.get(reader)
-        if last is None:
-            if len(self._last) >= READERS_MAX:
-                self._last.popitem(last=False)
-            self._last[reader] = offset, 0
-            return False
-        if last[0] != offset:
-            self._last[reader] = offset, 0
-            return False
-        times = last[1] + 1
+        if last is None and len(self._last) >= READERS_MAX:
+            self._last.popitem(last=False)
+        times = last[1] + 1 if last is not None and last[0] == offset else 0
         self._last[reader] = offset, times
-        return times % REREADS == 0
+        return times > 0 and times % REREADS == 0
 
 
 class DamagedReplicas:

@@ -14,6 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.shared_tasks import await_shared
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
@@ -67,14 +68,7 @@ class InternalTopic:
             creation = self._create(partitions, replication_factor, configs)
             self._creating = self._host.loop.create_task(creation)
             self._creating.add_done_callback(self._created)
-        try:
-            # One client that goes away must not take the creation from the others.
-            await asyncio.shield(self._creating)
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if not self._stopped or (current is not None and current.cancelling()):
-                raise
-            raise _stops() from None
+        await await_shared(self._creating, _stops())
 
     async def stop(self) -> None:
         """Gives up on a creation under way, and on any other."""

@@ -33,6 +33,7 @@ from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
+from kraftpy.server.shared_tasks import await_shared
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -276,14 +277,7 @@ class OffsetForwarding:
             if peer.opening is None:
                 peer.opening = self._host.loop.create_task(self._open(node_id, peer))
                 peer.opening.add_done_callback(lambda _: setattr(peer, "opening", None))
-            try:
-                # Whoever goes away must not take the connection from the others.
-                return await asyncio.shield(peer.opening)
-            except asyncio.CancelledError:
-                current = asyncio.current_task()
-                if not self._closed or (current is not None and current.cancelling()):
-                    raise
-                raise ConnectionLostError("this broker stops") from None
+            return await await_shared(peer.opening, ConnectionLostError("this broker stops"))
         return peer.connection
 
     async def _open(self, node_id: int, peer: _Peer) -> Connection:

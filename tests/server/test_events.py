@@ -35,6 +35,14 @@ def connect(bootstrap: str, client_id: str = "wire") -> Wire:
     return Wire(host, int(port), client_id=client_id)
 
 
+def lone_node(folder: Path, *settings: str) -> Path:
+    """The configuration of a node that is a cluster by itself; its data is in `folder`/data."""
+    lines = ["node.id=4", "listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={folder / 'data'}"]
+    config = folder / "server.properties"
+    config.write_text("".join(f"{line}\n" for line in (*lines, *settings)))
+    return config
+
+
 def test_a_quorum_tells_what_happens_to_it_and_never_its_secret(tmp_path: Path) -> None:
     with Cluster(3, dir=tmp_path / "c", links=False, kraftpy_log_format="json") as cluster:
 
@@ -114,11 +122,7 @@ def _ms(line: str) -> int:
 
 
 def test_level_and_format_come_from_the_command_line_too(tmp_path: Path) -> None:
-    config = tmp_path / "server.properties"
-    config.write_text(
-        f"node.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n"
-        "kraftpy.log.format=text\nkraftpy.log.level=error\n"
-    )
+    config = lone_node(tmp_path, "kraftpy.log.format=text", "kraftpy.log.level=error")
     command = [sys.executable, "-m", "kraftpy", "server", "--config", str(config)]
     options = ["--log-format", "json", "--log-level", "info"]
     with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as node:
@@ -148,8 +152,7 @@ def test_level_and_format_come_from_the_command_line_too(tmp_path: Path) -> None
 
 def test_a_node_that_is_told_to_stop_before_it_has_begun_stops(tmp_path: Path) -> None:
     """As the first process of a container it would not get the signal without a handler."""
-    config = tmp_path / "server.properties"
-    config.write_text(f"node.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/data\n")
+    config = lone_node(tmp_path)
     program = (
         "import os, signal, kraftpy.cli.server as server\n"
         "parse = server.load_config\n"
@@ -164,8 +167,7 @@ def test_a_node_that_is_told_to_stop_before_it_has_begun_stops(tmp_path: Path) -
 
 def test_a_node_with_a_defect_in_its_stop_ends_all_the_same(tmp_path: Path) -> None:
     """At once, though a thread is held up; and nobody takes it for a clean stop."""
-    config = tmp_path / "server.properties"
-    config.write_text(f"node.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/data\n")
+    config = lone_node(tmp_path)
     program = (
         "import threading\n"
         "from kraftpy.server.offset_forwarding import OffsetForwarding\n"
@@ -190,11 +192,7 @@ def test_a_node_with_a_defect_in_its_stop_ends_all_the_same(tmp_path: Path) -> N
 
 def test_sigterm_to_the_whole_group_stops_the_node_in_order(tmp_path: Path) -> None:
     """As many a supervisor sends it: to the broker, its controller and its exporter at once."""
-    config = tmp_path / "server.properties"
-    config.write_text(
-        f"node.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n"
-        "kraftpy.metrics.listener=127.0.0.1:0\nkraftpy.log.format=json\n"
-    )
+    config = lone_node(tmp_path, "kraftpy.metrics.listener=127.0.0.1:0", "kraftpy.log.format=json")
     command = [sys.executable, "-m", "kraftpy", "server", "--config", str(config)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True

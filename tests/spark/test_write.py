@@ -196,19 +196,21 @@ def test_speculation_is_refused(writing: Writing) -> None:
     assert writing.loading.lake().unfinished() == []
 
 
+CHAIN = [_Link(0, OffsetRange("t", 0, 0, 9), ())]
+
+
 def work(folder: Path, target: Target, by_key: int | None = None) -> _Work:
-    """A task with one part, whose run hasn't ended."""
+    """What tasks do of a run that hasn't ended."""
     (folder / "plan").touch()
-    link = _Link(0, OffsetRange("t", 0, 0, 9), ())
-    return _Work(folder, folder / "plan", folder / "notes", target.settings(), by_key, [[link]])
+    return _Work(folder, folder / "plan", folder / "notes", target.settings(), by_key)
 
 
 def test_a_task_of_a_run_that_has_ended_sends_nothing(tmp_path: Path) -> None:
     task = work(tmp_path, Target("127.0.0.1:1", "t", {}))
-    assert len(list(task._parts(task.chains[0]))) == 1
+    assert len(list(task._parts(CHAIN))) == 1
     (tmp_path / "plan").unlink()
     with pytest.raises(LakeError, match="the run has ended without this task"):
-        list(task._parts(task.chains[0]))
+        list(task._parts(CHAIN))
 
 
 def test_keys_of_either_width_choose_the_same(tmp_path: Path) -> None:
