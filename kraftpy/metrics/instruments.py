@@ -9,10 +9,9 @@ Rules:
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from time import perf_counter
 from typing import Any
 
 REQUEST_BUCKETS = (
@@ -40,12 +39,8 @@ PROBE_BUCKETS = (
 """Seconds, for what goes all the way through a cluster whose nodes may be failing over."""
 
 
-TIMED_EVERY = 8
-"""Of so many appends to a topic one is timed: to ask for the time costs as much as to count."""
-
-
-TOOK_MAX = 256
-"""So many requests of an API are put in their buckets together, in about 20 us."""
+TIMED_EVERY = 32
+"""Of so many appends to a topic one is timed, which costs it about 1 us."""
 
 
 class Histogram:
@@ -61,20 +56,9 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def observe_all(self, values: list[float]) -> None:
-        """As `observe` of each; sorts the list."""
-        values.sort()
-        below = 0
-        for number, bound in enumerate(self.bounds):
-            upto = bisect_right(values, bound)
-            self.counts[number] += upto - below
-            below = upto
-        self.counts[-1] += len(values) - below
-        self.sum += sum(values)
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
 
     @property
     def count(self) -> int:
@@ -83,66 +67,52 @@ class Histogram:
 
 
 class ApiNumbers:
-    """The requests of one API: how long they took, the errors that they got, how many wait.
+    """The requests of one API: how many seconds they took, the errors they got, how many wait."""
 
-    `took_s` has what is not in the histogram yet: who appends to it calls `sort_in` when there are
-    `TOOK_MAX`. To put each in its bucket at once costs a small request 2 % of its CPU time.
-    """
-
-    __slots__ = ("_duration", "errors", "took_s", "waiting")
+    __slots__ = ("duration", "errors", "waiting")
 
     def __init__(self) -> None:
-        self._duration = Histogram(REQUEST_BUCKETS)
-        self.took_s: list[float] = []
+        self.duration = Histogram(REQUEST_BUCKETS)
         self.errors: Counter[int] = Counter()
         self.waiting = 0
 
-    @property
-    def duration(self) -> Histogram:
-        """Of all requests so far, in seconds."""
-        self.sort_in()
-        return self._duration
 
-    def sort_in(self) -> None:
-        """Puts all that are waiting for it in their buckets."""
-        self._duration.observe_all(self.took_s)
-        self.took_s.clear()
+class Replicated:
+    """What was received from leaders and sent to followers, of all topics there ever were."""
+
+    __slots__ = ("received_bytes", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.received_bytes = self.sent_bytes = 0
 
 
 class TopicNumbers:
     """What clients wrote to and read from a topic's partitions at this broker.
 
     `batches` were written, `failed_batches` refused; `reads` are looks at a partition for a
-    consumer, of which `failed_reads` got an error.
+    consumer, of which `failed_reads` got an error. `received_bytes` and `received_records` are what
+    was written, once each partition has been asked to `count_received`. All topics share
+    `replicated` and `appends`, where one of `TIMED_EVERY` is observed.
     """
 
     __slots__ = (
-        "_appends",
+        "appends",
         "batches",
         "failed_batches",
         "failed_reads",
         "reads",
         "received_bytes",
         "received_records",
-        "replication_received_bytes",
-        "replication_sent_bytes",
+        "replicated",
         "sent_bytes",
     )
 
-    def __init__(self, appends: Histogram) -> None:
-        self._appends = appends
+    def __init__(self, appends: Histogram, replicated: Replicated) -> None:
+        self.appends = appends
+        self.replicated = replicated
         self.batches = self.failed_batches = 0
         self.reads = self.failed_reads = 0
         self.received_bytes = self.received_records = self.sent_bytes = 0
-        self.replication_received_bytes = self.replication_sent_bytes = 0
-
-    def appended(self, size_bytes: int, records: int, started_s: float) -> None:
-        """A batch was written, begun at `started_s` of `perf_counter`; 0: this one isn't timed."""
-        self.batches += 1
-        self.received_bytes += size_bytes
-        self.received_records += records
-        if started_s:
-            self._appends.observe(perf_counter() - started_s)
 
 
 class Traffic:
@@ -152,13 +122,14 @@ class Traffic:
         self.appends = Histogram(DISK_BUCKETS)
         self.commits = Histogram(REQUEST_BUCKETS)
         self.topics: dict[str | bytes, TopicNumbers] = {}
-        self._forgotten = TopicNumbers(self.appends)
+        self.replicated = Replicated()
 
     def topic(self, name: str, topic_id: bytes) -> TopicNumbers:
         """The topic's numbers; they begin with its first replica here."""
         numbers = self.topics.get(topic_id)
         if numbers is None:
-            numbers = self.topics[name] = self.topics[topic_id] = TopicNumbers(self.appends)
+            numbers = TopicNumbers(self.appends, self.replicated)
+            self.topics[name] = self.topics[topic_id] = numbers
         return numbers
 
     def read(self, topic: str | bytes, slices: Iterable[Any], error_code: int) -> None:
@@ -174,12 +145,8 @@ class Traffic:
     def forget(self, name: str, topic_id: bytes) -> None:
         """The topic has no replica here any more."""
         numbers = self.topics.pop(topic_id, None)
-        if numbers is None:
-            return
-        if self.topics.get(name) is numbers:
+        if numbers is not None and self.topics.get(name) is numbers:
             del self.topics[name]
-        self._forgotten.replication_received_bytes += numbers.replication_received_bytes
-        self._forgotten.replication_sent_bytes += numbers.replication_sent_bytes
 
     def by_name(self) -> Iterator[tuple[str, TopicNumbers]]:
         """The topics that have replicas here; they may come and go meanwhile."""
@@ -187,14 +154,3 @@ class Traffic:
             numbers = self.topics.get(key)
             if isinstance(key, str) and numbers is not None:
                 yield key, numbers
-
-    def replicated_bytes(self) -> tuple[int, int]:
-        """Received from leaders, sent to followers; topics that are gone included."""
-        received = self._forgotten.replication_received_bytes
-        sent = self._forgotten.replication_sent_bytes
-        # One pass and no list: with ten thousand topics this is most of a slice.
-        for key, numbers in self.topics.items():
-            if isinstance(key, str):
-                received += numbers.replication_received_bytes
-                sent += numbers.replication_sent_bytes
-        return received, sent

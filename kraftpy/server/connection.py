@@ -27,6 +27,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kraftpy.storage.segment import FileSlice
@@ -79,7 +80,9 @@ class Connection:
 
     `dispatch(connection, frame)` is called for each whole frame (a writable memoryview without the
     size prefix) and either answers through `respond`, or takes a place with `defer` and calls
-    `complete` later, or does neither (a request without an answer). `on_close` is called once.
+    `complete` later, or does neither (a request without an answer). `handled(connection)` is called
+    when the frames that were taken together, at `taken_s` of `perf_counter`, have been handled.
+    `on_close` is called once.
     """
 
     __slots__ = (
@@ -88,6 +91,7 @@ class Connection:
         "_filled",
         "_frame",
         "_frame_size",
+        "_handled",
         "_inbox",
         "_loop",
         "_max_frame_bytes",
@@ -109,6 +113,7 @@ class Connection:
         "local_port",
         "peer",
         "sock",
+        "taken_s",
     )
 
     def __init__(
@@ -121,6 +126,7 @@ class Connection:
         memory: RequestMemory,
         max_frame_bytes: int,
         dispatch: Callable[[Connection, memoryview], None],
+        handled: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
     ) -> None:
         self.sock = sock
@@ -131,11 +137,13 @@ class Connection:
         self.closed = False
         self.draining = False
         self.last_active = loop.time()
+        self.taken_s = perf_counter()
         self._loop = loop
         self._scratch = scratch
         self._memory = memory
         self._max_frame_bytes = max_frame_bytes
         self._dispatch = dispatch
+        self._handled = handled
         self._on_close = on_close
         self._inbox = bytearray()  # received, not yet taken: < 4 bytes unless blocked
         self._frame: bytearray | None = None
@@ -177,6 +185,8 @@ class Connection:
             log.exception("a defect met while serving %s", self.peer)
             self.close("an internal error")
             return
+        finally:
+            self._handled(self)
         if self._out and not self._writing:
             self._flush()
 
@@ -215,6 +225,7 @@ class Connection:
             self._grow_frame()
 
     def _consume(self, view: memoryview) -> None:
+        self.taken_s = perf_counter()
         position, end = 0, len(view)
         while end - position >= 4:
             if self._blocked:
@@ -232,6 +243,7 @@ class Connection:
                 return
             self._dispatch(self, view[position : position + size])
             if self._out_bytes >= CORK_MAX_BYTES and not self._writing:
+                self._handled(self)
                 self._flush()
             if self.closed:
                 return
@@ -272,6 +284,7 @@ class Connection:
         self._frame = None
         self._memory.release(self._reserved)
         self._reserved = 0
+        self.taken_s = perf_counter()
         self._dispatch(self, memoryview(frame)[: self._frame_size])
         if len(frame) <= SPARE_BUFFER_MAX_BYTES:
             self._scratch.spare = frame
@@ -334,6 +347,7 @@ class Connection:
             received, self._inbox = self._inbox, bytearray()
             before = len(received)
             self._consume(memoryview(received))
+            self._handled(self)
             if self._out and not self._writing and not self.closed:
                 self._flush()
             if len(self._inbox) == before:

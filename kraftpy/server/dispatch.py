@@ -8,6 +8,9 @@ Rules that it keeps:
 * Bytes that don't decode close the connection with one log line. A handler that fails gets its
   Kafka error into the response where the schema has a place for it, else closes the connection.
 * A handler returns the response, None (no answer is due: acks=0), or an awaitable of the response.
+* Requests that came together are timed together, from when they came until all of them have been
+  handled: their answers leave together. What is done for metrics of each single request is what
+  small requests pay for; `make bench ARGS=metrics` has the price.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.events import emit
-from kraftpy.metrics.instruments import TOOK_MAX, ApiNumbers
+from kraftpy.metrics.instruments import ApiNumbers
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -132,7 +135,7 @@ class SlowRequests:
         """What `kraftpy.log.slow.request.ms` says; 0: never tells."""
         self.limit_s = limit_ms / 1000 if limit_ms else math.inf
 
-    def tell(self, context: RequestContext, took_s: float) -> None:
+    def tell(self, route: _Route, context: RequestContext, took_s: float) -> None:
         """A request took that long; it isn't slow if its client was willing to wait."""
         if took_s <= self.limit_s + context.patience_s:
             return
@@ -140,8 +143,8 @@ class SlowRequests:
             log,
             logging.WARNING,
             "slow-request",
-            api=REQUEST_NAMES[ApiKey(context.api_key)].removesuffix("Request"),
-            version=context.api_version,
+            api=REQUEST_NAMES[route.key].removesuffix("Request"),
+            version=route.version,
             milliseconds=round(took_s * 1000),
             client=context.client_id,
             peer=context.peer,
@@ -159,15 +162,12 @@ class _Route:
         "key",
         "numbers",
         "response_class",
-        "slow",
+        "tells_errors",
         "version",
     )
 
-    def __init__(
-        self, key: ApiKey, version: int, spec: HandlerSpec, numbers: ApiNumbers, slow: SlowRequests
-    ) -> None:
+    def __init__(self, key: ApiKey, version: int, spec: HandlerSpec, numbers: ApiNumbers) -> None:
         self.numbers = numbers
-        self.slow = slow
         self.key = key
         self.version = version
         self.function = spec.function
@@ -175,18 +175,10 @@ class _Route:
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
         self.has_error = hasattr(self.response_class(), "error_code")
         self.error_paths = error_paths(key, version)
+        self.tells_errors = self.has_error or bool(self.error_paths)
 
-    def answered(self, context: RequestContext, started_s: float, response: Any) -> None:
-        """Counts a request that was taken at `started_s` of `perf_counter`."""
-        took_s = perf_counter() - started_s
-        if took_s > self.slow.limit_s:
-            self.slow.tell(context, took_s)
-        waiting = self.numbers.took_s
-        waiting.append(took_s)
-        if len(waiting) >= TOOK_MAX:
-            self.numbers.sort_in()
-        if response is None:
-            return
+    def count_errors(self, response: Any) -> None:
+        """Counts the errors that an answer tells of, but for those that its handler counts."""
         if self.has_error and response.error_code:
             self.numbers.errors[response.error_code] += 1
         if self.error_paths:
@@ -200,12 +192,13 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._answered: list[_Route] = []  # of the requests that came together
+        self._context: RequestContext | None = None  # of the last of them
         self.numbers: dict[ApiKey, ApiNumbers] = {}
         self.slow = SlowRequests()
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
-        """Handles one request frame; never raises."""
-        started_s = perf_counter()
+        """Handles one request frame; never raises. After the last that came with it: `handled`."""
         try:
             header, position = codec.decode_request_header(frame)
             key = header.api_key, header.api_version
@@ -235,14 +228,32 @@ class Dispatcher:
             result = route.function(self._broker, context, request)
             if type(result) is route.response_class:
                 connection.respond(_encode(route, header.correlation_id, result))
-                route.answered(context, started_s, result)
+                if route.tells_errors:
+                    route.count_errors(result)
             elif result is not None:
-                self._defer(connection, route, context, result, started_s)
-            else:
-                route.answered(context, started_s, None)
+                self._defer(connection, route, context, result)
+                return
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
-            route.answered(context, started_s, None)
+        self._answered.append(route)
+        self._context = context
+
+    def handled(self, connection: Connection) -> None:
+        """All that came together has been handled: counts the requests that are answered."""
+        answered = self._answered
+        if not answered:
+            return
+        took_s = perf_counter() - connection.taken_s
+        if took_s > self.slow.limit_s and self._context is not None:
+            for route in set(answered):
+                self.slow.tell(route, self._context, took_s)
+        route, requests = answered[0], len(answered)
+        if answered.count(route) == requests:
+            route.numbers.duration.observe(took_s, requests)
+        else:
+            for route in answered:
+                route.numbers.duration.observe(took_s)
+        answered.clear()
 
     def _find_route(self, key: int, version: int) -> _Route | None:
         try:
@@ -256,7 +267,7 @@ class Dispatcher:
         if not low <= version <= high:
             return None
         numbers = self.numbers.setdefault(api, ApiNumbers())
-        route = self._routes[key, version] = _Route(api, version, spec, numbers, self.slow)
+        route = self._routes[key, version] = _Route(api, version, spec, numbers)
         return route
 
     def _refuse(self, connection: Connection, header: codec.RequestHeader) -> None:
@@ -278,8 +289,8 @@ class Dispatcher:
         route: _Route,
         context: RequestContext,
         awaitable: Awaitable[Any],
-        started_s: float,
     ) -> None:
+        came_s = connection.taken_s
         correlation_id = context.correlation_id
         future = asyncio.ensure_future(awaitable)
         slot = connection.defer(route.concurrent or context.may_overlap)
@@ -298,12 +309,20 @@ class Dispatcher:
                 parts = None if result is None else _encode(route, correlation_id, result)
             except Exception as error:
                 self._answer_failure(connection, route, correlation_id, error, slot)
-                route.answered(context, started_s, None)
+                self._answered_late(route, context, came_s)
                 return
             connection.complete(slot, parts)
-            route.answered(context, started_s, result)
+            self._answered_late(route, context, came_s)
+            if result is not None:
+                route.count_errors(result)
 
         future.add_done_callback(done)
+
+    def _answered_late(self, route: _Route, context: RequestContext, came_s: float) -> None:
+        took_s = perf_counter() - came_s
+        if took_s > self.slow.limit_s:
+            self.slow.tell(route, context, took_s)
+        route.numbers.duration.observe(took_s)
 
     def _answer_failure(
         self,

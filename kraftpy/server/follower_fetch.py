@@ -253,7 +253,7 @@ class _FollowerFetch:
             return None, 0
         data.records = result.slices
         entry.sent_offset = entry.offset
-        partition.numbers.replication_sent_bytes += result.size_bytes
+        partition.numbers.replicated.sent_bytes += result.size_bytes
         session.sent(entry)
         return data, result.size_bytes
 

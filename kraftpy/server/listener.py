@@ -137,6 +137,7 @@ class Listener:
                 memory=self._memory,
                 max_frame_bytes=config.socket_request_max_bytes,
                 dispatch=self._dispatcher.dispatch,
+                handled=self._dispatcher.handled,
                 on_close=lambda closed: self._closed(closed, peer_host),
             )
         except OSError:

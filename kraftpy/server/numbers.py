@@ -1,7 +1,7 @@
 """The broker's numbers for the metrics exporter, in pieces that are small enough for the loop.
 
-Nothing here changes anything. Between two frames anything may have changed: what is looked at was
-listed before, and may be gone by now.
+Nothing here changes anything but what has been counted. Between two frames anything may have
+changed: what is looked at was listed before, and may be gone by now.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class BrokerNumbers:
         traffic, changes = broker.replicas.traffic, broker.leader_changes
         samples.histogram("kraftpy_log_append_seconds", traffic.appends)
         samples.histogram("kraftpy_replication_commit_seconds", traffic.commits)
-        received, sent = traffic.replicated_bytes()
-        samples.add("kraftpy_replication_received_bytes_total", received)
-        samples.add("kraftpy_replication_sent_bytes_total", sent)
+        replicated = traffic.replicated
+        samples.add("kraftpy_replication_received_bytes_total", replicated.received_bytes)
+        samples.add("kraftpy_replication_sent_bytes_total", replicated.sent_bytes)
         samples.add("kraftpy_isr_changes_total", changes.shrinks, "shrink")
         samples.add("kraftpy_isr_changes_total", changes.expansions, "expand")
         samples.add("kraftpy_unclean_elections_total", changes.unclean_elections)
@@ -147,8 +147,6 @@ class BrokerNumbers:
             samples = Samples()
             for name, numbers in piece:
                 for metric, value in (
-                    ("kraftpy_topic_received_bytes_total", numbers.received_bytes),
-                    ("kraftpy_topic_received_records_total", numbers.received_records),
                     ("kraftpy_topic_sent_bytes_total", numbers.sent_bytes),
                     (f"{_JMX_TOPICS}totalproducerequests_total", numbers.batches),
                     (f"{_JMX_TOPICS}failedproducerequests_total", numbers.failed_batches),
@@ -174,6 +172,11 @@ class BrokerNumbers:
                 yield [PARTITIONS, [name, count, rows if with_rows else []]]
             samples = Samples()
             samples.add("kraftpy_topic_log_size_bytes", size_bytes, name)
+            numbers = broker.replicas.traffic.topics.get(name)
+            if numbers is not None:
+                received_bytes, received = numbers.received_bytes, numbers.received_records
+                samples.add("kraftpy_topic_received_bytes_total", received_bytes, name)
+                samples.add("kraftpy_topic_received_records_total", received, name)
             yield samples.frame()
         samples = Samples()
         for metric in _TOTALS:
@@ -270,6 +273,7 @@ def _row(partition: Partition, totals: Counter[str], lags: Counter[int]) -> Part
         totals["kraftpy_logs_offline"] += 1
     if leadership is None:
         return PartitionRow(partition.index, log.size_bytes)
+    partition.count_received()
     state = leadership.state
     isr = len(state.isr)
     min_isr = (isr > leadership.min_isr) - (isr < leadership.min_isr)

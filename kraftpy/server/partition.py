@@ -98,6 +98,8 @@ class Partition:
 
     __slots__ = (
         "_commit_waiters",
+        "_counted_bytes",
+        "_counted_offset",
         "_deletion_waiters",
         "_fetch_waiters",
         "_flush_to",
@@ -149,6 +151,7 @@ class Partition:
         self.in_sync = False
         self.closed = False
         self._host = host
+        self._counted_offset = self._counted_bytes = 0  # how far `numbers` know what was received
         self._flush_to = 0  # everything below has been flushed or is about to be
         self._commit_waiters = Waiters()
         self._deletion_waiters = Waiters()
@@ -179,6 +182,8 @@ class Partition:
         # Before the epoch's first append (consistency.md §3.5 rule 5).
         self.log.assign_leader_epoch(state.leader_epoch)
         self.leader_epoch = state.leader_epoch
+        self._counted_offset = self.log.log_end_offset
+        self._counted_bytes = self.log.appended_bytes
         self._flush_to = self.log.recovery_point  # what an earlier role asked for may be cut off
         self.leadership = Leadership(
             self._host.node_id,
@@ -217,6 +222,7 @@ class Partition:
 
     def _end_role(self) -> None:
         """Nothing that waited for the old role is left waiting (rule 13)."""
+        self.count_received()
         self.leadership = self.following = self._resigned_from = None
         self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -228,6 +234,18 @@ class Partition:
         for follower in followers:
             follower.failed(error)
         self.wake_fetches()
+
+    def count_received(self) -> None:
+        """Has `numbers` count what was appended as leader since it was called last.
+
+        Only who asks for numbers and the end of a role call it: an append has no time for it.
+        """
+        if self.leadership is None:
+            return
+        log, numbers = self.log, self.numbers
+        numbers.received_records += log.log_end_offset - self._counted_offset
+        numbers.received_bytes += log.appended_bytes - self._counted_bytes
+        self._counted_offset, self._counted_bytes = log.log_end_offset, log.appended_bytes
 
     # -- writing
 
@@ -276,9 +294,14 @@ class Partition:
         header.base_offset = base_offset
         header.partition_leader_epoch = self.leader_epoch
         numbers = self.numbers
-        started_s = perf_counter() if numbers.batches % TIMED_EVERY == 0 else 0.0
-        log.append(records, batches)
-        numbers.appended(header.size_bytes, header.last_offset_delta + 1, started_s)
+        number = numbers.batches
+        if number % TIMED_EVERY:
+            log.append(records, batches)
+        else:
+            started_s = perf_counter()
+            log.append(records, batches)
+            numbers.appends.observe(perf_counter() - started_s)
+        numbers.batches = number + 1
         return self._appended(header, base_offset)
 
     def _appended(self, header: BatchHeader, base_offset: int) -> Appended:
@@ -613,6 +636,7 @@ class Partition:
 
     def close(self, error: ErrorCode) -> None:
         """Ends every wait with `error`; the partition takes no further request."""
+        self.count_received()
         self.closed = True
         self.leadership = self.following = None
         self._fail_waiters(error)

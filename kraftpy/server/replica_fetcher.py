@@ -415,7 +415,7 @@ class ReplicaFetcher:
                     data.records, data.high_watermark, data.log_start_offset
                 )
                 if took:
-                    partition.numbers.replication_received_bytes += took
+                    partition.numbers.replicated.received_bytes += took
                     if partition.is_throttled:
                         self._host.follower_throttle.spend(took)
                     self._name_when_flushed(fetched)

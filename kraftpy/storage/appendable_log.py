@@ -73,7 +73,8 @@ class Cleaning(Protocol):
 class AppendableLog(ReadableLog):
     """What `Log` appends and flushes. Offsets below `recovery_point` are on disk.
 
-    `stored` says whether it has a folder; the first append makes one. The recovery point's file may
+    `appended_bytes` counts from when the log was opened, and never back. `stored` says whether it
+    has a folder; the first append makes one. The recovery point's file may
     promise up to `checkpointed_recovery_point`, and so may one that is being written.
     """
 
@@ -83,6 +84,7 @@ class AppendableLog(ReadableLog):
         "_files",
         "_folder_unsynced",
         "_generation",
+        "_gone_bytes",
         "_index_interval_bytes",
         "_latest_epoch",
         "_max_index_entries",
@@ -90,6 +92,7 @@ class AppendableLog(ReadableLog):
         "_roll_ms",
         "_sealed_unflushed",
         "_segment_bytes",
+        "appended_bytes",
         "cache",
         "checkpointed_recovery_point",
         "clean_offset",
@@ -101,7 +104,6 @@ class AppendableLog(ReadableLog):
         "partition",
         "producers",
         "recovery_point",
-        "size_bytes",
         "stored",
         "topic",
         "topic_id",
@@ -145,7 +147,8 @@ class AppendableLog(ReadableLog):
         self.clean_offset = 0
         self.cleaning: Cleaning | None = None
         self.producers = producers
-        self.size_bytes = sum(segment.size for segment in segments)
+        self.appended_bytes = 0
+        self._segments_changed()
         self.unflushed_since_ms = 0
         self._latest_epoch = leader_epochs.latest
         self._epoch_file_lock = threading.Lock()
@@ -178,6 +181,15 @@ class AppendableLog(ReadableLog):
         jitter = min(config.segment_jitter_ms, segment_ms - 1)
         # Spreads the rolls of many partitions; nothing secret about it.
         self._roll_ms = segment_ms - (random.randint(0, jitter) if jitter > 0 else 0)  # noqa: S311
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments."""
+        return self.appended_bytes - self._gone_bytes
+
+    def _segments_changed(self) -> None:
+        """Other than by an append."""
+        self._gone_bytes = self.appended_bytes - sum(segment.size for segment in self._segments)
 
     @property
     def unflushed_messages(self) -> int:
@@ -217,7 +229,7 @@ class AppendableLog(ReadableLog):
             segment.append(data, batches, self._index_interval_bytes)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        self.size_bytes += size
+        self.appended_bytes += size
         self.log_end_offset = last_offset + 1
         starts = self._append_starts
         starts[base_offset] = (segment, position)

@@ -98,7 +98,7 @@ class Log(AppendableLog):
             self._go_offline(f"starting anew at {offset} failed: {error}")
             raise storage_failure(f"can't start {self} at {offset}", error) from error
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
-        self.size_bytes = 0
+        self._segments_changed()
         self.leader_epochs.clear()
         self._latest_epoch = self.leader_epochs.latest
         self.producers.truncate(-1)
@@ -144,7 +144,7 @@ class Log(AppendableLog):
 
     def _end_cut(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
-        self.size_bytes = sum(segment.size for segment in self._segments)
+        self._segments_changed()
         self.leader_epochs.truncate_from_end(end_offset)
         self._latest_epoch = self.leader_epochs.latest
         snapshots = snapshot_offsets(self.folder)
@@ -222,7 +222,7 @@ class Log(AppendableLog):
         del self._segments[:count], self._bases[:count]
         self._append_starts.clear()
         self._read_ends.clear()
-        self.size_bytes = sum(segment.size for segment in self._segments)
+        self._segments_changed()
         self.advance_log_start(self._bases[0])
         self.recovery_point = max(self.recovery_point, self._bases[0])
         stale = [offset for offset in snapshot_offsets(self.folder) if offset < self._bases[0]]
@@ -301,7 +301,7 @@ class Log(AppendableLog):
         self._read_ends.clear()
         self._folder_unsynced = True
         self.directory.note_written(self)
-        self.size_bytes = sum(segment.size for segment in self._segments)
+        self._segments_changed()
         self.clean_offset = clean_offset
         kept = set(self._bases)
         stale = [segment.base_offset for segment in old if segment.base_offset not in kept]

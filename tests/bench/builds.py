@@ -1,7 +1,8 @@
 """kraftpy in two builds that benchmarks alone start: `python -m tests.bench.builds BUILD server`.
 
-* `switched`: SIGUSR1 has it count and time nothing for metrics, as if there were none, and SIGUSR2
-  as it is; which of the two holds is in the file that SWITCH names (`switch` waits for it);
+* `switched`: SIGUSR1 takes out what the hot path does for metrics, whole functions and single
+  statements of others, and SIGUSR2 puts it back; which of the two holds is in the file that SWITCH
+  names (`switch` waits for it);
 * `sliced`: each process that answers the exporter notes, in the folder that SLICES names, the
   longest slice of work that it did for that, by the clock and in CPU time (`longest_slice_s` reads
   it): a busy machine stretches the former.
@@ -9,27 +10,78 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import signal
 import sys
+import textwrap
 import time
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 from kraftpy.metrics.channel import Responder
-from kraftpy.metrics.instruments import Histogram, TopicNumbers, Traffic
-from kraftpy.server import partition
-from kraftpy.server.dispatch import _Route
+from kraftpy.metrics.instruments import Histogram, Traffic
+from kraftpy.server.connection import Connection
+from kraftpy.server.dispatch import Dispatcher, _Route
+from kraftpy.server.partition import Partition
 
 SLICES = "KRAFTPY_BENCH_SLICES"
 SWITCH = "KRAFTPY_BENCH_SWITCH"
 SWITCH_TIMEOUT_S = 10.0
-_HOT = (
-    (_Route, "answered"),
-    (TopicNumbers, "appended"),
-    (Traffic, "read"),
-    (Histogram, "observe"),
+# They do nothing else.
+_WHOLE = (
+    Dispatcher.handled,
+    Dispatcher._answered_late,
+    _Route.count_errors,
+    Traffic.read,
+    Histogram.observe,
 )
+# Their statements for metrics are those that mention one of these names; how many there are.
+_PARTS = (
+    (Dispatcher.dispatch, {"_answered", "_context", "count_errors", "tells_errors"}, 4),
+    (Connection._consume, {"perf_counter"}, 1),
+    (Connection._finish_frame, {"perf_counter"}, 1),
+    (Partition.append, {"number", "numbers"}, 4),
+)
+
+
+class _Without(ast.NodeTransformer):
+    """Drops the statements that mention one of `names`; of an `if` about one its body is left."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+        self.dropped = 0
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.If) and self._mentioned(node.test):
+            self.dropped += 1
+            return self.generic_visit(ast.Module(node.body, [])).body  # type: ignore[attr-defined]
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.stmt) and body is None and self._mentioned(node):
+            self.dropped += 1
+            return None
+        node = self.generic_visit(node)
+        if body == []:
+            body.append(ast.Pass())
+        return node
+
+    def _mentioned(self, node: ast.AST) -> bool:
+        found = {getattr(each, "id", getattr(each, "attr", None)) for each in ast.walk(node)}
+        return not self._names.isdisjoint(found)
+
+
+def _without(function: FunctionType, names: set[str], statements: int) -> CodeType:
+    """The function's code less its statements for metrics; AssertionError if there are others."""
+    tree, strip = ast.parse(textwrap.dedent(inspect.getsource(function))), _Without(names)
+    tree = ast.fix_missing_locations(strip.visit(tree))
+    assert strip.dropped == statements, f"{function.__qualname__} has changed: adapt _PARTS"
+    flags = annotations.compiler_flag
+    built: dict[str, Any] = {}
+    exec(compile(tree, inspect.getfile(function), "exec", flags, True), {}, built)
+    code: CodeType = built[function.__name__].__code__
+    return code
 
 
 def _nothing(*_: Any) -> None:
@@ -38,15 +90,16 @@ def _nothing(*_: Any) -> None:
 
 def switched() -> None:
     """Takes out what the hot path does for metrics, and puts it back."""
-    stock = [(owner, name, getattr(owner, name)) for owner, name in _HOT]
-    timed_every = partition.TIMED_EVERY  # type: ignore[attr-defined]
+    bare = dict.fromkeys(_WHOLE, _nothing.__code__)
+    for function, names, statements in _PARTS:
+        bare[function] = _without(function, names, statements)
+    stock = {function: function.__code__ for function in bare}
     state = Path(os.environ[SWITCH])
 
     def become(number: int, _: Any) -> None:
-        counting = number == signal.SIGUSR2
-        for owner, name, function in stock:
-            setattr(owner, name, function if counting else _nothing)
-        partition.TIMED_EVERY = timed_every if counting else sys.maxsize  # type: ignore[attr-defined]
+        # Code and not functions: connections hold bound methods.
+        for function, code in (stock if number == signal.SIGUSR2 else bare).items():
+            function.__code__ = code
         state.write_text(str(number))
 
     for number in (signal.SIGUSR1, signal.SIGUSR2):

@@ -13,7 +13,7 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.core.metadata import PartitionState
-from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram, TopicNumbers
+from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram, Replicated, TopicNumbers
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
@@ -140,7 +140,7 @@ class Follower:
             log=self._store.log(partition=index),
             config=config,
             high_watermark=0,
-            numbers=TopicNumbers(Histogram(DISK_BUCKETS)),
+            numbers=TopicNumbers(Histogram(DISK_BUCKETS), Replicated()),
         )
         partition.follow(state(1))
         return partition

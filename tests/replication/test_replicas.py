@@ -13,7 +13,7 @@ import pytest
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import PartitionState
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.records import build_batch
+from kraftpy.protocol.records import build_batch, stamp_batch
 from kraftpy.server import isr_proposals
 from kraftpy.server.partition import Partition
 from kraftpy.server.replicas import ReplicaManager
@@ -148,6 +148,35 @@ def test_who_steps_down_and_up_again_remembers_what_it_proposed(
         assert partition.high_watermark == 0
         partition.fetched(FOLLOWER, BROKER_EPOCH, 1, 0, broker.replicas.monotonic_ms())
         assert partition.high_watermark == 1
+
+    run(test)
+
+
+def test_received_is_what_was_appended_as_leader(run: Callable[[Test], None]) -> None:
+    async def test(broker: Broker) -> None:
+        def append() -> None:
+            partition.append(memoryview(bytearray(records)), NOW_MS)
+
+        broker.lead(LEADER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        numbers, records = partition.numbers, batch(0, b"x", b"y")
+        append()
+        assert (numbers.batches, numbers.received_records) == (1, 0)
+        for _ in range(2):
+            partition.count_received()
+            assert numbers.received_records == 2
+            assert numbers.received_bytes == len(records) == partition.log.size_bytes
+        append()
+        partition.resign()
+        assert numbers.received_records == 4
+        of_another_leader = bytearray(batch(4, b"z"))
+        stamp_batch(of_another_leader, 0, 4, EPOCH + 1)
+        assert partition.log.append_as_follower(of_another_leader, EPOCH + 1)
+        broker.lead(LEADER, epoch=EPOCH + 2)
+        append()
+        partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert (numbers.batches, numbers.received_records) == (3, 6)
+        assert numbers.received_bytes == 3 * len(records)
 
     run(test)
 

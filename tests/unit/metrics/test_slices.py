@@ -54,6 +54,9 @@ class Partition:
         self._looks.count += 1
         return self._log
 
+    def count_received(self) -> None:
+        pass
+
 
 class Replicas:
     """So many partitions, evenly among topics."""

@@ -28,6 +28,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
+        self.handled: list[int] = []  # how many frames there were, each time that it was called
         self.handle: Callable[[Connection, bytes], None] = lambda c, f: c.respond([frame_of(f)])
         self.memory = RequestMemory(64 * 1024 * 1024)
         self.closed = asyncio.Event()
@@ -81,6 +82,7 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
         memory=peer.memory,
         max_frame_bytes=MAX_FRAME,
         dispatch=peer.dispatch,
+        handled=lambda _: peer.handled.append(len(peer.frames)),
         on_close=lambda _: peer.closed.set(),
     )
     try:
@@ -201,7 +203,23 @@ def test_nothing_is_taken_behind_a_request_that_may_not_overlap() -> None:
             await asyncio.sleep(0.02)
             assert peer.frames == [b"wait"]
             peer.connection.complete(slots[0], [frame_of(b"done")])
+            assert peer.handled[-1] == 3
             assert await peer.receive(25) == b"".join(map(frame_of, [b"done", b"next", b"later"]))
+
+    run(test)
+
+
+def test_frames_that_come_together_are_handled_together() -> None:
+    async def test() -> None:
+        async with connected() as peer:
+            for count in (1, 2, 3):
+                await peer.send(frame_of(b"x") * count)
+                await peer.receive(5 * count)
+            assert [each for each in peer.handled if each] == [1, 3, 6]
+            large = frame_of(b"y" * module.CORK_MAX_BYTES)
+            await peer.send(large * 2)  # they leave one by one
+            await peer.receive(len(large) * 2)
+            assert {7, 8} <= set(peer.handled)
 
     run(test)
 
@@ -356,6 +374,9 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
         class Counting:
             def dispatch(self, connection: Connection, frame: memoryview) -> None:
                 served.append(len(frame))
+
+            def handled(self, connection: Connection) -> None:
+                pass
 
         monkeypatch.setattr("kraftpy.server.listener.SWEEP_INTERVAL_S", 0.01)
         monkeypatch.setattr("kraftpy.server.listener.MEMORY_STALL_MAX_S", 0.1)

@@ -1,7 +1,11 @@
-"""What a client hears of a handler that fails: an error, or nothing more; never a success."""
+"""What a client hears of a handler that fails: an error, or nothing more; never a success.
+
+And how requests are counted that come together.
+"""
 
 from __future__ import annotations
 
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,12 +27,43 @@ class Connection:
         self.sent = b""
         self.listener = self.local_host = self.peer = ""
         self.local_port = 0
+        self.taken_s = perf_counter() - 1.0
 
     def close(self, reason: str) -> None:
         self.closed, self.reason = True, reason
 
     def respond(self, parts: list[Any]) -> None:
         self.sent += b"".join(parts)
+
+
+def frame(key: ApiKey, version: int, request: object) -> memoryview:
+    return memoryview(bytearray(b"".join(codec.encode_request(key, version, 1, "c", request))))
+
+
+def test_requests_that_come_together_are_timed_together_and_all_are_counted() -> None:
+    def refuse(_: object) -> ErrorCode:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
+    broker: Any = SimpleNamespace(
+        groups=SimpleNamespace(heartbeat=refuse, fetch_offsets=lambda *_: 1 / 0)
+    )
+    dispatcher, connection = Dispatcher(broker), Connection()
+    beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
+    fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
+    for each in (beat, beat, beat, fails, beat):
+        dispatcher.dispatch(connection, each)  # type: ignore[arg-type]
+    beats, failed = dispatcher.numbers[ApiKey.HEARTBEAT], dispatcher.numbers[ApiKey.OFFSET_FETCH]
+    assert beats.duration.count == failed.duration.count == 0
+    dispatcher.handled(connection)  # type: ignore[arg-type]
+    dispatcher.handled(connection)  # type: ignore[arg-type]
+    assert (beats.duration.count, failed.duration.count) == (4, 1)
+    assert beats.duration.sum == pytest.approx(4 * failed.duration.sum)
+    assert failed.duration.sum > 1.0
+    assert beats.errors == {ErrorCode.UNKNOWN_MEMBER_ID: 4}
+    assert failed.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
+    dispatcher.dispatch(connection, beat)  # type: ignore[arg-type]
+    dispatcher.handled(connection)  # type: ignore[arg-type]
+    assert beats.duration.count == 5
 
 
 @pytest.mark.parametrize("version", [7, 8])
@@ -40,9 +75,8 @@ def test_a_failure_is_no_empty_success(version: int) -> None:
     kinds = messages.OffsetFetchRequest
     group = kinds.OffsetFetchRequestGroup("g")
     request = kinds("g", None) if version == 7 else kinds(groups=[group])
-    parts = codec.encode_request(ApiKey.OFFSET_FETCH, version, 1, "client", request)
     connection: Any = Connection()
-    Dispatcher(broker).dispatch(connection, memoryview(bytearray(b"".join(parts))))
+    Dispatcher(broker).dispatch(connection, frame(ApiKey.OFFSET_FETCH, version, request))
     if version == 7:
         assert not connection.reason
         _, response = codec.decode_response(
