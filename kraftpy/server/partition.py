@@ -18,11 +18,10 @@ out. Rules that it keeps:
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.metadata import PartitionState
@@ -40,38 +39,18 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
 from kraftpy.server.record_policy import check_limits, check_size, conform, needs_conform
 from kraftpy.server.waiters import Waiter, Waiters
-from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
 
 if TYPE_CHECKING:
     from kraftpy.server.follower_sessions import FollowedPartition
+    from kraftpy.server.partition_host import PartitionHost
 
 log = logging.getLogger(__name__)
 
 FetchWaiter = Callable[["Partition"], None]
 
 NO_TIMESTAMP = -1
-
-
-class PartitionHost(Protocol):
-    """What a replica needs of its broker."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def flusher(self) -> Flusher: ...
-    @property
-    def active_brokers(self) -> Mapping[int, int]:
-        """Epochs of the brokers that may be in an ISR, by id."""
-
-    @property
-    def lag_max_ms(self) -> int: ...
-    def monotonic_ms(self) -> int: ...
-    def isr_may_grow(self, partition: Partition) -> None:
-        """A follower has caught up: propose it soon."""
 
 
 class Appended:
@@ -236,10 +215,7 @@ class Partition:
         self.wake_fetches()
 
     def count_received(self) -> None:
-        """Has `numbers` count what was appended as leader since it was called last.
-
-        Only who asks for numbers and the end of a role call it: an append has no time for it.
-        """
+        """Has `numbers` count what was appended as leader since the last call; no append does."""
         if self.leadership is None:
             return
         log, numbers = self.log, self.numbers

@@ -275,7 +275,7 @@ class ReplicaManager:
     # -- in-sync replicas
 
     def isr_may_grow(self, partition: Partition) -> None:
-        """See `partition.PartitionHost`."""
+        """See `PartitionHost`."""
         self._isr.look_at(partition)
 
     def tick(self) -> None:
