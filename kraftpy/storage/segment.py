@@ -428,8 +428,12 @@ class Segment:
             except DecodeError as error:
                 raise self.corrupt(position, str(error)) from error
             after = position + header.batch_length + 12
-            if after > size or header.base_offset < expected_offset:
-                raise self.corrupt(position, "batch with an impossible length or base offset")
+            if (
+                after > size
+                or header.base_offset < expected_offset
+                or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                raise self.corrupt(position, "batch with an impossible length or offset")
             yield position, header
             position = after
             expected_offset = header.last_offset + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from kraftpy.protocol.records import split_batches
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.log import Log
+from kraftpy.storage.segment import REBUILD_INDEX_INTERVAL_BYTES
 
 from .support import (
     SMALL,
@@ -372,6 +374,35 @@ def test_a_missing_first_segment_is_refused_if_the_log_start_was_noted(tmp_path:
     first.unlink()
     with pytest.raises(StorageError, match=r"started at offset 1 .*records are missing"):
         store.manager = store._open()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_offset_that_no_segment_reaches_is_damage(tmp_path: Path, clean: bool) -> None:
+    """In a closed segment, of which only headers are read; each bit of the offsets there."""
+    store = Store(tmp_path / "d", BIG)
+    log = store.log()
+    for _ in range(3):
+        append(log, batch(2, value=bytes(2 * REBUILD_INDEX_INTERVAL_BYTES)))
+    log.roll()
+    fill(log, 1)
+    log.flush()
+    log.directory.write_recovery_points()
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    refused = 0
+    for position, _ in split_batches(bytearray(whole)):
+        for bit in (*range(64), *range(23 * 8, 27 * 8)):
+            damaged = bytearray(whole)
+            damaged[position + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            with contextlib.suppress(StorageError):
+                store.reopen(clean=clean)
+                continue
+            refused += 1
+            path.write_bytes(whole)
+            path.with_suffix(".index").unlink(missing_ok=True)
+            store.reopen(clean=clean)
+    assert refused > 64
 
 
 def test_a_compacted_log_may_have_gaps_between_segments(tmp_path: Path) -> None:
