@@ -137,7 +137,7 @@ class Connection:
         self.closed = False
         self.draining = False
         self.last_active = loop.time()
-        self.taken_s = perf_counter()
+        self.taken_s = 0.0
         self._loop = loop
         self._scratch = scratch
         self._memory = memory

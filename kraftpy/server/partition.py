@@ -199,11 +199,11 @@ class Partition:
         self._end_role()
         self._resigned_from = leadership
 
-    def _end_role(self) -> None:
+    def _end_role(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Nothing that waited for the old role is left waiting (rule 13)."""
         self.count_received()
         self.leadership = self.following = self._resigned_from = None
-        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._fail_waiters(error)
 
     def _fail_waiters(self, error: ErrorCode) -> None:
         self._commit_waiters.fail(error)
@@ -612,7 +612,5 @@ class Partition:
 
     def close(self, error: ErrorCode) -> None:
         """Ends every wait with `error`; the partition takes no further request."""
-        self.count_received()
         self.closed = True
-        self.leadership = self.following = None
-        self._fail_waiters(error)
+        self._end_role(error)

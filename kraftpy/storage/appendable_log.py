@@ -74,8 +74,8 @@ class AppendableLog(ReadableLog):
     """What `Log` appends and flushes. Offsets below `recovery_point` are on disk.
 
     `appended_bytes` counts from when the log was opened, and never back. `stored` says whether it
-    has a folder; the first append makes one. The recovery point's file may
-    promise up to `checkpointed_recovery_point`, and so may one that is being written.
+    has a folder; the first append makes one. The recovery point's file may promise up to
+    `checkpointed_recovery_point`, and so may one that is being written.
     """
 
     __slots__ = (

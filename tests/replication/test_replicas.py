@@ -12,6 +12,7 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import PartitionState
+from kraftpy.metrics.instruments import TIMED_EVERY
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch, stamp_batch
 from kraftpy.server import isr_proposals
@@ -177,6 +178,22 @@ def test_received_is_what_was_appended_as_leader(run: Callable[[Test], None]) ->
         partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert (numbers.batches, numbers.received_records) == (3, 6)
         assert numbers.received_bytes == 3 * len(records)
+
+    run(test)
+
+
+def test_one_append_of_so_many_is_timed_and_each_is_counted(run: Callable[[Test], None]) -> None:
+    async def test(broker: Broker) -> None:
+        broker.lead(LEADER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        records, numbers = batch(0, b"x", b"y", b"z"), partition.numbers
+        for _ in range(2 * TIMED_EVERY):
+            partition.append(memoryview(bytearray(records)), NOW_MS)
+        partition.count_received()
+        assert numbers.batches == 2 * TIMED_EVERY
+        assert numbers.received_bytes == 2 * TIMED_EVERY * len(records)
+        assert numbers.received_records == 6 * TIMED_EVERY
+        assert broker.replicas.traffic.appends.count == 2
 
     run(test)
 

@@ -351,8 +351,10 @@ def test_a_coordinator_that_is_cut_off_tells_nothing_old(
         for offset in range(3, 50):
             commit_at_last(wire, group, offset)
             acknowledged = offset
-        stop.set()
         cluster.heal()
+        wait_until(lambda: (49, 49) in reads, "the coordinator to answer again")
+        stop.set()
         reader.join(20)
+        assert reads
         assert all(known <= found for known, found in reads)
         wait_until(lambda: fetch(old, group) == (ErrorCode.NONE, {49}), "in touch again")
