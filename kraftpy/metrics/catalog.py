@@ -92,7 +92,7 @@ _NATIVE = (
     # The log.
     _histogram(
         "kraftpy_log_append_seconds",
-        "The write of one batch to a log as leader; of a topic's batches one in 32 is timed.",
+        "The write of one batch to a log as leader; of a partition's batches one in 128 is timed.",
         DISK_BUCKETS,
     ),
     _histogram(

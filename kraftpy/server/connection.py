@@ -81,8 +81,8 @@ class Connection:
     `dispatch(connection, frame)` is called for each whole frame (a writable memoryview without the
     size prefix) and either answers through `respond`, or takes a place with `defer` and calls
     `complete` later, or does neither (a request without an answer). `handled(connection)` is called
-    when the frames that were taken together, at `taken_s` of `perf_counter`, have been handled.
-    `on_close` is called once.
+    when the frames that were taken together, at `taken_s`, have been handled. `on_close` is called
+    once. `taken_s` and `last_active` are times of `perf_counter`.
     """
 
     __slots__ = (
@@ -136,8 +136,7 @@ class Connection:
         self.local_host, self.local_port = _host_port(sock.getsockname())
         self.closed = False
         self.draining = False
-        self.last_active = loop.time()
-        self.taken_s = 0.0
+        self.last_active = self.taken_s = perf_counter()
         self._loop = loop
         self._scratch = scratch
         self._memory = memory
@@ -201,7 +200,7 @@ class Connection:
         if received == 0:
             self.close(None)
             return
-        self.last_active = self._loop.time()
+        self.last_active = self.taken_s = perf_counter()
         if self._blocked:
             self._inbox += view[:received]
             if len(self._inbox) >= READ_AHEAD_MAX_BYTES:
@@ -217,7 +216,7 @@ class Connection:
         if received == 0:
             self.close("the peer closed the connection inside a request")
             return
-        self.last_active = self._loop.time()
+        self.last_active = self.taken_s = perf_counter()
         self._filled += received
         if self._filled == self._frame_size:
             self._finish_frame(frame)
@@ -225,7 +224,6 @@ class Connection:
             self._grow_frame()
 
     def _consume(self, view: memoryview) -> None:
-        self.taken_s = perf_counter()
         position, end = 0, len(view)
         while end - position >= 4:
             if self._blocked:
@@ -271,7 +269,7 @@ class Connection:
 
     def memory_available(self) -> None:
         """Goes on reading: the broker-wide limit of request bytes has room again."""
-        self.last_active = self._loop.time()  # that nothing came meanwhile isn't the peer's fault
+        self.last_active = perf_counter()  # that nothing came meanwhile isn't the peer's fault
         self._resume_reading()
 
     def _grow_frame(self) -> None:
@@ -284,7 +282,6 @@ class Connection:
         self._frame = None
         self._memory.release(self._reserved)
         self._reserved = 0
-        self.taken_s = perf_counter()
         self._dispatch(self, memoryview(frame)[: self._frame_size])
         if len(frame) <= SPARE_BUFFER_MAX_BYTES:
             self._scratch.spare = frame
@@ -346,6 +343,7 @@ class Connection:
                 break
             received, self._inbox = self._inbox, bytearray()
             before = len(received)
+            self.taken_s = perf_counter()
             self._consume(memoryview(received))
             self._handled(self)
             if self._out and not self._writing and not self.closed:
@@ -425,7 +423,7 @@ class Connection:
         return True
 
     def _on_writable(self) -> None:
-        self.last_active = self._loop.time()
+        self.last_active = perf_counter()
         self._flush()
         if not self._writing and not self.closed:
             self._unblock()

@@ -13,6 +13,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from time import perf_counter
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.server.connection import Connection, Scratch
@@ -168,7 +169,7 @@ class Listener:
             del self._per_peer[peer_host]
 
     def _sweep(self) -> None:
-        now_s = self._loop.time()
+        now_s = perf_counter()
         if self._memory.scarce:
             self._close_stalled(now_s)
         self._memory.expire(now_s)

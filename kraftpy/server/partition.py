@@ -19,6 +19,7 @@ out. Rules that it keeps:
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -77,8 +78,7 @@ class Partition:
 
     __slots__ = (
         "_commit_waiters",
-        "_counted_bytes",
-        "_counted_offset",
+        "_counted",
         "_deletion_waiters",
         "_fetch_waiters",
         "_flush_to",
@@ -86,6 +86,8 @@ class Partition:
         "_followers",
         "_host",
         "_resigned_from",
+        "_timed",
+        "_untimed",
         "_wake_scheduled",
         "closed",
         "config",
@@ -130,7 +132,8 @@ class Partition:
         self.in_sync = False
         self.closed = False
         self._host = host
-        self._counted_offset = self._counted_bytes = 0  # how far `numbers` know what was received
+        self._timed = self._untimed = 0  # appends that were timed, and those until one is again
+        self._counted = (0, 0, 0)  # what `numbers` know of `_appended_so_far`
         self._flush_to = 0  # everything below has been flushed or is about to be
         self._commit_waiters = Waiters()
         self._deletion_waiters = Waiters()
@@ -161,8 +164,7 @@ class Partition:
         # Before the epoch's first append (consistency.md §3.5 rule 5).
         self.log.assign_leader_epoch(state.leader_epoch)
         self.leader_epoch = state.leader_epoch
-        self._counted_offset = self.log.log_end_offset
-        self._counted_bytes = self.log.appended_bytes
+        self._counted = self._appended_so_far()
         self._flush_to = self.log.recovery_point  # what an earlier role asked for may be cut off
         self.leadership = Leadership(
             self._host.node_id,
@@ -216,12 +218,15 @@ class Partition:
 
     def count_received(self) -> None:
         """Has `numbers` count what was appended as leader since the last call; no append does."""
-        if self.leadership is None:
+        if self.leadership is None or (now := self._appended_so_far()) == self._counted:
             return
-        log, numbers = self.log, self.numbers
-        numbers.received_records += log.log_end_offset - self._counted_offset
-        numbers.received_bytes += log.appended_bytes - self._counted_bytes
-        self._counted_offset, self._counted_bytes = log.log_end_offset, log.appended_bytes
+        self.numbers.count_received(*map(operator.sub, now, self._counted))
+        self._counted = now
+
+    def _appended_so_far(self) -> tuple[int, int, int]:
+        """Batches as leader; records (by their offsets) and bytes of the log."""
+        batches = TIMED_EVERY * self._timed - self._untimed
+        return batches, self.log.log_end_offset, self.log.appended_bytes
 
     # -- writing
 
@@ -269,15 +274,14 @@ class Partition:
         stamp_batch(records, 0, base_offset, self.leader_epoch)
         header.base_offset = base_offset
         header.partition_leader_epoch = self.leader_epoch
-        numbers = self.numbers
-        number = numbers.batches
-        if number % TIMED_EVERY:
+        if untimed := self._untimed:
             log.append(records, batches)
+            self._untimed = untimed - 1
         else:
             started_s = perf_counter()
             log.append(records, batches)
-            numbers.appends.observe(perf_counter() - started_s)
-        numbers.batches = number + 1
+            self.numbers.appends.observe(perf_counter() - started_s)
+            self._untimed, self._timed = TIMED_EVERY - 1, self._timed + 1
         return self._appended(header, base_offset)
 
     def _appended(self, header: BatchHeader, base_offset: int) -> Appended:

@@ -40,10 +40,9 @@ _WHOLE = (
 )
 # Their statements for metrics are those that mention one of these names; how many there are.
 _PARTS = (
-    (Dispatcher.dispatch, {"_answered", "_context", "count_errors", "tells_errors"}, 4),
-    (Connection._consume, {"perf_counter"}, 1),
-    (Connection._finish_frame, {"perf_counter"}, 1),
-    (Partition.append, {"number", "numbers"}, 4),
+    (Dispatcher.dispatch, {"_noted", "_context", "count_errors", "tells_errors"}, 4),
+    (Connection._unblock, {"perf_counter"}, 1),
+    (Partition.append, {"untimed", "_untimed"}, 2),
 )
 
 
@@ -90,8 +89,9 @@ def _nothing(*_: Any) -> None:
 
 def switched() -> None:
     """Takes out what the hot path does for metrics, and puts it back."""
-    bare = dict.fromkeys(_WHOLE, _nothing.__code__)
+    bare: dict[Any, CodeType] = dict.fromkeys(_WHOLE, _nothing.__code__)
     for function, names, statements in _PARTS:
+        assert isinstance(function, FunctionType)
         bare[function] = _without(function, names, statements)
     stock = {function: function.__code__ for function in bare}
     state = Path(os.environ[SWITCH])

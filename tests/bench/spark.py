@@ -271,7 +271,7 @@ class _Works:
 
         def compare(door: str) -> None:
             way = Door(self.bootstrap, "kraftpy")
-            assert audit(plan_audit(way, "lake"), way, spark, self._lakes[-1]).clean
+            assert audit(plan_audit(way, "lake", self._lakes[-1]), way, spark).clean
 
         size = _fill(self.bootstrap, "lake", SMALL, 100)
         yield Work("load 100 B", SMALL, size, load)

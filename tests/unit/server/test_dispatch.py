@@ -14,7 +14,7 @@ import pytest
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.server.dispatch import Dispatcher
+from kraftpy.server.dispatch import NOTED_MAX, Dispatcher
 from kraftpy.server.handlers import groups  # noqa: F401 - registers its handlers
 
 
@@ -56,14 +56,44 @@ def test_requests_that_come_together_are_timed_together_and_all_are_counted() ->
     assert beats.duration.count == failed.duration.count == 0
     dispatcher.handled(connection)  # type: ignore[arg-type]
     dispatcher.handled(connection)  # type: ignore[arg-type]
+    assert dispatcher.numbers[ApiKey.HEARTBEAT] is beats
     assert (beats.duration.count, failed.duration.count) == (4, 1)
     assert beats.duration.sum == pytest.approx(4 * failed.duration.sum)
     assert failed.duration.sum > 1.0
     assert beats.errors == {ErrorCode.UNKNOWN_MEMBER_ID: 4}
     assert failed.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
-    dispatcher.dispatch(connection, beat)  # type: ignore[arg-type]
-    dispatcher.handled(connection)  # type: ignore[arg-type]
-    assert beats.duration.count == 5
+    for count in range(NOTED_MAX):
+        dispatcher.dispatch(connection, beat)  # type: ignore[arg-type]
+        dispatcher.handled(connection)  # type: ignore[arg-type]
+        assert (beats.duration.count == 4) == (count < NOTED_MAX // 2 - 1)
+    assert dispatcher.numbers[ApiKey.HEARTBEAT].duration.count == 4 + NOTED_MAX
+    assert failed.duration.count == 1
+
+
+def test_each_kind_of_slow_request_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    broker: Any = SimpleNamespace(
+        groups=SimpleNamespace(heartbeat=lambda _: ErrorCode.NONE, fetch_offsets=lambda *_: 1 / 0)
+    )
+    dispatcher, connection = Dispatcher(broker), Connection()
+    dispatcher.slow.set_limit(500)
+    beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
+    fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
+    told = []
+    for together in ([beat, beat, fails, beat], [beat], [fails]):
+        caplog.clear()
+        for each in together:
+            dispatcher.dispatch(connection, each)  # type: ignore[arg-type]
+        dispatcher.handled(connection)  # type: ignore[arg-type]
+        said = [each.getMessage() for each in caplog.records]
+        told.append(
+            [
+                words
+                for words in ("Heartbeat", "OffsetFetch")
+                for line in said
+                if words in line and "slow" in line
+            ]
+        )
+    assert told == [["Heartbeat", "OffsetFetch"], ["Heartbeat"], ["OffsetFetch"]]
 
 
 @pytest.mark.parametrize("version", [7, 8])
