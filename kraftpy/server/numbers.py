@@ -148,7 +148,6 @@ class BrokerNumbers:
             for name, numbers in piece:
                 for metric, value in (
                     ("kraftpy_topic_sent_bytes_total", numbers.sent_bytes),
-                    (f"{_JMX_TOPICS}totalproducerequests_total", numbers.batches),
                     (f"{_JMX_TOPICS}failedproducerequests_total", numbers.failed_batches),
                     (f"{_JMX_TOPICS}totalfetchrequests_total", numbers.reads),
                     (f"{_JMX_TOPICS}failedfetchrequests_total", numbers.failed_reads),
@@ -176,6 +175,7 @@ class BrokerNumbers:
             if numbers is not None:
                 received_bytes, received = numbers.received_bytes, numbers.received_records
                 samples.add("kraftpy_topic_received_bytes_total", received_bytes, name)
+                samples.add(f"{_JMX_TOPICS}totalproducerequests_total", numbers.batches, name)
                 samples.add("kraftpy_topic_received_records_total", received, name)
             yield samples.frame()
         samples = Samples()

@@ -13,7 +13,7 @@ import pytest
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
-from kraftpy.quorum.port import Applied, ProposalRefusedError, Role
+from kraftpy.quorum.port import Applied, ProposalRefusedError, Role, VoterState
 from kraftpy.quorum.raft.bridge import ELECTION_MAX_S
 from kraftpy.quorum.raft.peers import Peers
 from kraftpy.quorum.single import SingleVoter
@@ -189,11 +189,20 @@ def test_voters_report_how_far_they_are(tmp_path: Path) -> None:
                     == leader.committed_index + 1
                 )
             )
-            states = {s.voter_id: s for s in leader.voter_states()}
-            others = [s for v, s in states.items() if v != stopped]
+
+            def split() -> tuple[VoterState, list[VoterState]]:
+                states = {s.voter_id: s for s in leader.voter_states()}
+                return states.pop(stopped), list(states.values())
+
+            gone, others = split()
             assert all(s.log_end_offset == leader.committed_index + 1 for s in others)
-            assert states[stopped].last_caught_up_ms < min(s.last_caught_up_ms for s in others)
-            assert states[stopped].log_end_offset < leader.committed_index + 1
+            assert gone.log_end_offset < leader.committed_index + 1
+
+            def is_behind() -> bool:
+                gone, others = split()
+                return gone.last_caught_up_ms < min(s.last_caught_up_ms for s in others)
+
+            await until(is_behind)
 
     run(test)
 
