@@ -18,7 +18,13 @@ has a label for a client or for a member of a group.
 
 from __future__ import annotations
 
-from kraftpy.metrics.instruments import DISK_BUCKETS, LAG_BUCKETS, LOAD_BUCKETS, REQUEST_BUCKETS
+from kraftpy.metrics.instruments import (
+    DISK_BUCKETS,
+    LAG_BUCKETS,
+    LOAD_BUCKETS,
+    REQUEST_BUCKETS,
+    TIMED_EVERY,
+)
 from kraftpy.metrics.metric import Family, Kind, Metric
 from kraftpy.metrics.probe_catalog import KMINION, PROBE
 
@@ -92,7 +98,8 @@ _NATIVE = (
     # The log.
     _histogram(
         "kraftpy_log_append_seconds",
-        "The write of one batch to a log as leader; of a partition's batches one in 128 is timed.",
+        "The write of one batch to a log as leader; of a partition's batches one in "
+        f"{TIMED_EVERY} is timed.",
         DISK_BUCKETS,
     ),
     _histogram(
