@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.storage.segment import FileSlice
 
@@ -80,9 +80,11 @@ class Connection:
 
     `dispatch(connection, frame)` is called for each whole frame (a writable memoryview without the
     size prefix) and either answers through `respond`, or takes a place with `defer` and calls
-    `complete` later, or does neither (a request without an answer). `handled(connection)` is called
-    when the frames that were taken together, at `taken_s`, have been handled. `on_close` is called
-    once. `taken_s` and `last_active` are times of `perf_counter`.
+    `complete` later, or does neither (a request without an answer). When the frames that were taken
+    together, at `taken_s`, have been handled, `handled(connection, total)` is told the sum of what
+    `dispatch` returned. `on_close` is called once. `taken_s` and `last_active` are times of
+    `perf_counter`. `usual` and `client_id` are for `dispatch` and `handled` to keep: what is asked
+    for here, and by whom.
     """
 
     __slots__ = (
@@ -104,6 +106,7 @@ class Connection:
         "_reserved",
         "_scratch",
         "_writing",
+        "client_id",
         "closed",
         "draining",
         "fd",
@@ -114,6 +117,7 @@ class Connection:
         "peer",
         "sock",
         "taken_s",
+        "usual",
     )
 
     def __init__(
@@ -125,8 +129,8 @@ class Connection:
         scratch: Scratch,
         memory: RequestMemory,
         max_frame_bytes: int,
-        dispatch: Callable[[Connection, memoryview], None],
-        handled: Callable[[Connection], None],
+        dispatch: Callable[[Connection, memoryview], int],
+        handled: Callable[[Connection, int], None],
         on_close: Callable[[Connection], None],
     ) -> None:
         self.sock = sock
@@ -137,6 +141,8 @@ class Connection:
         self.closed = False
         self.draining = False
         self.last_active = self.taken_s = perf_counter()
+        self.usual: Any = None
+        self.client_id: str | None = None
         self._loop = loop
         self._scratch = scratch
         self._memory = memory
@@ -184,8 +190,6 @@ class Connection:
             log.exception("a defect met while serving %s", self.peer)
             self.close("an internal error")
             return
-        finally:
-            self._handled(self)
         if self._out and not self._writing:
             self._flush()
 
@@ -225,6 +229,7 @@ class Connection:
 
     def _consume(self, view: memoryview) -> None:
         position, end = 0, len(view)
+        total = 0
         while end - position >= 4:
             if self._blocked:
                 break
@@ -234,19 +239,22 @@ class Connection:
                     f"a request of {size} bytes is outside 1..{self._max_frame_bytes} "
                     "(socket.request.max.bytes); is the peer a Kafka client without TLS?"
                 )
-                return
+                break
             position += 4
             if end - position < size:
                 self._start_frame(size, view[position:])
-                return
-            self._dispatch(self, view[position : position + size])
+                position = end
+                break
+            total += self._dispatch(self, view[position : position + size])
+            position += size
             if self._out_bytes >= CORK_MAX_BYTES and not self._writing:
-                self._handled(self)
+                self._handled(self, total)
+                total = 0
                 self._flush()
             if self.closed:
-                return
-            position += size
-        if position < end:
+                break
+        self._handled(self, total)
+        if position < end and not self.closed:
             self._inbox += view[position:]
 
     def _start_frame(self, size: int, head: memoryview) -> None:
@@ -282,7 +290,7 @@ class Connection:
         self._frame = None
         self._memory.release(self._reserved)
         self._reserved = 0
-        self._dispatch(self, memoryview(frame)[: self._frame_size])
+        self._handled(self, self._dispatch(self, memoryview(frame)[: self._frame_size]))
         if len(frame) <= SPARE_BUFFER_MAX_BYTES:
             self._scratch.spare = frame
 
@@ -345,7 +353,6 @@ class Connection:
             before = len(received)
             self.taken_s = perf_counter()
             self._consume(memoryview(received))
-            self._handled(self)
             if self._out and not self._writing and not self.closed:
                 self._flush()
             if len(self._inbox) == before:

@@ -48,8 +48,8 @@ Handler = Callable[["Broker", "RequestContext", Any], Any]
 # records of a Produce, which stay bytes, may be as large as socket.request.max.bytes.
 SMALL_REQUEST_MAX_BYTES = 8 * 1024 * 1024
 
-# So many requests and times are noted before they are counted.
-NOTED_MAX = 512
+# So many times are noted before they are counted.
+NOTED_MAX = 256
 
 _SIZE = Struct(">i").pack
 
@@ -140,10 +140,8 @@ class SlowRequests:
         """What `kraftpy.log.slow.request.ms` says; 0: never tells."""
         self.limit_s = limit_ms / 1000 if limit_ms else math.inf
 
-    def tell(self, route: _Route, context: RequestContext, took_s: float) -> None:
-        """A request took that long; it isn't slow if its client was willing to wait."""
-        if took_s <= self.limit_s + context.patience_s:
-            return
+    def tell(self, route: _Route, client: Connection | RequestContext, took_s: float) -> None:
+        """A request took that long."""
         emit(
             log,
             logging.WARNING,
@@ -151,8 +149,8 @@ class SlowRequests:
             api=REQUEST_NAMES[route.key].removesuffix("Request"),
             version=route.version,
             milliseconds=round(took_s * 1000),
-            client=context.client_id,
-            peer=context.peer,
+            client=client.client_id,
+            peer=client.peer,
         )
 
 
@@ -197,31 +195,34 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
-        # The requests that have been answered; behind those that came together, their time.
-        self._noted: list[_Route | float] = []
-        self._context: RequestContext | None = None  # of the last request without a time
+        # What came together: of which kind, how many, and how long that took.
+        self._noted: list[tuple[_Route, int, float]] = []
+        self._unusual: list[_Route] = []  # answered now, and of another kind than was usual
         self._numbers: dict[ApiKey, ApiNumbers] = {}
         self.slow = SlowRequests()
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> None:
-        """Handles one request frame; never raises. After the last that came with it: `handled`."""
+    def dispatch(self, connection: Connection, frame: memoryview) -> int:
+        """Handles one request frame; never raises. After the last that came with it: `handled`.
+
+        Returns how many requests of the connection's usual kind have been answered: 1 or 0.
+        """
         try:
             header, position = codec.decode_request_header(frame)
             key = header.api_key, header.api_version
             route = self._routes.get(key) or self._find_route(*key)
             if route is None:
                 self._refuse(connection, header)
-                return
+                return 0
             if len(frame) > SMALL_REQUEST_MAX_BYTES and _is_too_large(route, frame, position):
                 connection.close(
                     f"a {route.key.name} request of {len(frame)} bytes; "
                     f"only records may have more than {SMALL_REQUEST_MAX_BYTES}"
                 )
-                return
+                return 0
             request = codec.decode_request(*key, frame, position)
         except DecodeError as error:
             connection.close(f"a request that can't be decoded: {error}")
-            return
+            return 0
         context = RequestContext(
             header,
             connection.listener,
@@ -238,58 +239,48 @@ class Dispatcher:
                     route.count_errors(result)
             elif result is not None:
                 self._defer(connection, route, context, result)
-                return
+                return 0
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
-        self._noted.append(route)
-        self._context = context
+        if route is connection.usual:
+            return 1
+        self._unusual.append(route)
+        connection.client_id = header.client_id
+        return 0
 
-    def handled(self, connection: Connection) -> None:
-        """All that came together has been handled: notes how long it took."""
-        context = self._context
-        if context is None:
+    def handled(self, connection: Connection, usual: int) -> None:
+        """All that came together has been handled: notes how long it took.
+
+        `usual`: how many of these requests `dispatch` has returned.
+        """
+        unusual = self._unusual
+        if not usual and not unusual:
             return
-        self._context = None
         took_s = perf_counter() - connection.taken_s
         noted = self._noted
+        before = len(noted)
+        if usual:
+            noted.append((connection.usual, usual, took_s))
+        if unusual:
+            noted.extend((route, 1, took_s) for route in unusual)
+            connection.usual = unusual[-1]
+            unusual.clear()
         if took_s > self.slow.limit_s:
-            self._tell_slow(context, took_s)
-        noted.append(took_s)
+            for slow in {route: None for route, _, _ in noted[before:]}:
+                self.slow.tell(slow, connection, took_s)
         if len(noted) >= NOTED_MAX:
             self._count()
 
-    def _tell_slow(self, context: RequestContext, took_s: float) -> None:
-        """Each kind of those that came together took that long."""
-        told: set[_Route] = set()
-        for each in reversed(self._noted):
-            if not isinstance(each, _Route):
-                return
-            if each not in told:
-                told.add(each)
-                self.slow.tell(each, context, took_s)
-
     def _count(self) -> None:
-        """Counts the requests that have been noted, with their times."""
-        noted, self._noted = self._noted, []
-        took_s, route, requests = 0.0, None, 0
-        for each in reversed(noted):
-            if each is route:
-                requests += 1
-                continue
-            if route is not None:
-                route.numbers.duration.observe(took_s, requests)
-            if isinstance(each, _Route):
-                route, requests = each, 1
-            else:
-                took_s, route = each, None
-        if route is not None:
+        """Counts what has been noted."""
+        for route, requests, took_s in self._noted:
             route.numbers.duration.observe(took_s, requests)
+        self._noted.clear()
 
     @property
     def numbers(self) -> dict[ApiKey, ApiNumbers]:
-        """Of each API that has been asked for, with all requests that were answered before."""
-        if self._context is None:  # else there are requests without a time
-            self._count()
+        """Of each API that has been asked for, with all requests that `handled` knows of."""
+        self._count()
         return self._numbers
 
     def _find_route(self, key: int, version: int) -> _Route | None:
@@ -357,9 +348,10 @@ class Dispatcher:
 
     def _answered_late(self, route: _Route, context: RequestContext, came_s: float) -> None:
         took_s = perf_counter() - came_s
-        if took_s > self.slow.limit_s:
+        # It isn't slow if its client was willing to wait.
+        if took_s > self.slow.limit_s + context.patience_s:
             self.slow.tell(route, context, took_s)
-        self._noted += (route, took_s)
+        self._noted.append((route, 1, took_s))
         if len(self._noted) >= NOTED_MAX:
             self._count()
 

@@ -40,14 +40,18 @@ _WHOLE = (
 )
 # Their statements for metrics are those that mention one of these names; how many there are.
 _PARTS = (
-    (Dispatcher.dispatch, {"_noted", "_context", "count_errors", "tells_errors"}, 4),
+    (Dispatcher.dispatch, {"usual", "count_errors", "tells_errors"}, 3),
+    (Connection._consume, {"total"}, 5),
     (Connection._unblock, {"perf_counter"}, 1),
     (Partition.append, {"untimed", "_untimed"}, 2),
 )
 
 
 class _Without(ast.NodeTransformer):
-    """Drops the statements that mention one of `names`; of an `if` about one its body is left."""
+    """Drops the statements that mention one of `names`.
+
+    Of an `if` about one its body is left, of an addition to one what would be added.
+    """
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -57,6 +61,9 @@ class _Without(ast.NodeTransformer):
         if isinstance(node, ast.If) and self._mentioned(node.test):
             self.dropped += 1
             return self.generic_visit(ast.Module(node.body, [])).body  # type: ignore[attr-defined]
+        if isinstance(node, ast.AugAssign) and self._mentioned(node.target):
+            self.dropped += 1
+            return ast.Expr(node.value)
         body = getattr(node, "body", None)
         if isinstance(node, ast.stmt) and body is None and self._mentioned(node):
             self.dropped += 1

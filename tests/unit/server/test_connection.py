@@ -28,17 +28,21 @@ class Peer:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
-        self.handled: list[int] = []  # how many frames there were, each time that it was called
+        self.handled: list[int] = []  # how many frames it knew of, each time that it was called
         self.handle: Callable[[Connection, bytes], None] = lambda c, f: c.respond([frame_of(f)])
         self.memory = RequestMemory(64 * 1024 * 1024)
         self.closed = asyncio.Event()
         self.connection: Connection
         self.sock: socket.socket
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+    def dispatch(self, connection: Connection, frame: memoryview) -> int:
         copy = bytes(frame)
         self.frames.append(copy)
         self.handle(connection, copy)
+        return 1
+
+    def note_handled(self, connection: Connection, total: int) -> None:
+        self.handled.append(sum(self.handled[-1:]) + total)
 
     async def send(self, data: bytes) -> None:
         await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), DEADLINE_S)
@@ -82,7 +86,7 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
         memory=peer.memory,
         max_frame_bytes=MAX_FRAME,
         dispatch=peer.dispatch,
-        handled=lambda _: peer.handled.append(len(peer.frames)),
+        handled=peer.note_handled,
         on_close=lambda _: peer.closed.set(),
     )
     try:
@@ -372,10 +376,11 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
         served: list[int] = []
 
         class Counting:
-            def dispatch(self, connection: Connection, frame: memoryview) -> None:
+            def dispatch(self, connection: Connection, frame: memoryview) -> int:
                 served.append(len(frame))
+                return 1
 
-            def handled(self, connection: Connection) -> None:
+            def handled(self, connection: Connection, total: int) -> None:
                 pass
 
         monkeypatch.setattr("kraftpy.server.listener.SWEEP_INTERVAL_S", 0.01)

@@ -28,6 +28,7 @@ class Connection:
         self.listener = self.local_host = self.peer = ""
         self.local_port = 0
         self.taken_s = perf_counter() - 1.0
+        self.usual = self.client_id = None
 
     def close(self, reason: str) -> None:
         self.closed, self.reason = True, reason
@@ -40,6 +41,11 @@ def frame(key: ApiKey, version: int, request: object) -> memoryview:
     return memoryview(bytearray(b"".join(codec.encode_request(key, version, 1, "c", request))))
 
 
+def handle(dispatcher: Dispatcher, connection: Any, *frames: memoryview) -> None:
+    """What a connection does with frames that come together."""
+    dispatcher.handled(connection, sum(dispatcher.dispatch(connection, each) for each in frames))
+
+
 def test_requests_that_come_together_are_timed_together_and_all_are_counted() -> None:
     def refuse(_: object) -> ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -50,24 +56,40 @@ def test_requests_that_come_together_are_timed_together_and_all_are_counted() ->
     dispatcher, connection = Dispatcher(broker), Connection()
     beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
     fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
-    for each in (beat, beat, beat, fails, beat):
-        dispatcher.dispatch(connection, each)  # type: ignore[arg-type]
+    handle(dispatcher, connection, beat, beat, beat, fails, beat)
     beats, failed = dispatcher.numbers[ApiKey.HEARTBEAT], dispatcher.numbers[ApiKey.OFFSET_FETCH]
-    assert beats.duration.count == failed.duration.count == 0
-    dispatcher.handled(connection)  # type: ignore[arg-type]
-    dispatcher.handled(connection)  # type: ignore[arg-type]
-    assert dispatcher.numbers[ApiKey.HEARTBEAT] is beats
     assert (beats.duration.count, failed.duration.count) == (4, 1)
     assert beats.duration.sum == pytest.approx(4 * failed.duration.sum)
     assert failed.duration.sum > 1.0
     assert beats.errors == {ErrorCode.UNKNOWN_MEMBER_ID: 4}
     assert failed.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
+    handle(dispatcher, connection)
+    handle(dispatcher, connection, beat, fails, fails, beat)
+    handle(dispatcher, connection, fails)
+    assert dispatcher.numbers[ApiKey.HEARTBEAT] is beats
+    assert (beats.duration.count, failed.duration.count) == (6, 4)
     for count in range(NOTED_MAX):
-        dispatcher.dispatch(connection, beat)  # type: ignore[arg-type]
-        dispatcher.handled(connection)  # type: ignore[arg-type]
-        assert (beats.duration.count == 4) == (count < NOTED_MAX // 2 - 1)
-    assert dispatcher.numbers[ApiKey.HEARTBEAT].duration.count == 4 + NOTED_MAX
-    assert failed.duration.count == 1
+        handle(dispatcher, connection, beat)
+        assert (beats.duration.count == 6) == (count < NOTED_MAX - 1)
+    assert beats.duration.count == 6 + NOTED_MAX
+    assert failed.duration.count == 4
+
+
+def test_connections_that_ask_for_other_things_are_counted_each_by_its_own() -> None:
+    broker: Any = SimpleNamespace(
+        groups=SimpleNamespace(heartbeat=lambda _: ErrorCode.NONE, fetch_offsets=lambda *_: 1 / 0)
+    )
+    dispatcher = Dispatcher(broker)
+    beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
+    fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
+    unknown = memoryview(bytearray(b"\x7f\xff" + bytes(10)))
+    one, other = Connection(), Connection()
+    for _ in range(3):
+        handle(dispatcher, one, beat, beat)
+        handle(dispatcher, other, fails, unknown)
+        assert "isn't supported" in other.reason
+    counts = {key: each.duration.count for key, each in dispatcher.numbers.items()}
+    assert counts == {ApiKey.HEARTBEAT: 6, ApiKey.OFFSET_FETCH: 3}
 
 
 def test_each_kind_of_slow_request_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,11 +103,11 @@ def test_each_kind_of_slow_request_is_told_of_once(caplog: pytest.LogCaptureFixt
     told = []
     for together in ([beat, beat, fails, beat], [beat], [fails]):
         caplog.clear()
-        for each in together:
-            dispatcher.dispatch(connection, each)  # type: ignore[arg-type]
-        dispatcher.handled(connection)  # type: ignore[arg-type]
+        handle(dispatcher, connection, *together)
         lines = [each.getMessage() for each in caplog.records]
-        told.append([line.split()[1] for line in lines if line.startswith("slow-request ")])
+        lines = [line for line in lines if line.startswith("slow-request ")]
+        assert all(" client=c " in line for line in lines)
+        told.append([line.split()[1] for line in lines])
     assert told == [
         ["api=Heartbeat", "api=OffsetFetch"],
         ["api=Heartbeat"],
