@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 # A Metadata v1 request for no topic: the smallest question that only a working broker answers.
 _METADATA = struct.pack(">hhih5si", 3, 1, 1, 5, b"probe", 0)
 METADATA_PROBE = struct.pack(">i", len(_METADATA)) + _METADATA
@@ -88,18 +87,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """CPU time of all threads of these processes: schedstat (ns) where it exists, else ticks."""
+    """CPU time of these processes to the nanosecond; of one that is gone nothing.
+
+    /proc says it in ticks of 10 ms, and no better where the kernel has no scheduler statistics.
+    """
     total = 0.0
     for pid in pids:
-        tasks = Path(f"/proc/{pid}/task")
-        try:
-            total += (
-                sum(int((t / "schedstat").read_text().split()[0]) for t in tasks.iterdir()) / 1e9
-            )
-        except OSError:
-            with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                total += (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        with contextlib.suppress(OSError):
+            # The number of a process's CPU clock, as clock_getcpuclockid(3) makes it on Linux.
+            total += time.clock_gettime(~pid << 3 | 2)
     return total
 
 

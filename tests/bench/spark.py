@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.processes import CLOCK_TICKS, Kraftpy, descendants, memory_bytes, running
+from tests.processes import Kraftpy, descendants, memory_bytes, running
 
 BOTH = ("kraftpy", "kafka")
 OURS = ("kraftpy",)
@@ -171,7 +171,7 @@ def _spark_cpu(broker: Kraftpy) -> float:
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15]))
-    return ticks / CLOCK_TICKS
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class _Works:
