@@ -36,7 +36,7 @@ def free_port() -> int:
     """A TCP port on 127.0.0.1 that was free a moment ago."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+        return int(sock.getsockname()[1])
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -64,7 +64,7 @@ def brokers_named(address: str, timeout_s: float = 2.0) -> int:
             body = receive_exactly(sock, size)
     except OSError:
         return 0
-    return max(0, struct.unpack_from(">ii", body)[1])
+    return max(0, int(struct.unpack_from(">ii", body)[1]))
 
 
 def answers_metadata(address: str, timeout_s: float = 2.0) -> bool:

@@ -177,9 +177,7 @@ class Quorum:
 
 
 def _in_sync(partitions: Partitions) -> bool:
-    return bool(partitions) and all(
-        each.leader >= 0 and each.isr == each.replicas for each in partitions.values()
-    )
+    return bool(partitions) and all(each.in_sync for each in partitions.values())
 
 
 class KraftpyQuorum(Quorum):

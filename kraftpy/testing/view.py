@@ -36,6 +36,11 @@ class PartitionView:
     isr: frozenset[int]
     error: int
 
+    @property
+    def in_sync(self) -> bool:
+        """Whether it has a leader, and all replicas follow it."""
+        return self.leader >= 0 and self.isr == frozenset(self.replicas)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:

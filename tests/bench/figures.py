@@ -180,7 +180,8 @@ def verdict(figure: Figure, value: float, floor: float | None, goal: float | Non
 
 
 def bounds(floor: float | None, goal: float | None, unit: str = "") -> tuple[str, str]:
-    return tuple("" if bound is None else f"{bound:g}{unit}" for bound in (floor, goal))
+    low, high = ("" if bound is None else f"{bound:g}{unit}" for bound in (floor, goal))
+    return low, high
 
 
 def layout(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -253,4 +254,5 @@ def save(file: Path | None, client: str, **runs: Values) -> str:
 
 def load_run(file: Path) -> Values:
     """kraftpy's values out of a saved file."""
-    return json.loads(file.read_text())["runs"]["kraftpy"]
+    values: Values = json.loads(file.read_text())["runs"]["kraftpy"]
+    return values

@@ -81,8 +81,7 @@ class Run:
         wait(
             self.quorum,
             lambda found: (
-                len(found) > TOPICS * PARTITIONS
-                and all(each.leader > 0 and each.isr == each.replicas for each in found.values())
+                len(found) > TOPICS * PARTITIONS and all(each.in_sync for each in found.values())
             ),
             "in sync",
         )

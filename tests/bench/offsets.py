@@ -114,9 +114,11 @@ def rates(kind: str) -> tuple[float, float]:
                     plain.get((group_id, topic, partition))
             elif kind == "map":
                 for group_id, topic, partition, committed in entries:
+                    assert committed is not None
                     offsets.put(group_id, topic, partition, committed)
             else:
                 for group_id, topic, partition, committed in entries:
+                    assert committed is not None
                     plain[group_id, topic, partition] = committed
             spent += time.perf_counter() - started_at
         seconds.append(spent)

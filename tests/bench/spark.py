@@ -24,12 +24,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from tests.processes import Kraftpy, descendants, memory_bytes, running
 
-BOTH = ("kraftpy", "kafka")
-OURS = ("kraftpy",)
+Format = Literal["kraftpy", "kafka"]
+BOTH: tuple[Format, ...] = ("kraftpy", "kafka")
+OURS: tuple[Format, ...] = ("kraftpy",)
 PARTITIONS = 4
 WARM_UP_ROWS = 200_000
 SMALL = 1_000_000
@@ -46,13 +47,13 @@ class Work:
     name: str
     rows: int
     size_bytes: int
-    run: Callable[[str], Any]
-    doors: tuple[str, ...] = BOTH
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    costs: dict[str, list[float]] = field(default_factory=dict)
-    peaks: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    run: Callable[[Format], Any]
+    doors: tuple[Format, ...] = BOTH
+    rates: dict[Format, list[float]] = field(default_factory=dict)
+    costs: dict[Format, list[float]] = field(default_factory=dict)
+    peaks: dict[Format, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def measure(self, door: str, broker: Kraftpy) -> None:
+    def measure(self, door: Format, broker: Kraftpy) -> None:
         """One more time."""
         with _Memory(broker) as memory:
             began, used = time.perf_counter(), _spark_cpu(broker)
@@ -63,7 +64,7 @@ class Work:
         self.costs.setdefault(door, []).append(cost)
         self.peaks.setdefault(door, []).append((memory.workers_bytes, memory.jvm_bytes))
 
-    def told(self, door: str) -> str:
+    def told(self, door: Format) -> str:
         """What the last time gave."""
         rate, cost = self.rates[door][-1], self.costs[door][-1]
         return f"{self.name}: {door} {rate:,.0f} rows/s, {cost:.2f} µs each"
@@ -209,7 +210,7 @@ class _Works:
     def stream(self) -> Iterator[Work]:
         """Micro-batches that have next to nothing to do: what each costs by itself."""
 
-        def follow(door: str) -> None:
+        def follow(door: Format) -> None:
             reader = self.spark.readStream.format(door).options(
                 **{
                     "kafka.bootstrap.servers": self.bootstrap,
@@ -231,7 +232,7 @@ class _Works:
     def write(self) -> Iterator[Work]:
         _fill(self.bootstrap, "written", 1, 1)
 
-        def write(door: str) -> None:
+        def write(door: Format) -> None:
             rows = self.spark.range(SMALL).selectExpr(
                 "cast(id as string) as key", "repeat('x', 100) as value"
             )
@@ -251,7 +252,7 @@ class _Works:
         def spark() -> Any:
             return self.spark
 
-        def load(door: str) -> Any:
+        def load(door: Format) -> Any:
             lake = Lake.at(str(self.folder / f"lake-{next(self._numbers)}"), create=True)
             limits = Limits(max_records_per_task=SMALL // 20)
             loader = Loader(lake, Door(self.bootstrap, door), "lake", spark, limits)
@@ -260,16 +261,16 @@ class _Works:
             assert loader.run(plan).rows == SMALL
             self._lakes.append(lake)
 
-        def merge(door: str) -> None:
+        def merge(door: Format) -> None:
             # Each load has left a lake of small files.
             done = compact(self._lakes.pop(), spark, 256 << 20, keep_ms=0)
             assert (done.files, done.rows) == (PARTITIONS, SMALL)
 
-        def check(door: str) -> None:
+        def check(door: Format) -> None:
             way = Door(self.bootstrap, "kraftpy")
             assert audit(plan_audit(way, "lake"), way, spark).clean
 
-        def compare(door: str) -> None:
+        def compare(door: Format) -> None:
             way = Door(self.bootstrap, "kraftpy")
             assert audit(plan_audit(way, "lake", self._lakes[-1]), way, spark).clean
 
@@ -279,18 +280,18 @@ class _Works:
         yield Work("audit 100 B with a lake", SMALL, size, compare, OURS)
         yield Work("compact 100 B", SMALL, size, merge, OURS)
 
-    def _frame(self, door: str, topic: str, **options: str) -> Any:
+    def _frame(self, door: Format, topic: str, **options: str) -> Any:
         reader = self.spark.read.format(door).options(**options)
         reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
         return reader.option("subscribe", topic).load()
 
-    def _drop(self, topic: str, **options: str) -> Callable[[str], None]:
-        def run(door: str) -> None:
+    def _drop(self, topic: str, **options: str) -> Callable[[Format], None]:
+        def run(door: Format) -> None:
             self._frame(door, topic, **options).write.format("noop").mode("overwrite").save()
 
         return run
 
-    def _parquet(self, topic: str) -> Callable[[str], None]:
+    def _parquet(self, topic: str) -> Callable[[Format], None]:
         out = str(self.folder / "parquet")
         return lambda door: self._frame(door, topic).write.mode("overwrite").parquet(out)
 
