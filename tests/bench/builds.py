@@ -3,9 +3,9 @@
 * `switched`: SIGUSR1 takes out what the hot path does for metrics, whole functions and single
   statements of others, and SIGUSR2 puts it back; which of the two holds is in the file that SWITCH
   names (`switch` waits for it);
-* `sliced`: each process that answers the exporter notes, in the folder that SLICES names, the
-  longest slice of work that it did for that, by the clock and in CPU time (`longest_slice_s` reads
-  it): a busy machine stretches the former.
+* `sliced`: each process that answers the exporter notes, in the folder that SLICES names, for each
+  answer the longest slice of work that it did for that, by the clock and in CPU time (`slices_s`
+  reads them).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def switch(pid: int, state: Path, *, counting: bool) -> None:
 
 
 def sliced() -> None:
-    """Notes the longest slice."""
+    """Notes the longest slices."""
     folder = Path(os.environ[SLICES])
     work = Responder._work
     longest_s = longest_cpu_s = 0.0
@@ -135,17 +135,21 @@ def sliced() -> None:
         started_at, cpu_s = time.perf_counter(), time.thread_time()
         work(self)
         took_s, cpu_s = time.perf_counter() - started_at, time.thread_time() - cpu_s
-        if took_s > longest_s or cpu_s > longest_cpu_s:
-            longest_s, longest_cpu_s = max(took_s, longest_s), max(cpu_s, longest_cpu_s)
-            (folder / f"{os.getpid()}").write_text(f"{longest_s} {longest_cpu_s}")
+        longest_s, longest_cpu_s = max(took_s, longest_s), max(cpu_s, longest_cpu_s)
+        if self._frames is None and self._unsent is None:
+            with (folder / f"{os.getpid()}").open("a") as file:
+                file.write(f"{longest_s} {longest_cpu_s}\n")
+            longest_s = longest_cpu_s = 0.0
 
     Responder._work = timed  # type: ignore[method-assign]
 
 
-def longest_slice_s(folder: Path) -> tuple[float, float]:
-    """Of all processes since their start: by the clock, and in CPU time."""
-    noted = [tuple(map(float, path.read_text().split())) for path in folder.iterdir()]
-    return max(seconds for seconds, _ in noted), max(cpu_s for _, cpu_s in noted)
+def slices_s(folder: Path) -> list[list[tuple[float, float]]]:
+    """For each process the longest slices of its answers: (by the clock, in CPU time)."""
+    return [
+        [(float(clock), float(cpu)) for clock, cpu in map(str.split, path.read_text().splitlines())]
+        for path in folder.iterdir()
+    ]
 
 
 BUILDS = {build.__name__: build for build in (switched, sliced)}

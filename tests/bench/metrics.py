@@ -2,7 +2,10 @@
 
 * A scrape of one node that leads 10,000 partitions: its time, its size, the longest slice of work
   that a process did for it on its event loop, and what a client notices meanwhile. The slice has to
-  be within `SLICE_CLAIM_S` of CPU time: by the clock a busy machine stretches it.
+  be within `SLICE_CLAIM_S` of CPU time; by the clock a busy machine stretches it, and a virtual one
+  is charged now and then for what its host took (a loop that only counts shows the same). So it is
+  the median of the longest ones of all scrapes that has to: code that works for too long does so in
+  each scrape. The longest one of all is told beside it.
 * Every request: the same work with and without metrics, by one node whose counting is taken out
   and put back while it runs (`builds.switched`). Two nodes of the same build differ by 10 % for as
   long as they live, by where their memory lies; and a virtual machine differs from itself by 20 %
@@ -133,13 +136,23 @@ def scrape_cost(say: Say) -> tuple[str, bool]:
                     future.result(TIMEOUT_S)
             time.sleep(SETTLE_S)
             rows = _scrape_rows(node, say)
-            longest_s, longest_cpu_s = builds.longest_slice_s(slices)
+            processes = builds.slices_s(slices)
         finally:
             node.stop()
+    assert all(len(answers) > SCRAPES for answers in processes)
+    cpu = [[cpu_s for _, cpu_s in answers] for answers in processes]
+    longest_cpu_s = max(median(each) for each in cpu)
     holds = longest_cpu_s <= SLICE_CLAIM_S
-    cpu_ms = figures.number(longest_cpu_s * 1000)
-    rows.append(["longest slice on a loop", figures.number(longest_s * 1000), "ms"])
-    rows.append(["longest slice on a loop, CPU time", cpu_ms, "ms" if holds else "ms: TOO LONG"])
+    for name, seconds, unit in (
+        ("CPU time", longest_cpu_s, "ms" if holds else "ms: TOO LONG"),
+        ("CPU time, of all scrapes", max(map(max, cpu)), "ms"),
+        (
+            "by the clock, of all scrapes",
+            max(clock for answers in processes for clock, _ in answers),
+            "ms",
+        ),
+    ):
+        rows.append([f"longest slice on a loop, {name}", figures.number(seconds * 1000), unit])
     return figures.layout(["a scrape of 10,000 partitions", "", ""], rows), holds
 
 
