@@ -14,7 +14,7 @@ from typing import Any
 from kraftpy.protocol import api, schema
 from kraftpy.protocol.decoding import read_tags
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.generator import Decoder, check_version, decoder, encoder
+from kraftpy.protocol.generator import Decoder, check_version, decoder, encoder, error_counter
 
 __all__ = [
     "RequestHeader",
@@ -27,6 +27,7 @@ __all__ = [
     "encode_response",
     "encode_versioned",
     "encoder",
+    "error_counter",
 ]
 
 _REQUEST_START = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id

@@ -6,6 +6,7 @@ numbers from our own tables (`kraftpy.protocol.schemas`), never of data.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 from kraftpy.protocol import schema as schemas
 from kraftpy.protocol.decoding import DecoderWriter
 from kraftpy.protocol.encoding import EncoderWriter
+from kraftpy.protocol.error_counting import write_error_counter
 from kraftpy.protocol.messages import Message
 from kraftpy.protocol.schema import Field, Schema
 
 Decoder = Callable[[memoryview | bytes, int], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[Any], None]], None]
+ErrorCounter = Callable[[Any, Counter[int]], None]
 
 
 @cache
@@ -96,6 +99,21 @@ def encoder(name: str, version: int) -> Encoder:
     _execute(writer.write(), f"{name} v{version} encoder", writer.namespace)
     encode: Encoder = writer.namespace["encode"]
     return encode
+
+
+def error_counter(name: str, version: int, parts_max: int) -> ErrorCounter | None:
+    """Build what adds up the error codes of a message: its own, and those of its parts.
+
+    It looks at `parts_max` parts of each kind.  None without a field for errors; errors as
+    `check_version`.
+    """
+    source = write_error_counter(check_version(name, version), version, parts_max)
+    if source is None:
+        return None
+    namespace: dict[str, Any] = {}
+    _execute(source, f"{name} v{version} error counter", namespace)
+    count: ErrorCounter = namespace["count"]
+    return count
 
 
 def _execute(source: str, what: str, namespace: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from kraftpy.metrics.channel import Responder
 from kraftpy.metrics.instruments import Histogram, Traffic
 from kraftpy.server.connection import Connection
-from kraftpy.server.dispatch import Dispatcher, _Route
+from kraftpy.server.dispatch import Dispatcher
 from kraftpy.server.partition import Partition
 
 SLICES = "KRAFTPY_BENCH_SLICES"
@@ -34,13 +34,13 @@ SWITCH_TIMEOUT_S = 10.0
 _WHOLE = (
     Dispatcher.handled,
     Dispatcher._answered_late,
-    _Route.count_errors,
     Traffic.read,
     Histogram.observe,
 )
 # Their statements for metrics are those that mention one of these names; how many there are.
 _PARTS = (
-    (Dispatcher.dispatch, {"usual", "count_errors", "tells_errors"}, 3),
+    (Dispatcher.dispatch, {"usual", "count_errors"}, 3),
+    (Dispatcher._defer, {"count_errors"}, 2),
     (Connection._consume, {"total"}, 5),
     (Connection._unblock, {"perf_counter"}, 1),
     (Partition.append, {"untimed", "_untimed"}, 2),
