@@ -13,9 +13,10 @@
   lives, and the same code with counting from that without by some percent: so there are many nodes,
   one after the other, and the bounds of that median come from drawing nodes, not pairs. A control,
   pairs of turns that both count, shows what is chance. While `CLAIM` lies between the bounds there
-  are more nodes, up to `LIVES_MAX`: else chance would decide. What a scrape costs the broker is
-  measured by itself and added, as of a scrape each second. CPU with that, and time, have to be
-  within `CLAIM`.
+  are more nodes, up to `LIVES_MAX`: else chance would decide. All kinds of work take part in turn,
+  since it goes by minutes how much the machine does for others, and so how cold its caches are.
+  What a scrape costs the broker is measured by itself and added, as of a scrape each second. CPU
+  with that, and time, have to be within `CLAIM`.
 """
 
 from __future__ import annotations
@@ -269,13 +270,10 @@ def overhead(rounds: int, say: Say) -> tuple[str, bool]:
     rows, holds = [], True
     with _switched_node() as (node, _):
         more_s = _scrape_cpu_s(node) / SCRAPE_EACH_S
-    for name, work in WORKS.items():
-        say(f"{name}, pairs of turns")
-        taken = _take_turns(work, rounds * PAIRS_A_ROUND)
+    for name, taken in _take_turns(rounds * PAIRS_A_ROUND, say).items():
         cpu, seconds = taken.more_cpu(), taken.more_time()
         fits = max(cpu.share + more_s, seconds.share) <= CLAIM
         holds &= fits
-        say(f"{len(taken.lives)} nodes")
         rows.append(
             [
                 name,
@@ -333,16 +331,22 @@ class Taken(NamedTuple):
         return median(bare.cpu_s for life in self.lives for _, bare in life.compared)
 
     def decides(self) -> bool:
-        """Whether it isn't chance that decides."""
-        return not any(one.low <= CLAIM < one.high for one in (self.more_cpu(), self.more_time()))
+        """Whether there have been enough of them that it isn't chance that decides."""
+        return len(self.lives) >= LIVES_MIN and not any(
+            one.low <= CLAIM < one.high for one in (self.more_cpu(), self.more_time())
+        )
 
 
-def _take_turns(work: Work, pairs: int) -> Taken:
-    taken = Taken([])
-    while len(taken.lives) < LIVES_MAX:
-        taken.lives.append(_live(work, pairs))
-        if len(taken.lives) >= LIVES_MIN and taken.decides():
+def _take_turns(pairs: int, say: Say) -> dict[str, Taken]:
+    """Of each kind of work, this many pairs of each node."""
+    taken = {name: Taken([]) for name in WORKS}
+    for number in range(LIVES_MAX):
+        undecided = [name for name in taken if not taken[name].decides()]
+        if not undecided:
             break
+        say(f"pairs of turns, node {number + 1} of each of {', '.join(undecided)}")
+        for name in undecided:
+            taken[name].lives.append(_live(WORKS[name], pairs))
     return taken
 
 
