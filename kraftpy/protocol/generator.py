@@ -101,6 +101,7 @@ def encoder(name: str, version: int) -> Encoder:
     return encode
 
 
+@cache
 def error_counter(name: str, version: int, parts_max: int) -> ErrorCounter | None:
     """Build what adds up the error codes of a message: its own, and those of its parts.
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import os
 import random
 import resource
@@ -197,6 +198,7 @@ class Cost(NamedTuple):
     seconds: float
 
 
+CPU, TIME = operator.attrgetter("cpu_s"), operator.attrgetter("seconds")
 Turn = Callable[[], Cost]
 
 
@@ -319,13 +321,13 @@ class Taken(NamedTuple):
     lives: list[Life]
 
     def more_cpu(self) -> Share:
-        return _share([[(a.cpu_s, b.cpu_s) for a, b in life.compared] for life in self.lives])
+        return _share([life.compared for life in self.lives], CPU)
 
     def more_time(self) -> Share:
-        return _share([[(a.seconds, b.seconds) for a, b in life.compared] for life in self.lives])
+        return _share([life.compared for life in self.lives], TIME)
 
     def control_cpu(self) -> Share:
-        return _share([[(a.cpu_s, b.cpu_s) for a, b in life.control] for life in self.lives])
+        return _share([life.control for life in self.lives], CPU)
 
     def bare_cpu_s(self) -> float:
         return median(bare.cpu_s for life in self.lives for _, bare in life.compared)
@@ -393,9 +395,9 @@ class Share(NamedTuple):
         return f"{self.share * 100:+.1f} % [{self.low * 100:+.1f} to {self.high * 100:+.1f}]"
 
 
-def _share(lives: list[list[tuple[float, float]]]) -> Share:
-    """The median of the ratios, less one; the bounds by drawing lives again (bootstrap)."""
-    more = [[ours / theirs - 1 for ours, theirs in pairs] for pairs in lives]
+def _share(lives: list[Pairs], of: Callable[[Cost], float]) -> Share:
+    """The median of the pairs' ratios, less one; the bounds by drawing lives again (bootstrap)."""
+    more = [[of(ours) / of(theirs) - 1 for ours, theirs in pairs] for pairs in lives]
     chance = random.Random(1)
     drawn = sorted(
         median(itertools.chain.from_iterable(chance.choices(more, k=len(more))))

@@ -53,11 +53,11 @@ NOW_MS = 1_700_000_000_000
 STRIDE = 1_000_003
 
 
-def record(groups: int, number: int) -> OffsetRecord:
-    """One of the entries, of a group with a 13-letter name that reads one of the topics."""
+def entry(groups: int, number: int) -> tuple[str, str, int, CommittedOffset]:
+    """The fields of one record, of a group with a 13-letter name that reads one of the topics."""
     partition, group = divmod(number, groups)
     committed = CommittedOffset(number * 2_654_435_761 % 2**40, group % 50, "", NOW_MS + number, -1)
-    return OffsetRecord(f"group-{group:07}", f"topic-{group % TOPICS}", partition, committed)
+    return f"group-{group:07}", f"topic-{group % TOPICS}", partition, committed
 
 
 def size(kind: str, groups: int, partitions: int) -> float:
@@ -68,8 +68,7 @@ def size(kind: str, groups: int, partitions: int) -> float:
     offsets = OffsetMap()
     plain: dict[tuple[str, str, int], CommittedOffset] = {}
     for step in range(count):
-        group_id, topic, partition, committed = record(groups, step * STRIDE % count)
-        assert committed is not None
+        group_id, topic, partition, committed = entry(groups, step * STRIDE % count)
         if kind == "map":
             offsets.put(group_id, topic, partition, committed)
         else:
@@ -88,7 +87,7 @@ def batches(entries: int) -> Iterator[bytes]:
         group = start // RECORDS_PER_BATCH * STRIDE % groups
         inputs: list[RecordInput] = []
         for partition in range(min(RECORDS_PER_BATCH, entries - start)):
-            key, value = encode_record(record(groups, partition * groups + group))
+            key, value = encode_record(OffsetRecord(*entry(groups, partition * groups + group)))
             inputs.append((NOW_MS, key, value, []))
         yield bytes(build_batch(inputs))
 
@@ -103,7 +102,7 @@ def rates(kind: str) -> tuple[float, float]:
         spent = 0.0
         for start in range(0, count, RATE_BLOCK):
             entries = [
-                record(groups, step * STRIDE % count) for step in range(start, start + RATE_BLOCK)
+                entry(groups, step * STRIDE % count) for step in range(start, start + RATE_BLOCK)
             ]
             started_at = time.perf_counter()
             if work == "read" and kind == "map":
@@ -114,11 +113,9 @@ def rates(kind: str) -> tuple[float, float]:
                     plain.get((group_id, topic, partition))
             elif kind == "map":
                 for group_id, topic, partition, committed in entries:
-                    assert committed is not None
                     offsets.put(group_id, topic, partition, committed)
             else:
                 for group_id, topic, partition, committed in entries:
-                    assert committed is not None
                     plain[group_id, topic, partition] = committed
             spent += time.perf_counter() - started_at
         seconds.append(spent)

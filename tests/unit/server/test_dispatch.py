@@ -5,6 +5,7 @@ And how requests are counted that come together.
 
 from __future__ import annotations
 
+from collections import Counter
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,10 @@ from typing import Any
 import pytest
 
 from kraftpy.protocol import codec, messages
-from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.dispatch import NOTED_MAX, Dispatcher
-from kraftpy.server.handlers import groups  # noqa: F401 - registers its handlers
+from kraftpy.server.handlers import fetch, groups, produce  # noqa: F401 - registers their handlers
 
 
 class Connection:
@@ -135,3 +136,24 @@ def test_a_failure_is_no_empty_success(version: int) -> None:
     else:  # errors are each group's there
         assert not connection.sent
         assert "OFFSET_FETCH failed" in connection.reason
+
+
+@pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH])
+def test_the_hot_paths_are_not_looked_through(key: ApiKey) -> None:
+    """Their handlers count the errors of partitions: else they'd be counted twice."""
+    broker: Any = SimpleNamespace()
+    route = Dispatcher(broker)._find_route(key, ADVERTISED[key][1])
+    assert route is not None
+    answer = route.response_class()
+    failed = SimpleNamespace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    parts = [SimpleNamespace(partitions=[failed], partition_responses=[failed])]
+    answer.responses = parts
+    if route.count_errors is not None:
+        route.count_errors(answer, route.numbers.errors)
+    assert not route.numbers.errors
+    # Such an answer would be counted if its parts were looked at.
+    counted: Counter[int] = Counter()
+    count = codec.error_counter(type(answer).__name__, ADVERTISED[key][1], 1)
+    assert count is not None
+    count(answer, counted)
+    assert counted == {ErrorCode.NOT_LEADER_OR_FOLLOWER: 1}
