@@ -77,10 +77,19 @@ def compared_and_set(plan: Plan) -> int:
 
 
 def test_a_broken_build_is_caught(tmp_path: Path) -> None:
-    """The quickest of `make broken`, which runs them all."""
+    """The quickest of `make broken`, which runs them all.
+
+    A leader that is cut off loses what it answers until it is replaced: on a machine that is so
+    busy that it answers nothing in that time, a run shows nothing, and a longer one follows.
+    """
     case, make_cluster = CASES["acks_before_replication"], broken_cluster("acks_before_replication")
-    outcome = load(case, tmp_path, LONG_SEED, make_cluster, 7.5)
-    assert case.checkers.intersection(found_by(outcome))
+    found: list[list[str]] = []
+    for time_limit_s in (7.5, 15, 30):
+        folder = tmp_path / str(time_limit_s)
+        found.append(found_by(load(case, folder, LONG_SEED, make_cluster, time_limit_s)))
+        if case.checkers.intersection(found[-1]):
+            return
+    pytest.fail(f"three runs of a broken build found {found}")
 
 
 @pytest.mark.parametrize(("took_s", "counts"), [(299.0, True), (301.0, False)])

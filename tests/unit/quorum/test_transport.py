@@ -395,6 +395,12 @@ def test_a_follower_that_does_not_read_costs_nothing_and_catches_up(tmp_path: Pa
     run(test)
 
 
+async def beat(peer: RawPeer) -> None:
+    while True:
+        peer.send([FromBroker.HEARTBEAT, 0, -1, 0])
+        await asyncio.sleep(0.1)
+
+
 def test_a_follower_that_stalls_or_falls_silent_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -412,10 +418,11 @@ def test_a_follower_that_stalls_or_falls_silent_is_disconnected(
             slow.send([FromBroker.FOLLOW, 0])
             await until(lambda: slow.messages)
             slow.pause_reading()
+            beating = asyncio.create_task(beat(slow))  # or it could be silent for longer than this
             await fill(broker, 1_000, 10_000)
-            await until(
-                lambda: "node 99 disconnected: it has read nothing for 0.4 s" in caplog.text
-            )
+            await until(lambda: "node 99 disconnected" in caplog.text)
+            assert "node 99 disconnected: it has read nothing for 0.4 s" in caplog.text
+            beating.cancel()
             slow.close()
             silent = await raw_peer(serving.port, ["broker", 98, -1])
             await until(lambda: silent.is_over)
