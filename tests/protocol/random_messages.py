@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 2**32)
 
 def examples(count: int = 15) -> settings:
     """So many examples a test, without a deadline: the first one builds the codec."""
-    return settings(deadline=None, max_examples=count)
+    return settings(max_examples=count)
 
 
 # Around the border between one-byte and two-byte varints, whose value is the length plus one.

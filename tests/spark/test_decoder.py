@@ -98,7 +98,7 @@ def whole(made: list[bytes]) -> Slice:
     return Slice("flights", 3, read_batch_header(made[0]).base_offset, 1 << 62)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(made=batches(), data=st.data(), lockstep=st.sampled_from((1, 24)))
 def test_the_same_records_as_the_plain_decoder(
     made: list[bytes], data: st.DataObject, lockstep: int, monkeypatch: pytest.MonkeyPatch
@@ -123,7 +123,7 @@ def test_the_same_records_as_the_plain_decoder(
         assert shorter == [row for row in rows if row["offset"] < next_offset]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(made=batches(), data=st.data())
 def test_damage_behind_a_right_checksum(made: list[bytes], data: st.DataObject) -> None:
     """What a hostile producer may write: both decoders refuse it, or read the same of it."""

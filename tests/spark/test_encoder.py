@@ -20,7 +20,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     rows=rows,
     size=st.integers(1, 3000),
@@ -52,7 +52,7 @@ def test_what_is_encoded_is_read_back(
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(keys=st.lists(texts, min_size=1, max_size=50), count=st.integers(1, 50))
 def test_keys_go_where_every_client_puts_them(keys: list[bytes | None], count: int) -> None:
     wanted = [-1 if key is None else partition_of_key(key, count) for key in keys]

@@ -36,9 +36,7 @@ def read(folder: Path, files: list[DataFile], parts: list[tuple[int, int]]) -> l
     return found
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     owners=st.lists(st.integers(-1, 4), min_size=1, max_size=120),
     max_rows=st.integers(1, 40),

@@ -236,7 +236,7 @@ _BEGINNING: list[Any] = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(_commands, min_size=5, max_size=25), st.integers(0, 25))
 def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: int) -> None:
     one, other, follower = MetadataState(), MetadataState(), MetadataState()
@@ -264,7 +264,7 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
         assert packed(follower) == packed(one)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_plain, st.data())
 def test_a_damaged_snapshot_is_a_value_error_or_a_state(junk: Any, data: st.DataObject) -> None:
     state = MetadataState()

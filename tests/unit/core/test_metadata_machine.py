@@ -292,7 +292,7 @@ _numbers = st.integers(0, 10_000)
 _steps = st.tuples(_names, _numbers, _numbers, _numbers)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.lists(_steps, min_size=20, max_size=60), st.integers(0, 60))
 def test_nothing_committed_is_lost_and_all_nodes_agree(
     steps: list[tuple[str, int, int, int]], snapshot_at: int

@@ -105,7 +105,7 @@ def small_answers() -> Iterator[None]:
 KINDS = ("gap", "duplicate", "order", "crc", "magic", "epoch", "offset", "length")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 @pytest.mark.usefixtures("small_answers")
 def test_exactly_what_was_planted_is_told(data: st.DataObject) -> None:

@@ -230,9 +230,7 @@ def finish(lake: Lake, run: str) -> None:
     lake.commit(begun, now_ms=1, add=add, remove=[file.path for file in remove])
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=1, max_size=40))
 def test_whoever_dies_wherever_the_lake_is_what_its_history_says(
     lake: Lake, tmp_path_factory: pytest.TempPathFactory, steps: list[Step]

@@ -227,6 +227,5 @@ TestCleaningMachine = CleaningMachine.TestCase
 TestCleaningMachine.settings = settings(
     max_examples=12,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

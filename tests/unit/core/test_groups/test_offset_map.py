@@ -7,7 +7,7 @@ import time
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.core.groups import names, offset_pages
@@ -137,7 +137,6 @@ def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_leaves")
 class TestAgainstADict:
     @given(st.lists(st.lists(records, max_size=20) | commits(), max_size=8))
-    @settings(deadline=None)
     def test_whatever_is_replayed(self, batches: list[list[OffsetRecord]]) -> None:
         offsets, model = OffsetMap(), Model()
         for batch in batches:
@@ -147,7 +146,6 @@ class TestAgainstADict:
             check(offsets, model)
 
     @given(st.lists(runs() | records, max_size=12))
-    @settings(deadline=None)
     def test_whatever_is_loaded(self, steps: list[OffsetRun | OffsetRecord]) -> None:
         offsets, model = OffsetMap(), Model()
         for step in steps:
@@ -197,7 +195,6 @@ class TestAgainstADict:
         check(offsets, {})
 
     @given(st.lists(st.tuples(st.booleans(), some_names), max_size=60))
-    @settings(deadline=None)
     def test_names(self, steps: list[tuple[bool, str]]) -> None:
         table, model = NameTable(), dict[str, int]()
         for is_there, name in steps:

@@ -257,5 +257,5 @@ class Stories(RuleBasedStateMachine):
                 assert other.machine.describe(group.group_id) == described
 
 
-Stories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Stories.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestStories = Stories.TestCase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.core.groups import decode_record, encode_record
@@ -70,14 +70,12 @@ KEY = (8).to_bytes(2, "big") + b"\0\1g\0\1m"
 Value = messages.ConsumerGroupCurrentMemberAssignmentValue
 
 
-@settings(deadline=None)
 @given(RECORDS)
 def test_what_is_written_is_read(record: ConsumerRecord) -> None:
     key, value = encode_record(record)
     assert decode_record(key, value) == record
 
 
-@settings(deadline=None)
 @given(RECORDS, st.data())
 def test_damaged_records_are_refused_or_read(record: ConsumerRecord, data: st.DataObject) -> None:
     key, value = encode_record(record)
