@@ -234,6 +234,7 @@ def test_the_readme_tests_pass(tmp_path: Path) -> None:
     for number, example in enumerate(examples):
         (tmp_path / f"test_readme_{number}.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    command += ["--timeout=30", "--timeout-method=thread"]  # one that hangs shows where
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
