@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def examples(count: int = 15) -> settings:
-    """So many examples a test, without a deadline: the first one builds the codec."""
+    """So many examples a test."""
     return settings(max_examples=count)
 
 
