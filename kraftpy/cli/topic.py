@@ -300,10 +300,18 @@ def alter(
 
 @command.command()
 @click.argument("names", type=TEXT, nargs=-1, required=True, metavar="TOPIC...")
+@click.option(
+    "--force-internal",
+    is_flag=True,
+    help="Also topics of the cluster's own: all that groups have committed goes with "
+    "__consumer_offsets.",
+)
 @bootstrap_option
 @timeout_option
 @output_option
-def delete(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -> None:
+def delete(
+    names: Sequence[str], force_internal: bool, bootstrap: str, timeout_ms: int, output: str
+) -> None:
     """Delete topics and all their records, without asking."""
 
     async def run() -> None:
@@ -311,7 +319,7 @@ def delete(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -
             admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def delete_one(name: str) -> str:
-                await admin.delete_topic(name)
+                await admin.delete_topic(name, force_internal=force_internal)
                 return "deleted"
 
             await change_each("topic", names, delete_one, topic_failure, output)

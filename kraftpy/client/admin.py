@@ -14,6 +14,7 @@ from typing import Any
 from kraftpy.client.cluster import Cluster, Retry, TopicInfo, check
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import FORCE_INTERNAL_TAG, YES
 
 # A broker that is told a timeout answers when it is over, with the reason: wait for that.
 ANSWER_MARGIN_MS = 2_000
@@ -97,9 +98,18 @@ class Admin:
         request = kinds(topics=[topic], timeout_ms=self._timeout_ms)
         await self._change(request, "topics")
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic; KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
-        request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=self._timeout_ms)
+    async def delete_topic(self, name: str, *, force_internal: bool = False) -> None:
+        """Delete a topic, with `force_internal` even one that belongs to the brokers.
+
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION.
+        """
+        kinds = messages.DeleteTopicsRequest
+        request = kinds(
+            topics=[kinds.DeleteTopicState(name=name)],
+            topic_names=[name],  # up to version 5
+            timeout_ms=self._timeout_ms,
+            _tags={FORCE_INTERNAL_TAG: YES} if force_internal else None,
+        )
         await self._change(request, "responses")
         self._cluster.topics.pop(name, None)
 

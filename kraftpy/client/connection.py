@@ -33,8 +33,8 @@ from kraftpy.protocol.codec import decode_response, encode_request
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
-# Fetch stops at 12, OffsetCommit at 9 and DeleteTopics at 5 because later versions name topics by
-# id; OffsetFetch at 7 and FindCoordinator at 3 because later ones ask for several groups.
+# Fetch stops at 12 and OffsetCommit at 9 because later versions name topics by id; OffsetFetch at 7
+# and FindCoordinator at 3 because later ones ask for several groups.
 CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (3, 11),
     ApiKey.FETCH: (4, 12),
@@ -54,7 +54,7 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 5),
+    ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.CREATE_PARTITIONS: (0, 3),

@@ -6,9 +6,22 @@ does not know them skips them (KIP-482).
 
 from __future__ import annotations
 
+from kraftpy.protocol.messages import Message
+
 # OffsetCommitRequestPartition, version 8 and later: commit only if the committed offset is this
 # one, -1 if there is none; eight bytes, big-endian. Refused with UNEXPECTED_OFFSET.
 EXPECTED_OFFSET_TAG = 10_000
 
+# DeleteTopicsRequest, version 4 and later: topics of the brokers' own are to be deleted, too.
+FORCE_INTERNAL_TAG = 10_000
+
 # The client id of requests that one broker passes on to another, which must not pass them on again.
 FORWARDED_CLIENT_ID = "kraftpy-forwarded"
+
+YES = b"\1"
+"""The content of a tagged field that is a flag."""
+
+
+def is_set(message: Message, tag: int) -> bool:
+    """Whether the message has this flag."""
+    return message._tags is not None and message._tags.get(tag) == YES

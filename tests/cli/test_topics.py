@@ -143,3 +143,16 @@ def test_each_name_that_failed_is_said(kraftpy: Broker, name: str) -> None:
 )
 def test_what_the_protocol_cannot_carry_is_wrong_usage(arguments: tuple[str | bytes, ...]) -> None:
     assert "Invalid value for" in failure(*map(os.fsdecode, arguments), code=2)
+
+
+def test_the_clusters_own_topics_are_deleted_only_by_who_means_it(kraftpy: Broker) -> None:
+    name = "__consumer_offsets"
+    output("topic", "create", "read", bootstrap=kraftpy.bootstrap)
+    seek = ("group", "seek", "readers", "--to", "0", "-t", "read")
+    output(*seek, bootstrap=kraftpy.bootstrap)
+    said = failure("topic", "delete", name, code=1, bootstrap=kraftpy.bootstrap)
+    assert f"`kraftpy topic delete --force-internal {name}`" in said
+    assert "readers" in output("group", "list", bootstrap=kraftpy.bootstrap)
+    forced = output("topic", "delete", "--force-internal", name, bootstrap=kraftpy.bootstrap)
+    assert forced == f"deleted topic {name}\n"
+    assert "readers" not in output("group", "list", bootstrap=kraftpy.bootstrap)

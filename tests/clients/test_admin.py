@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -104,3 +105,20 @@ def test_configs_refuse(client: Driver, new_topic: Callable[..., str]) -> None:
         with pytest.raises(RefusedError) as refused:
             client.set_topic_configs(topic, configs)
         assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.skipif("KRAFTPY_TEST_BOOTSTRAP" in os.environ, reason="Kafka deletes them")
+def test_the_brokers_own_topics_are_not_deleted(
+    client: Driver, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    client.produce(topic, [Message(b"x")])
+    client.group_read(topic, f"g-{topic}", 1)
+    for refused_call in (
+        lambda: client.delete_topic("__consumer_offsets"),
+        lambda: client.grow_topic("__consumer_offsets", 60),
+        lambda: client.create_topic("__transaction_state"),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            refused_call()
+        assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION

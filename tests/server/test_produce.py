@@ -316,10 +316,3 @@ def test_clients_cant_write_to_the_brokers_own_topics(wire: Wire) -> None:
     assert wire.call(ApiKey.FIND_COORDINATOR, 3, finding).error_code == 0
     refused = produce(wire, "__consumer_offsets", batch(b"x", key=b"k"))
     assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    grow = messages.CreatePartitionsRequest
-    answer = wire.call(
-        ApiKey.CREATE_PARTITIONS,
-        3,
-        grow(topics=[grow.CreatePartitionsTopic("__consumer_offsets", 60)], timeout_ms=5000),
-    )
-    assert answer.results[0].error_code == ErrorCode.INVALID_REQUEST

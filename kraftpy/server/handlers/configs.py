@@ -31,6 +31,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.topics import propose_items, repeated
+from kraftpy.server.reserved_topics import refuse_configs
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -132,6 +133,8 @@ async def _alter(
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
         elif repeated(keys):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
+        elif refusal := refuse_configs(type_, name, change):
+            answers[resource] = refusal
         else:
             items[resource] = {"type": type_, "name": name, **change}
     command = {

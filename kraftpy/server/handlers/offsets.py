@@ -25,6 +25,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.partition import Partition
+from kraftpy.server.reserved_topics import refuse_deletion_of_records
 from kraftpy.storage.readable_log import TimestampOffset
 
 if TYPE_CHECKING:
@@ -146,12 +147,15 @@ async def delete_records(
     waiting: list[tuple[DeleteRecordsResponse.DeleteRecordsPartitionResult, Partition, int]] = []
     for topic in request.topics:
         answers = []
+        refusal = refuse_deletion_of_records(topic.name)
         for wanted in topic.partitions:
             answer = DeleteRecordsResponse.DeleteRecordsPartitionResult(
                 wanted.partition_index, low_watermark=UNKNOWN
             )
             answers.append(answer)
             try:
+                if refusal is not None:
+                    raise KafkaError(*refusal)
                 partition = broker.led_partition(topic.name, wanted.partition_index)
                 target = _delete_before(partition, wanted.offset)
             except KafkaError as error:

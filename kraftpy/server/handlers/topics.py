@@ -8,6 +8,7 @@ becomes one command, and the answers become a response. Rules:
 * The answer comes when the change is committed and this broker has it too, or with
   REQUEST_TIMED_OUT after the request's timeout: then it may still happen.
 * -1 partitions or replicas ask for the defaults of the broker that was asked (KIP-464).
+* The brokers' own topics are theirs (`kraftpy.server.reserved_topics`).
 * Versions: 5 adds the new topic's size and configuration to the answer (KIP-525), 6 of DeleteTopics
   and 7 of CreateTopics the topic ids (KIP-516).
 """
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import PARTITIONS_MAX
 from kraftpy.core.config.describe import describe_topic
-from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
     NAME_LENGTH_MAX,
@@ -30,6 +30,7 @@ from kraftpy.core.metadata.topic_commands import (
 )
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import FORCE_INTERNAL_TAG, is_set
 from kraftpy.protocol.messages import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -39,6 +40,7 @@ from kraftpy.protocol.messages import (
     DeleteTopicsResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -127,6 +129,7 @@ async def delete_topics(
     broker: Broker, ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Deletes topics by name, or from version 6 on by name or id."""
+    force_internal = is_set(request, FORCE_INTERNAL_TAG)
     wanted: list[tuple[str | None, bytes]]
     if ctx.api_version < FIRST_VERSION_WITH_IDS:
         wanted = [(name, NO_ID) for name in request.topic_names]
@@ -137,6 +140,8 @@ async def delete_topics(
     items: dict[tuple[str | None, bytes], dict[str, Any]] = {}
     for key, answer in answers.items():
         refusal = _refuse_deletion(broker, ctx, key, key in twice)
+        if refusal is None and not force_internal:
+            refusal = refuse_deletion(_name_of(broker, key))
         if refusal is not None:
             _set_error(answer, refusal)
         else:
@@ -167,7 +172,7 @@ async def create_partitions(
             assignments = [each.broker_ids for each in topic.assignments]
         refusal = (
             _refuse_item(topic.name, topic.name in twice)
-            or _refuse_internal(topic.name)
+            or refuse_growth(topic.name)
             or _refuse_assignments(assignments)
         )
         if refusal is not None:
@@ -194,13 +199,6 @@ def _set_error(answer: CreatedTopic | DeletedTopic | GrownTopic, refusal: Refusa
     answer.error_code, answer.error_message = refusal
 
 
-def _refuse_internal(name: str) -> Refusal | None:
-    """More partitions of these would move every group and transaction to another partition."""
-    if name in INTERNAL_TOPICS:
-        return ErrorCode.INVALID_REQUEST, f"the number of partitions of {name} can't change"
-    return None
-
-
 def _refuse_item(name: str, twice: bool) -> Refusal | None:
     """What is wrong with an item before one looks at the topic."""
     if twice:
@@ -212,7 +210,7 @@ def _refuse_item(name: str, twice: bool) -> Refusal | None:
 
 def _refuse_new_topic(topic: CreateTopicsRequest.CreatableTopic, twice: bool) -> Refusal | None:
     """What is wrong with the shape of a new topic; the rest is for the state machine."""
-    refusal = _refuse_item(topic.name, twice)
+    refusal = _refuse_item(topic.name, twice) or refuse_creation(topic.name)
     if refusal is not None:
         return refusal
     if len(topic.configs) > CONFIGS_MAX:
@@ -263,6 +261,15 @@ def _refuse_deletion(
     if twice:
         return ErrorCode.INVALID_REQUEST, "the topic is in the request twice"
     return None
+
+
+def _name_of(broker: Broker, key: tuple[str | None, bytes]) -> str:
+    """The name of the topic to delete; "" for an id that isn't known here."""
+    name, topic_id = key
+    if name is not None:
+        return name
+    topic = broker.metadata.topics_by_id.get(topic_id)
+    return "" if topic is None else topic.name
 
 
 def _creation(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, Any]:
