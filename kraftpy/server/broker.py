@@ -119,7 +119,7 @@ class Broker:
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self)
-        self.listener = Listener(loop, config, self.dispatcher)
+        self.listener = Listener(loop, config, self.dispatcher, self._disconnected)
         self.leader_changes = LeaderChanges()
         self._gone_at_s: dict[int, float] = {}
         self.stopping = False
@@ -398,6 +398,10 @@ class Broker:
         if not self._live:
             return "starting"
         return "fenced" if own is None or not own.active else "up"
+
+    def _disconnected(self, peer: str) -> None:
+        """What was kept for a connection alone ends with it."""
+        self.fetch_sessions.connection_closed(peer)
 
     # -- what handlers ask
 

@@ -39,7 +39,8 @@ def fetch_for_follower(
     replica_id, broker_epoch = state.replica_id, state.replica_epoch
     try:
         registered = broker.metadata.brokers.get(replica_id)
-        if registered is not None and broker_epoch < registered.epoch:
+        # Who isn't registered follows nothing, and gets no session that would be kept.
+        if registered is None or broker_epoch < registered.epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         session = _session(broker, request, replica_id)
     except KafkaError as error:

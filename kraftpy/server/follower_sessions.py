@@ -197,6 +197,9 @@ class FollowerSessions:
         self._eager = eager
         self._sessions: dict[int, FollowerSession] = {}
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def create(self, replica_id: int) -> FollowerSession:
         """A new session in place of the one that the follower had."""
         self.close(replica_id)

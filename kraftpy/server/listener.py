@@ -13,6 +13,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from collections.abc import Callable
 from time import perf_counter
 
 from kraftpy.core.config import BrokerConfig
@@ -51,17 +52,22 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """All client connections of one broker."""
+    """All client connections of one broker.
+
+    `on_disconnect(peer)` is called when one has ended, whatever ended it.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         config: BrokerConfig,
         dispatcher: Dispatcher,
+        on_disconnect: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._config = config
         self._dispatcher = dispatcher
+        self._on_disconnect = on_disconnect
         self._scratch = Scratch()
         self._memory = RequestMemory(config.queued_max_request_bytes)
         self._sockets: dict[socket.socket, str] = {}
@@ -167,6 +173,7 @@ class Listener:
         self._per_peer[peer_host] -= 1
         if not self._per_peer[peer_host]:
             del self._per_peer[peer_host]
+        self._on_disconnect(connection.peer)
 
     def _sweep(self) -> None:
         now_s = perf_counter()

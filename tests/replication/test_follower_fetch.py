@@ -196,6 +196,17 @@ def test_sessions(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+def test_an_invented_follower_leaves_nothing_behind(run: Callable[[Test], None]) -> None:
+    async def test(leader: Leader) -> None:
+        invented = request(want(0, 0))
+        for replica_id in range(FOLLOWER + 1, FOLLOWER + 9):
+            invented.replica_state.replica_id = replica_id
+            assert leader.ask(invented).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert len(leader.follower_sessions) == 0
+
+    run(test)
+
+
 def test_an_earlier_life_and_versions_that_do_not_name_it(run: Callable[[Test], None]) -> None:
     async def test(leader: Leader) -> None:
         old = leader.ask(request(want(0, 0), broker_epoch=BROKER_EPOCH - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,6 +14,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import iter_records, split_batches
 from kraftpy.testing import Broker
+from kraftpy.testing.process import wait_until
 from tests.server.test_produce import batch
 from tests.server.wire import Wire, fetch, fetch_request, produce
 
@@ -225,6 +227,48 @@ def test_a_session_names_a_diverging_partition_every_time(wire: Wire, new_topic:
     again = wire.call(ApiKey.FETCH, 12, incremental(opened.session_id, 1))
     for response in (opened, again):
         assert response.responses[0].partitions[0].diverging_epoch.end_offset == 1
+
+
+def test_a_session_waits_for_a_topic_that_isnt_there_yet(wire: Wire, new_topic: NewTopic) -> None:
+    number = int(new_topic().removeprefix("topic-"))
+    request = fetch_request(f"topic-{number + 1}", 0, session=(0, 0))
+    opened = wire.call(ApiKey.FETCH, 12, request)
+    answer = opened.responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = new_topic()
+    produce(wire, topic, batch(b"first"))
+    news = wire.call(ApiKey.FETCH, 12, incremental(opened.session_id, 1))
+    assert [(t.topic, offsets(t.partitions[0])) for t in news.responses] == [(topic, [0])]
+
+
+def wide(partitions: int) -> messages.FetchRequest:
+    """Opens a session of so many partitions of a topic that doesn't exist."""
+    request = fetch_request("nobody-has-it", 0, session=(0, 0))
+    request.topics[0].partitions = [
+        messages.FetchRequest.FetchPartition(index) for index in range(partitions)
+    ]
+    return request
+
+
+def test_what_sessions_hold_is_bounded_and_ends_with_its_connection() -> None:
+    """Room for two such sessions; who finds none is served all the same."""
+    request = wide(50_000)
+    with (
+        Broker(max_incremental_fetch_session_cache_slots=100) as broker,
+        ExitStack() as connections,
+    ):
+
+        def opened() -> int:
+            wire = connections.enter_context(Wire(broker.host, broker.port, timeout_s=60))
+            answer = wire.call(ApiKey.FETCH, 12, request)
+            assert answer.error_code == 0
+            assert len(answer.responses[0].partitions) == 50_000
+            return int(answer.session_id)
+
+        assert [opened() > 0 for _ in range(3)] == [True, True, False]
+        connections.close()
+        # Their ends may be seen after the next request; a session then has its room soon.
+        wait_until(lambda: opened() > 0, "what the sessions held isn't free")
 
 
 def test_an_epoch_that_the_log_never_had_is_out_of_range(wire: Wire, filled: str) -> None:

@@ -307,7 +307,9 @@ class BrokerConfig(GroupSettings):
         int32(1024), "57671680", "The most bytes of records in one fetch response."
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        int32(0), "1000", "Fetch sessions that are remembered."
+        int32(0),
+        "1000",
+        "Fetch sessions that are remembered, of consumers, with 200 partitions each on average.",
     )
 
     # Producers.

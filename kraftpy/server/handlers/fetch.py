@@ -69,7 +69,7 @@ def fetch(
         for p in topic.partitions
     ]
     try:
-        session, incremental = _session(broker, request, wanted, by_id)
+        session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     operation = _Fetch(broker, ctx, request, session, wanted, incremental, by_id)
@@ -77,7 +77,11 @@ def fetch(
 
 
 def _session(
-    broker: Broker, request: FetchRequest, wanted: list[FetchPartition], by_id: bool
+    broker: Broker,
+    ctx: RequestContext,
+    request: FetchRequest,
+    wanted: list[FetchPartition],
+    by_id: bool,
 ) -> tuple[FetchSession | None, bool]:
     """The request's session if it has one, and whether the answer is incremental (KIP-227)."""
     sessions, now_ms = broker.fetch_sessions, broker.now_ms()
@@ -87,8 +91,8 @@ def _session(
             sessions.close(session_id)
         if epoch == FINAL_EPOCH:
             return None, False
-        return sessions.create(wanted, now_ms), False
-    session = sessions.resume(session_id, epoch, now_ms)
+        return sessions.create(wanted, ctx.peer, now_ms), False
+    session = sessions.resume(session_id, epoch, ctx.peer, now_ms)
     if session.by_id != by_id:
         raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
     forgotten = [
@@ -96,7 +100,7 @@ def _session(
         for topic in request.forgotten_topics_data
         for index in topic.partitions
     ]
-    session.update(wanted, forgotten)
+    sessions.update(session, wanted, forgotten, now_ms)
     return session, True
 
 

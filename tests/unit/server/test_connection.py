@@ -374,6 +374,7 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
     async def test() -> None:
         loop = asyncio.get_running_loop()
         served: list[int] = []
+        gone: list[str] = []
 
         class Counting:
             def dispatch(self, connection: Connection, frame: memoryview) -> int:
@@ -388,12 +389,13 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
         config = BrokerConfig.from_properties(
             {"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "1000000"}
         )
-        listener = Listener(loop, config, cast(Dispatcher, Counting()))
+        listener = Listener(loop, config, cast(Dispatcher, Counting()), gone.append)
         listening = bind("127.0.0.1", 0)
         address = listening.getsockname()
         listener.start(listening, "PLAINTEXT")
         body = bytes(1_000_000)
         with socket.create_connection(address) as stalled, socket.create_connection(address) as b:
+            peer = "{}:{}".format(*stalled.getsockname())
             stalled.setblocking(False)
             b.setblocking(False)
             await loop.sock_sendall(stalled, frame_of(body)[:900_000])
@@ -404,6 +406,7 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
                 while not served:
                     await asyncio.sleep(0.001)
         assert served == [1_000_000]
+        assert gone == [peer]
         listener.drain()
         await listener.stop(0)
 
