@@ -40,6 +40,7 @@ from kraftpy.storage.segment import (
     Batches,
     Segment,
     SegmentCache,
+    file_name,
 )
 
 if TYPE_CHECKING:
@@ -403,20 +404,27 @@ class AppendableLog(ReadableLog):
         active = self._active
         if active.sealed:
             self._open_active()
+        fresh: Segment | None = None
         try:
             fresh = self._create_segment(base_offset)
-            try:
-                snapshot = write_snapshot(self._files, self.folder, base_offset, self.producers)
-                unflushed = active.seal()
-            except OSError:
-                self._files.unlink(fresh.path(LOG_SUFFIX))
-                raise
-        except OSError as error:
-            if (self.folder / f"{base_offset:020d}{LOG_SUFFIX}").exists():
-                self._go_offline(f"can't begin or give up a segment at {base_offset}: {error}")
-            raise storage_failure(f"can't begin a new segment of {self}", error) from error
+            snapshot = write_snapshot(self._files, self.folder, base_offset, self.producers)
+            unflushed = active.seal()
+        except (OSError, KafkaError) as error:
+            self._give_up_segment(fresh, base_offset)
+            raise storage_failure(f"can't begin a new segment of {self}", str(error)) from error
         self._sealed_unflushed += [*unflushed, snapshot]
         self._take_active(fresh)
+
+    def _give_up_segment(self, fresh: Segment | None, base_offset: int) -> None:
+        """The log goes on in its last segment: a file of a next one would be damage to a start."""
+        if fresh is not None:
+            fresh.forget()
+        path = self.folder / file_name(base_offset, LOG_SUFFIX)
+        try:
+            if path.exists():
+                self._files.unlink(path)
+        except OSError as error:
+            self._go_offline(f"can't begin or give up {path}: {error}")
 
     def _create_segment(self, base_offset: int) -> Segment:
         return Segment.create(

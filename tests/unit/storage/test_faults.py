@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.storage.files import FSYNC_FAILED_EXIT_CODE, Files
+from kraftpy.storage.files import FSYNC_FAILED_EXIT_CODE, Files, OpenFile
 
 from .support import (
     SMALL,
@@ -214,5 +215,40 @@ def test_a_real_file_size_limit(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert log_files(log)[0].read_bytes() == whole
+    whole += append(log, batch())
+    assert contents(log) == whole
+
+
+class NoDescriptors(Files):
+    """`bad` can't be opened, as if the process had no descriptor left for it."""
+
+    bad: Path | None = None
+
+    def open(self, path: Path, *, create: bool = False) -> OpenFile:
+        if path == self.bad:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_roll_that_finds_no_descriptor_leaves_no_segment(tmp_path: Path, clean: bool) -> None:
+    """The last segment's file was closed, as it is where there are many logs."""
+    files = NoDescriptors()
+    store = Store(tmp_path / "data", with_config(SMALL, segment_bytes=1 << 22), files)
+    log = store.log()
+    # Blocks are reserved behind a segment of this size: its end has to be opened to be cut.
+    whole = b"".join(append(log, batch(value=bytes(700_000))) for _ in range(3))
+    active = log.segments[-1]
+    active.close()
+    files.bad = active.path(".log")
+    with pytest.raises(KafkaError, match="can't begin a new segment") as error:
+        log.roll()
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log_files(log) == [active.path(".log")]
+    files.bad = None
+    whole += append(log, batch())
+    log = store.reopen(clean=clean)
+    assert contents(log) == whole
+    log.roll()
     whole += append(log, batch())
     assert contents(log) == whole
