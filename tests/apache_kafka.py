@@ -1,5 +1,7 @@
 """Apache Kafka, the reference: jars fetched by Maven, its broker and its tools run on 127.0.0.1.
 
+The broker is of one release and the tools, with the Java client, of the one before.
+
     python -m tests.apache_kafka COMMAND...
 
 runs COMMAND with KRAFTPY_TEST_BOOTSTRAP set to the address of a fresh Apache Kafka.
@@ -22,27 +24,34 @@ from pathlib import Path
 from tests.processes import Process, descendants, free_port, kill, running, tail
 from tests.quorums import Quorum
 
-VERSION = "4.3.0"
+VERSION = "4.4.0"
+# The tools and Streams of the newest release aren't on Maven Central: those of the one before talk
+# to its broker.
+TOOLS_VERSION = "4.3.0"
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 JARS = CACHE / "kafka" / "jars"
+BROKER_JARS = CACHE / "kafka" / "broker-jars"
 
-POM = f"""<project>
+
+def _pom(*artifacts: str) -> str:
+    """A project that depends on these (group:artifact:version), and on a place for log lines."""
+    found = [
+        name.split(":") for name in (*artifacts, "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3")
+    ]
+    dependencies = "\n".join(
+        f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in found
+    )
+    return f"""<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>kraftpy.tests</groupId><artifactId>apache-kafka</artifactId><version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
-      <version>2.24.3</version>
-    </dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+
 
 # kafka-server-start's own flags; the heap is its default.
 JVM = (
@@ -83,8 +92,17 @@ def missing_tools() -> list[str]:
 
 @functools.cache
 def fetch_jars() -> Path:
-    """Copy Apache Kafka's jars into the cache unless they are there; returns their folder."""
-    return fetch_jars_of(POM, JARS, f"Apache Kafka {VERSION}")
+    """Copy the jars of Kafka's tools and clients into the cache; returns their folder."""
+    kafka = "org.apache.kafka"
+    pom = _pom(f"{kafka}:kafka_2.13:{TOOLS_VERSION}", f"{kafka}:kafka-tools:{TOOLS_VERSION}")
+    return fetch_jars_of(pom, JARS, f"the tools of Apache Kafka {TOOLS_VERSION}")
+
+
+@functools.cache
+def fetch_broker_jars() -> Path:
+    """Copy the broker's jars into the cache unless they are there; returns their folder."""
+    pom = _pom(f"org.apache.kafka:kafka_2.13:{VERSION}")
+    return fetch_jars_of(pom, BROKER_JARS, f"Apache Kafka {VERSION}")
 
 
 def fetch_jars_of(pom_text: str, folder: Path, what: str) -> Path:
@@ -121,13 +139,13 @@ def _copy_jars(pom_text: str, folder: Path, what: str) -> None:
         raise RuntimeError(f"Maven could not fetch {what}:\n{done.stdout[-2000:]}")
 
 
-def java(main_class: str, *args: str, jvm: str = TOOL_JVM) -> list[str]:
-    return ["java", *jvm.split(), "-cp", f"{fetch_jars()}/*", main_class, *args]
+def _java(jars: Path, main_class: str, *args: str, jvm: str = TOOL_JVM) -> list[str]:
+    return ["java", *jvm.split(), "-cp", f"{jars}/*", main_class, *args]
 
 
 def run_tool(name: str, *args: str, stdin: str = "", timeout_s: float = 90) -> str:
     """Run one of Kafka's tools; returns its output. RuntimeError with its words if it fails."""
-    command = java(TOOLS[name], *args)
+    command = _java(fetch_jars(), TOOLS[name], *args)
     done = subprocess.run(
         command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
     )
@@ -172,9 +190,7 @@ class ApacheKafka:
     def start(self) -> float:
         if not self.log_dir.exists():
             _format(self._config)
-        self._process = Process(
-            java("kafka.Kafka", str(self._config), jvm=JVM), self.folder / "broker.log"
-        )
+        self._process = Process(_broker_command(self._config), self.folder / "broker.log")
         return self._process.wait_answering(self.bootstrap)
 
     def pids(self) -> list[int]:
@@ -234,12 +250,17 @@ class ApacheKafkaQuorum(Quorum):
         return self.folder / f"server{node}.properties"
 
     def command(self, node: int) -> list[str]:
-        return java("kafka.Kafka", str(self._config(node)), jvm=JVM)
+        return _broker_command(self._config(node))
+
+
+def _broker_command(config: Path) -> list[str]:
+    return _java(fetch_broker_jars(), "kafka.Kafka", str(config), jvm=JVM)
 
 
 def _format(config: Path) -> None:
     args = ("format", "-t", "A1b2C3d4E5f6G7h8I9j0KA", "-c", str(config))
-    subprocess.run(java("kafka.tools.StorageTool", *args), check=True, capture_output=True)
+    command = _java(fetch_broker_jars(), "kafka.tools.StorageTool", *args)
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def main() -> int:

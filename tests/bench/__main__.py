@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import kraftpy
-from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_jars
+from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_broker_jars
 from tests.bench import (
     figures,
     groups,
@@ -196,7 +196,7 @@ def bench(
 
 
 def race(works: Works, rounds: int, nodes: int | None, file: Path | None, as_json: bool, /) -> None:
-    fetch_jars()
+    fetch_broker_jars()
     ceiling: measure.Round = {}
     if nodes != 3 and works.one is race_round:
         say("the client alone")
@@ -251,7 +251,7 @@ def main() -> int:
         if options.mode == "partitions":
             print(many.run(KraftpyQuorum, say))
         elif options.mode == "partitions-kafka":
-            fetch_jars()
+            fetch_broker_jars()
             print(many.run(ApacheKafkaQuorum, say))
         elif options.mode == "metrics":
             text, holds = metrics.run(options.rounds, say)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.apache_kafka import fetch_jars, missing_tools
+from tests.apache_kafka import fetch_broker_jars, fetch_jars, missing_tools
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
 from tests.conformance.zookeeper import JAR, MISSING
 
@@ -50,6 +50,7 @@ def prepare() -> None:
     if problem := what_is_missing():
         sys.exit(problem)
     fetch_jars()
+    fetch_broker_jars()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kraftpy.testing import Broker
-from tests.apache_kafka import fetch_jars, missing_tools
+from tests.apache_kafka import fetch_broker_jars, fetch_jars, missing_tools
 from tests.spark.jars import connector_jars
 
 # The extra is in a group of its own: `make test` collects these files without it.
@@ -33,6 +33,7 @@ def prepare() -> None:
     if missing := missing_tools():
         sys.exit(f"the tests with Spark need {' and '.join(missing)}")
     fetch_jars()
+    fetch_broker_jars()
     connector_jars()
 
 

@@ -2,10 +2,11 @@
 
 A heartbeat joins (epoch 0), goes on (the member's epoch), leaves (-1) or steps aside for the same
 static member to come back (-2). The answer comes with the records that make it true; state does not
-change here. The rules are Kafka 4.3's:
+change here. The rules are Kafka 4.4's:
 
-* A changed subscription, or a change of the topics that somebody subscribes to, raises the group's
-  epoch. With it comes a new target assignment, and `reconcile` leads the member towards it.
+* A changed subscription, a change of the topics that somebody subscribes to, or another assignor
+  that most members now wish for (since 4.4) raises the group's epoch. With it comes a new target
+  assignment, and `reconcile` leads the member towards it.
 * A member is believed with its own epoch only. One exception: with the epoch before, if it owns
   nothing but what it was assigned, since the answer that raised the epoch may have been lost.
 * Epoch 0 is always welcome: whoever sends it has given up all that it had.
@@ -305,7 +306,7 @@ def admit(
     if group.members.get(member_id) != metadata:
         records.append(MemberRecord(group.group_id, member_id, metadata))
     plan = _Plan(group, member_id, known_id, metadata, dict(group.regexes))
-    epoch = _raise_epoch(plan, topics, records, now_ms, topics_changed)
+    epoch = _raise_epoch(plan, settings.assignors, topics, records, now_ms, topics_changed)
     target_epoch = group.assignment_epoch
     target: Partitions = group.targets.get(known_id or member_id, {})
     # The first target can't wait: epoch 0 would tell the member to join again.
@@ -366,6 +367,7 @@ def _updated(
 
 def _raise_epoch(
     plan: _Plan,
+    assignors: tuple[str, ...],
     topics: Topics,
     records: list[ConsumerRecord],
     now_ms: int,
@@ -380,22 +382,27 @@ def _raise_epoch(
         or metadata.topic_regex != before.topic_regex
         or group.group_epoch is None  # epochs start at 1, even if the first asks for nothing
     )
-    if not resubscribed and not topics_changed:
+    wishes_changed = metadata.server_assignor != before.server_assignor
+    if not (resubscribed or wishes_changed or topics_changed):
         return group.epoch
     members = plan.members()
+    former = preferred_assignor(group.members, assignors)
+    outvoted = wishes_changed and preferred_assignor(members, assignors) != former
     _match_regexes(plan, members, topics, records, now_ms, topics_changed)
     topics_hash = metadata_hash(all_subscribed_names(members.values(), plan.regexes), topics)
     known_hash = NO_TOPICS_HASH if group.group_epoch is None else group.group_epoch.metadata_hash
-    if not resubscribed and topics_hash == known_hash:
+    if not resubscribed and not outvoted and topics_hash == known_hash:
         return group.epoch
     epoch = group.epoch
     # An epoch for which nobody has a target yet can take in changed topics as well.
-    if resubscribed or epoch <= group.assignment_epoch:
+    if resubscribed or outvoted or epoch <= group.assignment_epoch:
         epoch += 1
         if plan.known_id is None:
             reason = f"member {plan.member_id} joins"
         elif resubscribed:
             reason = f"member {plan.member_id} has changed its subscription"
+        elif outvoted:
+            reason = f"member {plan.member_id} wishes for another assignor, and most with it"
         else:
             reason = "the topics that it subscribes to have changed"
         tell_rebalance(group.group_id, epoch, len(members), reason)

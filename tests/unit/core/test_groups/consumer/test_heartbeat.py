@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat rule by rule: Kafka 4.3's answers (KIP-848, KIP-1251)."""
+"""ConsumerGroupHeartbeat rule by rule: Kafka 4.4's answers (KIP-848, KIP-1251)."""
 
 from __future__ import annotations
 
@@ -255,6 +255,20 @@ def test_most_wishes_choose_the_assignor() -> None:
         story.beat(member_id, 0, server_assignor=assignor)
     described = story.machine.consumer_describe(GROUP)
     assert described.assignor_name == "range"
+
+
+def test_another_assignor_that_most_wish_for_makes_a_new_epoch() -> None:
+    story = Story()
+    story.beat("a", 0)
+    story.beat("b", 0)
+    story.beat("c", 0)
+    assert story.there.epoch == 3
+    story.beat("a", 1, server_assignor="uniform")  # what they have without a wish
+    story.beat("b", 2, server_assignor="range")  # a tie
+    assert story.there.epoch == 3
+    story.beat("c", 3, server_assignor="range")
+    assert (story.there.epoch, story.there.assignment_epoch) == (4, 4)
+    assert story.machine.consumer_describe(GROUP).assignor_name == "range"
 
 
 def test_a_large_group_makes_one_target_for_all_who_wait() -> None:
