@@ -14,7 +14,8 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
   watermark stands still meanwhile. It is empty once the ISR is that large again. Whoever stopped
   uncleanly is taken out.
 * Without a leader the ISR is empty, and `last_known_elr` names who led last.
-* A reassignment is complete when all of its target replicas are in the ISR.
+* A reassignment is complete when all of its target replicas are in the ISR, also where an election
+  has made it the ISR: no proposal need ever follow that would show it again.
 * Every change raises the partition epoch once. A change of leader raises the leader epoch, and so
   does taking replicas away, so that they can't count with what they fetch from now on, and having
   one begin anew, so that it can't count with what it had.
@@ -91,16 +92,19 @@ def settled(
 ) -> PartitionState:
     """The state that follows; `old` itself if nothing changes."""
     isr = old.isr if wish.isr is None else wish.isr
-    replicas, adding, removing = wish.assignment or (old.replicas, old.adding, old.removing)
-    if adding or removing:
-        target = tuple(each for each in replicas if each not in removing)
-        if all(each in isr for each in target):
-            replicas, adding, removing = target, (), ()
+    assignment = wish.assignment or Assignment(old.replicas, old.adding, old.removing)
+    if _is_reached(assignment, isr):
+        assignment = Assignment(assignment.target)
+    replicas = assignment.replicas
     if replicas != old.replicas or isr != old.isr:
         isr = tuple([each for each in replicas if each in isr])
         if len(isr) == len(replicas):
             isr = replicas  # One tuple less to keep, for most partitions.
     leader, isr, elr, last_known = _seats(old, electorate, rules, wish, replicas, isr)
+    if _is_reached(assignment, isr):  # Only now: who was elected is the whole target.
+        assignment = Assignment(assignment.target)
+        replicas = isr = assignment.replicas
+        leader, isr, elr, last_known = _seats(old, electorate, rules, wish, replicas, isr)
     directories = _directories(old, electorate, wish, replicas, isr)
     if (
         isr == old.isr
@@ -108,7 +112,7 @@ def settled(
         and elr == old.elr
         and replicas == old.replicas
         and last_known == old.last_known_elr
-        and (adding, removing) == (old.adding, old.removing)
+        and assignment[1:] == (old.adding, old.removing)
         and directories == old.directories
         and not wish.anew
     ):
@@ -123,9 +127,16 @@ def settled(
         directories=directories,
         elr=elr,
         last_known_elr=last_known,
-        adding=adding,
-        removing=removing,
+        adding=assignment.adding,
+        removing=assignment.removing,
     )
+
+
+def _is_reached(assignment: Assignment, isr: tuple[int, ...]) -> bool:
+    """Whether a reassignment is on, and all of its target replicas are in sync."""
+    if not assignment.adding and not assignment.removing:
+        return False
+    return set(assignment.target) <= set(isr)
 
 
 def _seats(

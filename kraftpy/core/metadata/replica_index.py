@@ -20,9 +20,12 @@ class ReplicaIndex:
         self._brokers: dict[int, dict[str, list[int]]] = {}
 
     def partitions(self, broker_id: int) -> Iterator[tuple[str, list[int]]]:
-        """Topic names in order, each with the partitions on this broker. Don't change the lists."""
+        """Topic names in order, each with a copy of the partitions on this broker.
+
+        Whoever goes through them may add and remove replicas of that topic meanwhile.
+        """
         topics = self._brokers.get(broker_id, {})
-        return ((name, topics[name]) for name in sorted(topics))
+        return ((name, list(topics[name])) for name in sorted(topics))
 
     def count(self, broker_id: int) -> int:
         """The number of replicas that the broker has."""

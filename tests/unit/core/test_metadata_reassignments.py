@@ -289,3 +289,20 @@ def test_each_partition_moves_by_itself(cluster: Cluster) -> None:
         0
     ]
     assert [each["error"] for each in result.value["topics"][0]["partitions"]] == [0, 39]
+
+
+def test_an_election_may_be_what_completes_a_reassignment() -> None:
+    """Who is elected from the ELR is the whole target: no proposal need ever follow."""
+    cluster = Cluster(2)
+    topic = new_topic("t", assignments=[[1, 2]], configs={"min.insync.replicas": "2"})
+    cluster.create(topic)
+    cluster.set_isr(1)
+    cluster.ok(move(2))
+    assert cluster.partition().elr == (2,)
+    before = cluster.partition()
+    cluster.kill(1)
+    after = cluster.partition()
+    assert (after.replicas, after.isr, after.leader) == ((2,), (2,), 2)
+    assert (after.elr, after.adding, after.removing) == ((), (), ())
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert after.leader_epoch == before.leader_epoch + 1
