@@ -21,9 +21,9 @@ The rules are those of Kafka 4 (ProducerAppendInfo, ProducerStateEntry):
 Batches and markers that are read back from a log are not checked: the leader that wrote them did.
 
 Transactions: the last stable offset is the high watermark, unless a transaction is open below it
-or ended with a marker that is not below it yet. The list of aborted transactions answers fetches
-with read_committed; whoever owns the files stores what `update` returns and gives it back with
-`restore_aborted`.
+or ended with a marker that is not below it yet; it is never below the log start offset. The list of
+aborted transactions answers fetches with read_committed; whoever owns the files stores what
+`update` returns and gives it back with `restore_aborted`.
 """
 
 from __future__ import annotations
@@ -131,10 +131,18 @@ class ProducerStateManager:
     `now_ms` is a clock of the broker's that nobody can set. A producer is forgotten when this
     broker has not seen a batch of it for `expiration_ms` and it has no open transaction. Its own
     timestamps do not count: a job that copies old records would lose its state between two batches.
+    Without `transactions` nobody ends any, so no batch begins one, whatever it says.
     """
 
-    def __init__(self, *, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS) -> None:
+    def __init__(
+        self,
+        *,
+        expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+        transactions: bool = True,
+    ) -> None:
         self.expiration_ms = expiration_ms
+        self._transactions = transactions
+        self._log_start_offset = 0
         self._producers: dict[int, _Producer] = {}
         self._end_offset = 0
         # First offsets by producer id. The log only grows at its end, so insertion order is
@@ -258,7 +266,7 @@ class ProducerStateManager:
             ),
         )
         producer.last_seen_ms = now_ms
-        if attributes & TRANSACTIONAL_BIT and producer.txn_first_offset < 0:
+        if attributes & TRANSACTIONAL_BIT and producer.txn_first_offset < 0 and self._transactions:
             producer.txn_first_offset = self._open[producer_id] = header.base_offset
         return None
 
@@ -307,7 +315,9 @@ class ProducerStateManager:
         if not self._open and not self._unreplicated:
             return high_watermark
         first_unstable = self.first_unstable_offset
-        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
+        if first_unstable is None:
+            return high_watermark
+        return min(max(first_unstable, self._log_start_offset), high_watermark)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
         """Let the last stable offset pass the transactions whose markers are below."""
@@ -357,6 +367,7 @@ class ProducerStateManager:
         Producers stay, whatever became of their batches (KAFKA-7190): a producer that writes
         rarely keeps its protection.
         """
+        self._log_start_offset = log_start_offset
         self.advance_high_watermark(log_start_offset)
         if self._aborted and self._aborted[0].last_offset < log_start_offset:
             start = bisect_left(self._aborted, log_start_offset, key=_last_offset_of)
@@ -430,7 +441,8 @@ class ProducerStateManager:
                 )
             elif epoch != producer.epoch:
                 producer.start_epoch(epoch)
-            producer.coordinator_epoch, producer.txn_first_offset = fields[6:]
+            producer.coordinator_epoch, txn_first_offset = fields[6:]
+            producer.txn_first_offset = txn_first_offset if self._transactions else _NONE
             producer.last_timestamp = timestamp
             producer.last_seen_ms = now_ms
         self._producers = producers

@@ -51,6 +51,7 @@ from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
 from kraftpy.server.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.server.listener import bind
+from kraftpy.server.transaction_admission import TRANSACTIONS_MAY_BE_OPEN
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
 from kraftpy.storage.files import StorageError
@@ -131,6 +132,7 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         cluster_id=_cluster_id(config),
         node_id=config.node_id,
         clock_ms=SettledClock(time.time, time.monotonic).now_ms,
+        transactions=TRANSACTIONS_MAY_BE_OPEN,
     )
     controller: ControllerHandle | None = None
     exporter: ExporterHandle | None = None

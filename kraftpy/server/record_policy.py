@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.record_batch import TRANSACTIONAL_BIT
 from kraftpy.protocol.records import (
     BatchHeader,
     Record,
@@ -18,6 +19,7 @@ from kraftpy.protocol.records import (
     read_batch_header,
     stamp_log_append_time,
 )
+from kraftpy.server.transaction_admission import admit
 
 LONG_MAX = 2**63 - 1
 # What one batch may hold after decompression; Kafka has no such limit and can be made to swap.
@@ -25,9 +27,11 @@ MAX_BATCH_UNCOMPRESSED_BYTES = 256 * 1024 * 1024
 
 
 def check_limits(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Raises MESSAGE_TOO_LARGE, INVALID_RECORD or INVALID_TIMESTAMP from the header alone."""
+    """From the header alone, as `append` of a partition says which errors."""
     check_size(header.size_bytes, config)
     check_producer_batch(header)
+    if header.attributes & TRANSACTIONAL_BIT:
+        admit(header)
     if (
         header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
         and config.message_timestamp_type == "CreateTime"

@@ -101,6 +101,7 @@ class LogDir:
         uptime_ms: Callable[[], int],
         removal: DelayedRemoval,
         producer_id_expiration_ms: int,
+        transactions: bool,
     ) -> None:
         self.path = path
         self.files = files
@@ -112,6 +113,7 @@ class LogDir:
         self.clean_shutdown_epoch: int | None = None
         self._removal = removal
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._transactions = transactions
         self._lock: OpenFile | None = None
         self.shortest_flush_ms = _MAX_FLUSH_MS
         # Logs that were opened for appends: the others have nothing to flush.
@@ -293,7 +295,9 @@ class LogDir:
         return log
 
     def _new_producers(self) -> ProducerStateManager:
-        return ProducerStateManager(expiration_ms=self._producer_id_expiration_ms)
+        return ProducerStateManager(
+            expiration_ms=self._producer_id_expiration_ms, transactions=self._transactions
+        )
 
     def checkpointed_high_watermark(self, log: Log) -> int:
         """The high watermark of the last checkpoint, within the log's bounds; a hint.

@@ -102,6 +102,7 @@ class Log(AppendableLog):
         self.leader_epochs.clear()
         self._latest_epoch = self.leader_epochs.latest
         self.producers.truncate(-1)
+        self.producers.advance_log_start(offset)
         self._checkpoint_log_start()
         logger.info("%s starts anew at offset %d", self, offset)
 

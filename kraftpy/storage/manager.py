@@ -86,7 +86,8 @@ class LogManager:
     """Locks the log directories when it is made; raises StorageError in plain words if it can't.
 
     `cluster_id` is None for new directories whose cluster is still to be found out. Data is deleted
-    by `clock_ms`; producers are forgotten by `uptime_ms`, which nobody can set.
+    by `clock_ms`; producers are forgotten by `uptime_ms`, which nobody can set. `transactions`:
+    whether somebody ends those that the logs' batches begin.
 
     That needs neither threads nor the metadata, so it can come before a node forks; `load` opens
     the logs once their topics' configuration is known, and `begin` lets them be written.
@@ -102,6 +103,7 @@ class LogManager:
         clock_ms: Callable[[], int],
         uptime_ms: Callable[[], int] = _uptime_ms,
         files: Files | None = None,
+        transactions: bool = True,
     ) -> None:
         self.cluster_id = cluster_id
         self._node_id = node_id
@@ -132,6 +134,7 @@ class LogManager:
                     uptime_ms=uptime_ms,
                     removal=self._removal,
                     producer_id_expiration_ms=config.producer_id_expiration_ms,
+                    transactions=transactions,
                 )
                 directory.open(cluster_id, node_id)
                 self.directories.append(directory)

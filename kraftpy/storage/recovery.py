@@ -103,6 +103,7 @@ def open_log(
         _settle_epochs(epochs, folder, segments, log_start_offset, end_offset)
         snapshots = _useful_snapshots(snapshots, files, folder, segments, end_offset)
         restore(producers, folder, snapshots, segments, end_offset, directory.uptime_ms())
+        producers.advance_log_start(log_start_offset)
     except KafkaError as error:
         raise StorageError(f"{error.message}. {choices(folder)}") from error
     log = Log(

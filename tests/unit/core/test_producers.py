@@ -405,6 +405,26 @@ def test_the_last_stable_offset_waits_for_the_marker_to_be_replicated():
     assert state.last_stable_offset(12) == 12
 
 
+def test_the_last_stable_offset_is_not_below_the_log_start():
+    state = state_after(batch(0, transactional=True, offset=10))
+    assert state.last_stable_offset(50) == 10
+    state.advance_log_start(30)
+    assert state.last_stable_offset(50) == 30
+    assert state.last_stable_offset(20) == 20
+
+
+def test_where_nobody_ends_transactions_no_batch_begins_one():
+    left = state_after(batch(0, transactional=True, offset=10)).snapshot()
+    state = ProducerStateManager(transactions=False)
+    state.load(left, 11, NOW)
+    assert state.last_stable_offset(50) == 50
+    sent = batch(1, transactional=True, offset=11)
+    assert state.check(sent, NOW) is None
+    state.update(sent, NOW)
+    assert state.last_stable_offset(50) == 50
+    assert state.check(batch(2), NOW) is None
+
+
 def test_aborted_transactions_leave_with_the_log_start():
     state = ProducerStateManager()
     for first in (0, 10, 20):

@@ -1,0 +1,93 @@
+"""Transactional batches without a coordinator: refused, and those in a log blind no reader."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from crc32c import crc32c
+
+from kraftpy.protocol import messages
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.records import read_batch_header
+from kraftpy.testing import Broker
+from tests.server.test_produce import batch
+from tests.server.wire import Wire, produce, produce_request
+
+READ_COMMITTED = 1
+LATEST = -1
+ATTRIBUTES_AT, CRC_AT = 21, 17
+
+
+def latest(wire: Wire, topic: str) -> int:
+    request = messages.ListOffsetsRequest
+    wanted = request.ListOffsetsTopic(topic, [request.ListOffsetsPartition(0, timestamp=LATEST)])
+    asked = request(replica_id=-1, isolation_level=READ_COMMITTED, topics=[wanted])
+    answer = wire.call(ApiKey.LIST_OFFSETS, 7, asked).topics[0].partitions[0]
+    assert answer.error_code == 0
+    return int(answer.offset)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "mine"])
+def test_producers_transactional_batches_are_refused(
+    wire: Wire, new_topic: Callable[..., str], transactional_id: str | None
+) -> None:
+    topic = new_topic()
+    sequence: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    request = produce_request(topic, batch(b"x", transactional=True, **sequence), acks=-1)
+    request.transactional_id = transactional_id
+    refused = wire.call(ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
+    assert refused.error_code == ErrorCode.INVALID_TXN_STATE
+    assert "transactional.id" in refused.error_message
+    assert produce(wire, topic, batch(b"x", **sequence)).base_offset == 0
+    assert latest(wire, topic) == 1
+
+
+def make_transactional(broker: Broker) -> None:
+    """Turns the first batch in the topic's log into one that a transaction has begun with."""
+    (path,) = broker.log_dir.glob("t-0/*.log")
+    data = bytearray(path.read_bytes())
+    header = read_batch_header(data)
+    struct.pack_into(">h", data, ATTRIBUTES_AT, header.attributes | 0x10)
+    struct.pack_into(">I", data, CRC_AT, crc32c(data[ATTRIBUTES_AT : header.size_bytes]))
+    path.write_bytes(data)
+
+
+def test_a_log_with_an_unended_transaction_is_read_by_everybody() -> None:
+    with Broker() as broker:
+        with Wire(broker.host, broker.port) as wire:
+            topic = messages.MetadataRequest.MetadataRequestTopic(name="t")
+            wire.call(ApiKey.METADATA, 9, messages.MetadataRequest([topic]))
+            for number in range(3):
+                sequence = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+                assert produce(wire, "t", batch(b"%d" % number, **sequence)).error_code == 0
+        broker.kill()
+        make_transactional(broker)
+        for end in (broker.kill, broker.stop):  # recovered, then from a snapshot
+            broker.restart()
+            with Wire(broker.host, broker.port) as wire:
+                assert latest(wire, "t") == 3
+            assert read_by_librdkafka(broker) == [b"0", b"1", b"2"]
+            end()
+
+
+def read_by_librdkafka(broker: Broker) -> list[bytes]:
+    """With its default isolation.level, read_committed."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    try:
+        found = consumer.consume(3, timeout=20)
+        return [message.value() for message in found if not message.error()]
+    finally:
+        consumer.close()
