@@ -5,6 +5,9 @@ Rules:
 * Commits leave one after the other in the order in which they were made, each with the generation
   of that moment.  So none goes back over another, and one of a former generation is refused.
 * Auto commit has at most one commit under way; what failed is committed with the next one.
+* What the user commits is committed whole or not at all.  Auto commit keeps what can be kept: its
+  positions have nothing to do with each other, and one of a topic that is gone mustn't hold up the
+  others.
 * A commit with a condition (`compare_and_commit`) is sent once: after an error only its caller can
   tell what to do about it.
 """
@@ -22,7 +25,7 @@ from kraftpy.client.coordinator import MOVED, Coordinator, Generation
 from kraftpy.client.fetcher import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
 
 _log = logging.getLogger(__name__)
 
@@ -51,23 +54,33 @@ class Commits:
         self, offsets: Mapping[Partition, int], *, timeout_ms: int | None = None
     ) -> None:
         """Commit when all earlier commits are done; see `Coordinator.commit`."""
-        await self._commit(dict(offsets), self._committing(), timeout_ms)
+        await self._commit(dict(offsets), self._committing(), True, timeout_ms)
 
     def soon(self, offsets: Mapping[Partition, int]) -> asyncio.Task[None]:
         """The same without waiting for it."""
-        task = asyncio.create_task(self._commit(dict(offsets), self._committing(), None))
+        return self._soon(offsets, True)
+
+    def _soon(self, offsets: Mapping[Partition, int], all_or_none: bool) -> asyncio.Task[None]:
+        commit = self._commit(dict(offsets), self._committing(), all_or_none, None)
+        task = asyncio.create_task(commit)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task
 
     async def _commit(
-        self, offsets: Mapping[Partition, int], generation: Generation, timeout_ms: int | None
+        self,
+        offsets: Mapping[Partition, int],
+        generation: Generation,
+        all_or_none: bool,
+        timeout_ms: int | None,
     ) -> None:
         if not offsets:
             return
         async with self._turn:
             try:
-                await self._coordinator.commit(offsets, generation, timeout_ms=timeout_ms)
+                await self._coordinator.commit(
+                    offsets, generation, all_or_none=all_or_none, timeout_ms=timeout_ms
+                )
             except KafkaError as error:
                 if self._committing() == generation:
                     self._committing(error)
@@ -90,7 +103,7 @@ class Commits:
         }
         if changed:
             self._auto_committed = dict(positions)
-            self.soon(changed).add_done_callback(self._auto_commit_done)
+            self._soon(changed, False).add_done_callback(self._auto_commit_done)
 
     def _auto_commit_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -102,7 +115,7 @@ class Commits:
         if self._auto_interval_s is None:
             return
         try:
-            await self.commit(offsets, timeout_ms=timeout_ms)
+            await self._commit(dict(offsets), self._committing(), False, timeout_ms)
         except (ConnectionError, KafkaError) as error:
             _log.warning("could not commit before giving partitions up: %s", error)
 
@@ -177,6 +190,7 @@ async def compare_and_commit(
                 ],
             )
         ],
+        _tags={ALL_OR_NONE_TAG: YES},
     )
     response = await coordinator.ask(request, timeout_ms=timeout_ms)
     code = response.topics[0].partitions[0].error_code

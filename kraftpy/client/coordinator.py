@@ -20,9 +20,11 @@ from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code
 from kraftpy.client.fetcher import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, NO, YES
 
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _GROUP_KEY = 0
+_NOT_TO_BLAME = frozenset({ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,15 @@ class Coordinator:
         offsets: Mapping[Partition, int],
         generation: Generation,
         *,
+        all_or_none: bool = True,
         timeout_ms: int | None = None,
     ) -> None:
         """Keep the offsets to go on from; all of them, or an error.
+
+        After an error none is kept, unless it leaves open whether the broker has done it (a
+        `ConnectionError`, REQUEST_TIMED_OUT, COORDINATOR_NOT_AVAILABLE): such a commit may still
+        take effect, whole, and over one that was made later elsewhere.  Without `all_or_none`, and
+        with brokers of Apache Kafka, those that nothing is wrong with are kept.
 
         Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when the
         member has been replaced, REBALANCE_IN_PROGRESS when it has to join again first; and the
@@ -126,6 +134,7 @@ class Coordinator:
                 kinds.OffsetCommitRequestTopic(name=topic, partitions=partitions)
                 for topic, partitions in topics.items()
             ],
+            _tags={ALL_OR_NONE_TAG: YES if all_or_none else NO},
         )
 
         async def attempt(timeout_ms: int) -> None:
@@ -167,10 +176,10 @@ class Coordinator:
         return found
 
     def _check_partitions(self, topics: Iterable[Any]) -> None:
-        """Raise the first error of a response's partitions."""
+        """Raise the first error of a response's partitions that has a cause of its own."""
         for topic in topics:
             for partition in topic.partitions:
-                if partition.error_code:
+                if partition.error_code not in _NOT_TO_BLAME:
                     code = error_code(partition.error_code)
                     if code in MOVED:
                         self.forget()

@@ -24,7 +24,7 @@ from kraftpy.client.fetcher import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
 
 CLASSIC, CONSUMER = "classic", "consumer"
 _CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -213,9 +213,11 @@ class GroupAdmin(Admin):
     ) -> dict[Partition, KafkaError]:
         """Commit offsets from outside a group; the partitions that were refused, and why.
 
-        A partition is left as it is (UNEXPECTED_OFFSET) if what is committed is not `expected`, -1
-        for nothing; only kraftpy's brokers look at that.  UNKNOWN_MEMBER_ID: the group has members.
-        Up to a few thousand partitions are committed at once, more in several steps.
+        A partition is refused (UNEXPECTED_OFFSET) if what is committed is not `expected`, -1 for
+        nothing; only kraftpy's brokers look at that.  UNKNOWN_MEMBER_ID: the group has members.
+        Up to a few thousand partitions are committed at once, all or none of them, more in several
+        steps.  OPERATION_NOT_ATTEMPTED: nothing is wrong with this one, but with another one of the
+        same step; these come last.
         """
         errors: dict[Partition, KafkaError] = {}
         for some in _commit_parts(group_id, offsets):
@@ -228,7 +230,8 @@ class GroupAdmin(Admin):
             for name in [name for name in errors if name in now]:
                 if now[name].offset == offsets[name]:
                     del errors[name]
-        return errors
+        others = ErrorCode.OPERATION_NOT_ATTEMPTED
+        return dict(sorted(errors.items(), key=lambda item: item[1].code is others))
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[Partition]
@@ -306,7 +309,7 @@ def _commit_request(
             partition._tags = {EXPECTED_OFFSET_TAG: before}
             partitions.append(partition)
         topics.append(kinds.OffsetCommitRequestTopic(name=topic, partitions=partitions))
-    return kinds(group_id=group_id, topics=topics)
+    return kinds(group_id=group_id, topics=topics, _tags={ALL_OR_NONE_TAG: YES})
 
 
 def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:

@@ -12,13 +12,18 @@ from kraftpy.protocol.messages import Message
 # one, -1 if there is none; eight bytes, big-endian. Refused with UNEXPECTED_OFFSET.
 EXPECTED_OFFSET_TAG = 10_000
 
+# OffsetCommitRequest, version 8 and later: if one partition is refused, no offset is committed, and
+# the others are answered with OPERATION_NOT_ATTEMPTED. NO allows some to be committed and some not,
+# as in Kafka; without the tag that is so unless a partition has EXPECTED_OFFSET_TAG.
+ALL_OR_NONE_TAG = 10_000
+
 # DeleteTopicsRequest, version 4 and later: topics of the brokers' own are to be deleted, too.
 FORCE_INTERNAL_TAG = 10_000
 
 # The client id of requests that one broker passes on to another, which must not pass them on again.
 FORWARDED_CLIENT_ID = "kraftpy-forwarded"
 
-YES = b"\1"
+YES, NO = b"\1", b"\0"
 """The content of a tagged field that is a flag."""
 
 

@@ -13,7 +13,7 @@ from kraftpy.core.groups import partition_for
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, FORWARDED_CLIENT_ID, YES
 from kraftpy.testing import Cluster
 from tests.replication.support import connect, leader_of, wait_until
 from tests.server.wire import Closed, Wire
@@ -131,6 +131,22 @@ def test_every_broker_commits_for_every_group(cluster: Cluster) -> None:
             for version in range(2, 9):
                 commit_at_last(wire, group, version, version)
         assert fetch_everywhere(cluster, group) == [{8}] * 3
+
+
+def test_all_or_none_holds_through_every_broker(cluster: Cluster) -> None:
+    for coordinator, node in itertools.product(cluster.nodes, cluster.nodes):
+        group = group_of(cluster, coordinator)
+        request = commit_request(group, 1)
+        request._tags = {ALL_OR_NONE_TAG: YES}
+        request.topics[0].partitions[1].partition_index = 77
+        with connect(cluster, node) as wire:
+            commit_at_last(wire, group, 0)
+            (topic,) = wire.call(ApiKey.OFFSET_COMMIT, 9, request).topics
+        assert [each.error_code for each in topic.partitions] == [
+            ErrorCode.OPERATION_NOT_ATTEMPTED,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert fetch_everywhere(cluster, group) == [{0}] * 3
 
 
 def fetch_everywhere(cluster: Cluster, group: str) -> list[set[int]]:

@@ -5,7 +5,9 @@ Rules:
 * The map holds committed records only: it changes in `replay` and nowhere else, so a fetch never
   sees a commit that could still fail, and a failed append changes nothing.
 * One OffsetCommit is one write, whole or not at all. Partitions refused on their own account
-  (unknown, metadata too large, not the expected offset) are not part of it.
+  (unknown, metadata too large, not the expected offset) are not part of it in Kafka. With
+  `ALL_OR_NONE_TAG` they keep the others from being written ("it should not be possible for some to
+  get saved and some not", seed 000), and so they do where a condition is named.
 * A commit may name the offset that it expects to replace (an extension, the optimistic locking of
   seed 000's open questions). It is refused, too, while another commit of the partition is in
   flight, whose fate nobody knows yet: of two with one expectation one at most succeeds.
@@ -39,7 +41,7 @@ from kraftpy.core.groups.records import (
     too_long,
 )
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, NO
 from kraftpy.protocol.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -149,6 +151,7 @@ class Commits:
         records: list[OffsetRecord] = []
         group_id = request.group_id
         expectations = _Expectations(self._offsets, self._out, group_id, records)
+        refused = False
         for topic in request.topics:
             name = topic.name
             answers = []
@@ -171,8 +174,12 @@ class Commits:
                         expire_ms,
                     )
                     records.append(OffsetRecord(group_id, name, index, committed))
+                else:
+                    refused = True
                 answers.append(_PartitionAnswer(index, error))
             response.topics.append(_TopicAnswer(name, partitions=answers))
+        if refused and _all_or_none(request, is_conditional=expectations.named):
+            return _withdraw(response, ErrorCode.OPERATION_NOT_ATTEMPTED), []
         return response, records
 
     def _is_too_large(self, metadata: str) -> bool:
@@ -412,9 +419,11 @@ class _Expectations:
         self._records = records
         self._seen = 0
         self._undecided: set[tuple[str, int]] | None = None
+        self.named = False
 
     def check(self, topic: str, partition: int, expected: bytes) -> ErrorCode:
         """Whether this is the offset to replace."""
+        self.named = True
         if len(expected) != _EXPECTED_OFFSET_BYTES:
             return ErrorCode.INVALID_REQUEST
         if self._undecided is None:
@@ -450,6 +459,11 @@ def _offsets_in_flight(outbox: Outbox, group_id: str) -> set[tuple[str, int]]:
         for record in write.records
         if isinstance(record, OffsetRecord) and record.group_id == group_id
     }
+
+
+def _all_or_none(request: OffsetCommitRequest, *, is_conditional: bool) -> bool:
+    flag = (request._tags or {}).get(ALL_OR_NONE_TAG)
+    return is_conditional if flag is None else flag != NO
 
 
 def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:

@@ -17,7 +17,7 @@ from kraftpy.core.groups import (
 )
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG
 
 from .topics import KnownTopics
 
@@ -186,6 +186,7 @@ class Driver:
         metadata: str | None = "",
         retention_ms: int = -1,
         expected: int | bytes | None = None,
+        all_or_none: bytes | None = None,
     ) -> str:
         token = self._next()
         if isinstance(expected, int):
@@ -196,6 +197,7 @@ class Driver:
             member_id=member_id,
             group_instance_id=instance,
             retention_time_ms=retention_ms,
+            _tags=None if all_or_none is None else {ALL_OR_NONE_TAG: all_or_none},
             topics=[
                 messages.OffsetCommitRequest.OffsetCommitRequestTopic(
                     name=topic,

@@ -169,10 +169,18 @@ class TestExpectedOffset:
         assert self.errors(driver, 2, expected=1) == [ErrorCode.NONE]
         assert driver.offsets() == {("t", 0): 2}
 
-    def test_partitions_are_refused_one_by_one(self) -> None:
+    def test_one_that_is_refused_keeps_the_others_from_being_committed(self) -> None:
         driver = Driver()
         driver.commit({("t", 0): 1, ("t", 1): 7})
         commit = driver.commit({("t", 0): 2, ("t", 1): 2}, expected=1)
+        untried = ErrorCode.OPERATION_NOT_ATTEMPTED
+        assert driver.commit_errors(commit) == [untried, self.unexpected]
+        assert driver.offsets() == {("t", 0): 1, ("t", 1): 7}
+
+    def test_partitions_are_refused_one_by_one_if_the_client_wants_that(self) -> None:
+        driver = Driver()
+        driver.commit({("t", 0): 1, ("t", 1): 7})
+        commit = driver.commit({("t", 0): 2, ("t", 1): 2}, expected=1, all_or_none=b"\0")
         assert driver.commit_errors(commit) == [ErrorCode.NONE, self.unexpected]
         assert driver.offsets() == {("t", 0): 2, ("t", 1): 7}
 
@@ -200,14 +208,52 @@ class TestExpectedOffset:
                 "token", request(group_id="g", topics=topics), partition_exists, driver.now_ms
             )
         )
-        assert driver.commit_errors("token") == [ErrorCode.NONE, self.unexpected]
-        assert driver.offsets() == {("t", 0): 1}
+        untried = ErrorCode.OPERATION_NOT_ATTEMPTED
+        assert driver.commit_errors("token") == [untried, self.unexpected]
+        assert driver.offsets() == {}
 
     @pytest.mark.parametrize("expected", [b"", bytes(7), bytes(9)])
     def test_of_the_wrong_size(self, expected: bytes) -> None:
         driver = Driver()
         assert self.errors(driver, 1, expected) == [ErrorCode.INVALID_REQUEST]
         assert driver.offsets() == {}
+
+
+class TestAllOrNone:
+    untried = ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    @pytest.mark.parametrize("flag", [b"\1", b"", b"\2", b"\0\0"])
+    def test_what_one_partition_is_refused_for_none_is_committed(self, flag: bytes) -> None:
+        driver = Driver()
+        offsets = {("t", 0): 1, ("missing", 0): 2, ("u", 3): 3}
+        commit = driver.commit(offsets, all_or_none=flag)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert driver.commit_errors(commit) == [self.untried, unknown, self.untried]
+        assert driver.offsets() == {}
+        assert not driver.in_flight
+
+    def test_several_refused_partitions_each_say_why(self) -> None:
+        driver = Driver()
+        offsets = {("t", 0): 1, ("missing", 0): 2}
+        commit = driver.commit(offsets, metadata="x" * 5000, all_or_none=b"\1")
+        assert driver.commit_errors(commit) == [
+            ErrorCode.OFFSET_METADATA_TOO_LARGE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+
+    def test_all_are_committed_where_nothing_is_wrong(self) -> None:
+        driver = Driver()
+        commit = driver.commit({("t", 0): 1, ("u", 3): 3}, all_or_none=b"\1")
+        assert driver.commit_errors(commit) == [ErrorCode.NONE, ErrorCode.NONE]
+        assert driver.offsets() == {("t", 0): 1, ("u", 3): 3}
+
+    @pytest.mark.parametrize("flag", [None, b"\0"])
+    def test_stock_clients_keep_kafkas_way(self, flag: bytes | None) -> None:
+        driver = Driver()
+        commit = driver.commit({("t", 0): 1, ("missing", 0): 2}, all_or_none=flag)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert driver.commit_errors(commit) == [ErrorCode.NONE, unknown]
+        assert driver.offsets() == {("t", 0): 1}
 
 
 def test_fetch_of_some_partitions() -> None:
