@@ -16,7 +16,8 @@ Rules that it keeps:
   unclean although it lost nothing. That is the safe side, and it can't be told from a copy of the
   folders that is older than what this broker has acknowledged since.
 * Unregistered while it lives, it registers again: who wants it gone stops it first, as in Kafka.
-  Its node may vote in the quorum, so it is not for the broker to stop that.
+  Its node may vote in the quorum, so it is not for the broker to stop that. The answer may be lost
+  when the quorum's leader dies: its own incarnation under a later epoch is its registration.
 * Fenced while it lives (a pause, a cut link), it asks to be let in again once the quorum hears it
   and it has caught up with the metadata.
 * A broker whose session with the quorum has lapsed leads nothing until it has caught up (trap 21).
@@ -182,8 +183,11 @@ class Membership:
             self._ask_back_in(self._register_again)
         elif broker.incarnation_id != self._incarnation_id:
             raise RuntimeError(f"another process has registered as broker {self._node_id}")
-        elif broker.epoch == self.epoch and broker.fenced:
-            self._ask_back_in(self._unfence_again)
+        else:
+            if -1 < self.epoch < broker.epoch:
+                self._registered(broker.epoch)
+            if broker.epoch == self.epoch and broker.fenced:
+                self._ask_back_in(self._unfence_again)
 
     def _ask_back_in(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._stopping or self._unfencing is not None:
