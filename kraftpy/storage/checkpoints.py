@@ -7,7 +7,7 @@
 * `partition.metadata`: the topic's id. `meta.properties`: whose folder this is (KIP-858).
 * `.kafka_cleanshutdown`: there only between a clean shutdown and the next life that may write.
 
-Reading is strict: a file that doesn't parse raises StorageError naming it and the line. A missing
+Reading is strict: a file that doesn't parse raises MalformedError naming it and the line. A missing
 checkpoint is an empty one.
 """
 
@@ -36,6 +36,10 @@ CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 _MAX_CHECKPOINT_BYTES: Final = 64 << 20
 
 TopicPartition = tuple[str, int]
+
+
+class MalformedError(StorageError):
+    """The file can be read, but what it says makes no sense."""
 
 
 def uuid_to_text(value: bytes) -> str:
@@ -85,7 +89,7 @@ def write_epochs(
 
 
 def read_epochs(path: Path) -> list[tuple[int, int]]:
-    """[(leader epoch, start offset)], both rising. Raises StorageError."""
+    """[(leader epoch, start offset)], both rising. Raises MalformedError, StorageError."""
     entries: list[tuple[int, int]] = []
     for number, line in _read_lines(path):
         fields = line.split(" ")
@@ -135,8 +139,8 @@ def _read_text(path: Path) -> str | None:
         ) from error
 
 
-def _malformed(path: Path, number: int, line: str) -> StorageError:
-    return StorageError(
+def _malformed(path: Path, number: int, line: str) -> MalformedError:
+    return MalformedError(
         f"{path} is damaged in line {number}: {line[:80]!r}. It holds no records: remove it and "
         "start again; what it said is found by reading the whole log (but a log start offset that "
         "DeleteRecords set is forgotten)."

@@ -14,8 +14,11 @@ Segments that aren't checked batch by batch must at least join: each ends where 
 segment that was removed or cut short is found at the start, and not by a consumer that skips it.
 
 What was noted of leader epochs has to know the first batch and the last one of each segment. If it
-doesn't (somebody removed the file, or a crash brought an older log start back), they are made anew
-from the headers of all batches.
+doesn't (somebody removed the file, a crash left it empty or brought an older log start back), they
+are made anew from the headers of all batches.
+
+Indexes have to reach to the end of their segment, or are made anew. Those of the segment that ends
+at the recovery point are not believed at all after a crash: that point may be older than they are.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def open_log(
     except KafkaError as error:
         raise StorageError(f"{error.message}. {choices(folder)}") from error
     segments, snapshots = _find_files(directory, folder)
-    epochs = LeaderEpochs(checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE))
+    epochs = LeaderEpochs(_noted_epochs(folder))
     unflushed: list[Path] = []
     segments_found = bool(segments)
     try:
@@ -91,7 +94,7 @@ def open_log(
         elif clean:
             _check_first(segments[0], log_start_offset)
             _check_joints(segments, config)
-            end_offset = _trusted_end(segments[-1], recovery_point)
+            end_offset = _trusted_end(segments[-1], recovery_point, config)
         else:
             recovery = _Recovery(segments, epochs, files, recovery_point, config)
             recovery.run()
@@ -224,7 +227,8 @@ def _check_joints(segments: Sequence[Segment], config: TopicConfig) -> None:
     """
     may_skip_offsets = "compact" in config.cleanup_policy
     for segment, following in pairwise(segments):
-        end_offset, next_offset = segment.end_offset(), following.base_offset
+        end_offset = segment.checked_end(config.index_interval_bytes)
+        next_offset = following.base_offset
         if end_offset != next_offset and not (may_skip_offsets and end_offset < next_offset):
             raise StorageError(
                 f"{segment} ends at offset {end_offset}, but the next segment, {following}, begins "
@@ -233,9 +237,9 @@ def _check_joints(segments: Sequence[Segment], config: TopicConfig) -> None:
             )
 
 
-def _trusted_end(last: Segment, recovery_point: int) -> int:
+def _trusted_end(last: Segment, recovery_point: int, config: TopicConfig) -> int:
     """The log's end after a clean shutdown: only headers behind the last index entry are read."""
-    end_offset = last.end_offset()
+    end_offset = last.checked_end(config.index_interval_bytes)
     if end_offset < recovery_point:
         raise StorageError(
             f"{last} ends at offset {end_offset}, but the log ended at {recovery_point} when the "
@@ -243,6 +247,15 @@ def _trusted_end(last: Segment, recovery_point: int) -> int:
             + choices(last.path(LOG_SUFFIX).parent)
         )
     return end_offset
+
+
+def _noted_epochs(folder: Path) -> list[tuple[int, int]]:
+    """What `leader-epoch-checkpoint` says, nothing if that makes no sense. Raises StorageError."""
+    try:
+        return checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE)
+    except checkpoints.MalformedError as error:
+        logger.warning("passing over what was noted of leader epochs: %s", error)
+        return []
 
 
 def _settle_epochs(
@@ -387,6 +400,10 @@ class _Recovery:
         segments = self._segments
         bases = [segment.base_offset for segment in segments]
         first = max(bisect_right(bases, self._recovery_point) - 1, 0)
+        if first and bases[first] == self._recovery_point:
+            # When that point was noted this segment was the last: its indexes were in memory only.
+            segments[first - 1].walk_for_indexes(self._index_interval_bytes)
+            self.unflushed += segments[first - 1].write_indexes()
         _check_joints(segments[: first + 1], self._config)
         self.end_offset = bases[first]
         self._epochs.truncate_from_end(self.end_offset)

@@ -6,7 +6,9 @@ Rules that it keeps:
   an index said, raises CORRUPT_MESSAGE: wrong bytes are never handed out as records.
 * A batch gets an index entry when more than `index.interval.bytes` lie between it and the last one
   that did; the entry names its last offset (Kafka's LogSegment).
-* Indexes of the segment being written live in memory; their files are written when it is sealed.
+* Indexes of the segment being written live in memory; their files are written when it is sealed,
+  and synced by the next flush. What a power cut, or somebody, leaves of them is not believed: where
+  they end before their segment does they are made anew, and are on disk before they are used.
 * What is open is bounded by `SegmentCache`, also among the segments being written: their files are
   opened again when an append comes. Whoever still sends from a file keeps its `OpenFile`.
 """
@@ -369,8 +371,11 @@ class Segment:
         self._cache.touch(self)
         return files
 
-    def write_indexes(self) -> list[Path]:
-        """Writes the index files if they differ from memory; returns them. Raises OSError."""
+    def write_indexes(self, *, durable: bool = False) -> list[Path]:
+        """Writes the index files if they differ from memory; returns them. Raises OSError.
+
+        Without `durable` somebody has to sync them.
+        """
         index, times = self._index, self._time_index
         if index is None or times is None:
             return []
@@ -382,7 +387,7 @@ class Segment:
             return []
         paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
         for path, data in zip(paths, (index.to_bytes(), times.to_bytes()), strict=True):
-            self._files.replace_contents(path, data, durable=False)
+            self._files.replace_contents(path, data, durable=durable)
         self._index_changed = False
         return paths
 
@@ -491,10 +496,25 @@ class Segment:
             last = header
         return last
 
-    def end_offset(self) -> int:
-        """One more than the last offset, found as by `last_header`. Raises KafkaError."""
-        last = self.last_header()
-        return self.base_offset if last is None else last.last_offset + 1
+    def checked_end(self, index_interval_bytes: int) -> int:
+        """One more than the last offset; for a sealed segment. Raises KafkaError.
+
+        The indexes are made anew if they don't reach to the segment's end: an entry is missing, or
+        the largest timestamp behind the last entry is.
+        """
+        index, times = self._indexes()
+        relative, start = index.last()
+        newest, gap_bytes, end_offset = NO_TIMESTAMP, 0, self.base_offset
+        for position, header in self._batches_from(relative, start):
+            newest = max(newest, header.max_timestamp)
+            gap_bytes = position - start
+            end_offset = header.last_offset + 1
+        if self._index is index and (
+            gap_bytes > max(index_interval_bytes, REBUILD_INDEX_INTERVAL_BYTES)
+            or newest > (times.entry(-1)[0] if len(times) else NO_TIMESTAMP)
+        ):
+            self.rebuild_indexes("they end before the segment does")
+        return end_offset
 
     # -- timestamps
 
@@ -535,19 +555,23 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def rebuild_indexes(self, why: str) -> None:
-        """Makes the indexes anew from the batches' headers. Raises KafkaError."""
+        """Makes the indexes anew from the batches' headers; durably if sealed. KafkaError."""
         logger.warning("rebuilding the indexes of %s: %s", self, why)
+        self.walk_for_indexes(REBUILD_INDEX_INTERVAL_BYTES)
+        if self.sealed:
+            with contextlib.suppress(OSError):
+                self.write_indexes(durable=True)
+
+    def walk_for_indexes(self, index_interval_bytes: int) -> None:
+        """Makes the indexes in memory anew from the batches' headers. Raises KafkaError."""
         size = self.size
         self.reset_indexes()
         try:
             for batch in self.batches(0, size):
-                self.extend((batch,), REBUILD_INDEX_INTERVAL_BYTES)
+                self.extend((batch,), index_interval_bytes)
         except KafkaError:
             self._index = self._time_index = None
             self._index_changed = self._timestamps_known = False
             raise
         finally:
             self.size = size
-        if self.sealed:
-            with contextlib.suppress(OSError):
-                self.write_indexes()

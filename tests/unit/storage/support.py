@@ -302,7 +302,11 @@ class DyingFiles(FaultyFiles):
 
 
 class PowerLossFiles(Files):
-    """Remembers how much of each file was synced; `power_off` takes the rest of the logs."""
+    """Remembers how much of each file was synced; `power_off` takes the rest of every file.
+
+    Indexes, snapshots and checkpoints too: of a file that was replaced and not synced only the name
+    is left.
+    """
 
     def __init__(self) -> None:
         self.synced: dict[int, int] = {}
@@ -313,7 +317,7 @@ class PowerLossFiles(Files):
         self.synced[stat.st_ino] = stat.st_size
 
     def power_off(self, folder: Path, *, zeros: bool = False) -> None:
-        for path in folder.glob("*/*.log"):
+        for path in [each for each in folder.rglob("*") if each.is_file()]:
             stat = path.stat()
             kept = min(self.synced.get(stat.st_ino, 0), stat.st_size)
             os.truncate(path, kept)

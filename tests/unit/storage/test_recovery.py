@@ -19,6 +19,7 @@ from kraftpy.storage.segment import REBUILD_INDEX_INTERVAL_BYTES
 
 from .support import (
     SMALL,
+    PowerLossFiles,
     Store,
     append,
     batch,
@@ -416,3 +417,84 @@ def test_a_compacted_log_may_have_gaps_between_segments(tmp_path: Path) -> None:
     assert store.reopen(clean=True).log_end_offset == 9
     log = store.reopen(clean=False)
     assert (log.log_start_offset, log.log_end_offset) == (0, 9)
+
+
+def test_an_index_that_a_power_cut_took_is_made_anew(tmp_path: Path) -> None:
+    """The recovery point ends a segment that was sealed only afterwards, its indexes unsynced."""
+    files = PowerLossFiles()
+    store = Store(tmp_path / "d", files=files)
+    log = store.log()
+    while log.segments[0].size < 900:
+        append(log, batch(2, timestamp=1000 + log.log_end_offset))
+    log.flush()
+    store.clock.now_ms += 60_000
+    store.tick(high_watermark=0)
+    log.roll()
+    append(log, batch(2, timestamp=1000 + log.log_end_offset))
+    assert log.checkpointed_recovery_point == log.segments[1].base_offset
+    wanted = log.offset_for_timestamp(1003)
+    assert wanted is not None
+    times = log.segments[0].path(".timeindex")
+    store.crash()
+    files.power_off(store.folder)
+    assert times.stat().st_size == 0
+    log = store.reopen(clean=False)
+    assert log.offset_for_timestamp(1003) == wanted
+    log.flush()
+    store.crash()
+    files.power_off(store.folder)
+    assert times.stat().st_size > 0
+    assert store.reopen(clean=False).offset_for_timestamp(1003) == wanted
+
+
+def _to_one_entry(path: Path) -> None:
+    os.truncate(path, 8 if path.suffix == ".index" else 12)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", [_emptied, _to_one_entry, _zeroed, _without])
+def test_an_index_that_does_not_cover_its_segment_is_made_anew(
+    tmp_path: Path, damage: Callable[[Path], None], suffix: str, clean: bool
+) -> None:
+    """Far below the recovery point, where no batch is read at the start."""
+    files = PowerLossFiles()
+    store = Store(tmp_path / "d", with_config(SMALL, segment_bytes=30_000), files)
+    log = store.log()
+    while len(log.segments) < 4:
+        append(log, batch(2, timestamp=1000 + log.log_end_offset, value=bytes(300)))
+    log.flush()
+    log.directory.write_recovery_points()
+    segment = log.segments[1]
+    middle = (segment.base_offset + log.segments[2].base_offset) // 2
+    wanted = log.offset_for_timestamp(1000 + middle)
+    assert wanted is not None
+    assert wanted.offset == middle
+    store.close() if clean else store.crash()
+    path = segment.path(suffix)
+    whole = path.read_bytes()
+    damage(path)
+    log = store.reopen(clean=clean)
+    assert log.offset_for_timestamp(1000 + middle) == wanted
+    assert contents(log, middle)
+    assert len(path.read_bytes()) * 41 > len(whole)  # of 200 bytes; made anew, an entry has 4096
+    store.crash()
+    files.power_off(store.folder)
+    assert path.stat().st_size * 41 > len(whole)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", [_without, _emptied, _zeroed, _torn])
+def test_leader_epochs_that_a_crash_tore_are_read_from_the_batches(
+    tmp_path: Path, damage: Callable[[Path], None], clean: bool
+) -> None:
+    store = Store(tmp_path / "d")
+    log = store.log()
+    for epoch in range(12):
+        fill(log, 4, count=3, epoch=epoch)
+    log.flush()
+    log.directory.write_recovery_points()
+    epochs = log.leader_epochs.entries()
+    store.close() if clean else store.crash()
+    damage(log.folder / "leader-epoch-checkpoint")
+    assert store.reopen(clean=clean).leader_epochs.entries() == epochs
