@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from kraftpy.client.connection import Connection, ConnectionLostError
+from kraftpy.client.connection import Connection, ConnectionLostError, address_of
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -204,17 +204,20 @@ class Cluster:
     async def any_connection(self, but: str = "") -> Connection:
         """A connection to some broker, an open one if there is one; `NoBrokerError`.
 
-        The one at the address `but` is chosen only if no other can be had.
+        The one at the address `but` is chosen only if no other can be had. So is one that isn't
+        among the brokers that Metadata named: it may have been cut off, and left itself out.
         """
+        named = {address_of(broker.host, broker.port) for broker in self.brokers.values()}
         for (_, lane), connection in self._connections.items():
-            if not lane and not connection.closed and connection.address != but:
+            usable = not lane and not connection.closed and connection.address != but
+            if usable and (not named or connection.address in named):
                 return connection
         candidates: list[tuple[int | str, str, int]] = [
             (broker.id, broker.host, broker.port) for broker in self.brokers.values()
         ]
         random.shuffle(candidates)
         candidates += [(f"{host}:{port}", host, port) for host, port in self.bootstrap]
-        candidates.sort(key=lambda each: f"{each[1]}:{each[2]}" == but)
+        candidates.sort(key=lambda each: address_of(each[1], each[2]) == but)
         reasons: list[str] = []
         for node, host, port in candidates:
             try:

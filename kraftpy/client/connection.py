@@ -90,6 +90,11 @@ class _Waiting(NamedTuple):
     keeps: bool
 
 
+def address_of(host: str, port: int) -> str:
+    """HOST:PORT as people write it; `Connection.address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Connection(asyncio.BufferedProtocol):
     """An open, negotiated connection; made by `Connection.open`, ended by `close`."""
 
@@ -127,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         max_response_size_bytes: int = MAX_RESPONSE_SIZE_BYTES,
     ) -> Connection:
         """Connect and ask for the broker's versions; `ConnectionLostError` when either fails."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = address_of(host, port)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):

@@ -143,6 +143,11 @@ class ControllerClient:
         return None if self._links.leading is None else self._links.leading.voter_id
 
     @property
+    def quorum_has_leader(self) -> bool:
+        """Whether a controller that can be reached knows one that leads, be that reached or not."""
+        return self._links.has_leader
+
+    @property
     def term(self) -> int:
         """The term of the last leader that this client followed; Kafka's controller epoch."""
         return self._links.term

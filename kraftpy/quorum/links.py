@@ -16,6 +16,8 @@ Rules:
 * A voter that has answered no heartbeat for the session timeout is disconnected.
 * `contact_at_s` is when the newest heartbeat was *sent* that a leader answered: the leader's
   session for this broker can't be older.
+* The quorum has a leader as far as this broker knows (`has_leader`) if a voter says so that has
+  answered one of the last two heartbeats: that leader itself may be out of this broker's reach.
 """
 
 from __future__ import annotations
@@ -111,6 +113,15 @@ class Links:
         """Tell the leader soon how far this broker is."""
         if self.leading is not None:
             self._schedule_beat(self.leading, ACKNOWLEDGE_DELAY_S)
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether a voter that can be reached knows a leader; see the module's rules."""
+        since_s = asyncio.get_running_loop().time() - 2 * self._heartbeat_interval_s
+        return any(
+            link.leader_id is not None and link.answered_at_s >= since_s
+            for link in self._links.values()
+        )
 
     def problem(self) -> str:
         """Why there is no leader to talk to, for a person."""
@@ -228,6 +239,7 @@ class Links:
     # Who leads
 
     def _heard_of_leader(self, link: Link, leader_id: int | None, term: int) -> None:
+        link.leader_id = leader_id
         link.leads_term = term if leader_id == link.voter_id else None
         if link.leads_term is not None and term < self.term:
             raise ValueError(
@@ -283,6 +295,8 @@ class Link(FrameConnection):
         self.voter_id = voter_id
         self.is_welcome = False
         self.suspects: frozenset[int] = frozenset()
+        self.leader_id: int | None = None
+        """Who leads by what this controller says."""
         self.leads_term: int | None = None
         self.applied_index = 0
         """The controller's, when the connection was made."""

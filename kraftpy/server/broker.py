@@ -9,6 +9,7 @@ Rules that it keeps:
   that was promised to a client is on disk before the clean-shutdown marker is. What others can lead
   they lead before that.
 * A broker whose session with the quorum has lapsed leads nothing (consistency.md §3.5 rule 21).
+* One that is cut off sends clients elsewhere (`cut_off.py`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from kraftpy.protocol.messages import ApiVersionsResponse
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
 from kraftpy.server import handlers
 from kraftpy.server.addresses import Node, endpoint_of, endpoints_to_register, node_for
+from kraftpy.server.cut_off import is_cut_off
 from kraftpy.server.dispatch import Dispatcher, RequestContext, implemented
 from kraftpy.server.fetch_sessions import FetchSessionCache
 from kraftpy.server.follower_sessions import FollowerSessions
@@ -70,6 +72,7 @@ SESSION_CHECK_MIN_S = 0.05
 QUORUM_TIMEOUT_MS = 30_000
 DRAIN_TIMEOUT_S = 5.0
 GONE_LISTED_S = 5.0
+NO_CONTROLLER = -1
 
 
 class Broker:
@@ -458,9 +461,25 @@ class Broker:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
-    def suspects(self) -> frozenset[int]:
-        """Brokers that have probably just died (`quorum/liveness.py`)."""
-        return self._quorum.suspects
+    def cut_off(self) -> bool:
+        """Whether the cluster may go on without this broker; see `kraftpy.server.cut_off`."""
+        return self.replicas.resigned and is_cut_off(
+            self.loop.time(),
+            self.config,
+            quorum_has_leader=self._quorum.quorum_has_leader,
+            follower_heard_s=self.follower_sessions.heard_ms / 1000,
+            leader_heard_s=self.replicas.leader_heard_s,
+        )
+
+    @property
+    def avoided(self) -> frozenset[int]:
+        """Brokers that clients aren't sent to, whatever the metadata says that they lead.
+
+        Those that have probably just died (`quorum/liveness.py`) are about to be replaced; this
+        one, while it is cut off, has been.
+        """
+        suspects = self._quorum.suspects
+        return suspects | {self.node_id} if self.cut_off else suspects
 
     def is_alive(self, node_id: int) -> bool:
         broker = self.metadata.brokers.get(node_id)
@@ -470,18 +489,21 @@ class Broker:
         """The broker that clients are told is the controller: the active one's, else this one.
 
         Any broker passes on to the quorum what only a controller can do, so a controller that takes
-        no clients, or whose broker is down, is not missed.
+        no clients, or whose broker is down, is not missed. One that is cut off can't: nobody is.
         """
         leader_id = self.controller.leader_id
-        return leader_id if leader_id is not None and self.is_alive(leader_id) else self.node_id
+        if leader_id is not None and self.is_alive(leader_id):
+            return leader_id
+        return NO_CONTROLLER if self.cut_off else self.node_id
 
     def reachable_nodes(self, ctx: RequestContext, *, fenced: bool = False) -> list[Node]:
-        """The live brokers, with `fenced` also those that are not, as this client finds them."""
-        return [
-            node_for(broker, ctx, self.config)
-            for broker in self.metadata.brokers.values()
-            if fenced or not broker.fenced
-        ]
+        """The live brokers, with `fenced` also those that are not, as this client finds them.
+
+        Without this one while it is cut off, as long as there is another.
+        """
+        return self._nodes(
+            ctx, [b for b in self.metadata.brokers.values() if fenced or not b.fenced]
+        )
 
     def nodes_for_metadata(self, ctx: RequestContext) -> list[Node]:
         """The live brokers, and those that were alive a moment ago.
@@ -490,11 +512,17 @@ class Broker:
         same answer says who leads instead; librdkafka then waits a second before it asks again.
         """
         since_s = self.loop.time() - GONE_LISTED_S
-        return [
-            node
-            for node in self.reachable_nodes(ctx, fenced=True)
-            if self.is_alive(node.node_id) or self._gone_at_s.get(node.node_id, since_s) > since_s
+        listed = [
+            broker
+            for broker in self.metadata.brokers.values()
+            if not broker.fenced or self._gone_at_s.get(broker.id, since_s) > since_s
         ]
+        return self._nodes(ctx, listed)
+
+    def _nodes(self, ctx: RequestContext, brokers: list[BrokerRecord]) -> list[Node]:
+        if self.cut_off:
+            brokers = [each for each in brokers if each.id != self.node_id] or brokers
+        return [node_for(broker, ctx, self.config) for broker in brokers]
 
     def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
         """Where another broker takes this one's requests, None if it isn't up."""

@@ -220,6 +220,11 @@ class FollowerSessions:
         session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
         return session
 
+    @property
+    def heard_ms(self) -> int:
+        """When a follower that is known here fetched last, by `Broker.monotonic_ms`; 0: never."""
+        return max((session.heard_ms for session in self._sessions.values()), default=0)
+
     def close(self, replica_id: int) -> None:
         session = self._sessions.pop(replica_id, None)
         if session is not None:

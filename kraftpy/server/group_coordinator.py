@@ -75,6 +75,10 @@ class Host(TopicHost, Protocol):
     def in_touch(self) -> bool:
         """Whether the quorum was heard of lately, so that nobody else leads what is led here."""
 
+    @property
+    def avoided(self) -> frozenset[int]:
+        """Brokers that clients aren't sent to."""
+
     def now_ms(self) -> int: ...
 
 
@@ -163,10 +167,10 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         index = partition_for(group_id, len(topic.partitions))
         leader = topic.partitions[index].leader
-        if leader < 0:
+        if leader < 0 or leader in self._host.avoided:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{OFFSETS_TOPIC}-{index} has no leader; is a broker down?",
+                f"{OFFSETS_TOPIC}-{index} has no leader; is a broker down, or cut off?",
             )
         partition = self._partitions.get(index)
         if leader == self._host.node_id and partition is not None:

@@ -57,7 +57,7 @@ def _leader(broker: Broker, topic: str, index: int, error: int) -> tuple[int, in
         return None
     known = broker.metadata.topics.get(topic)
     state = None if known is None else known.partitions.get(index)
-    if state is None or state.leader < 0 or not broker.is_alive(state.leader):
+    if state is None or not broker.is_alive(state.leader) or state.leader in broker.avoided:
         return None
     return state.leader, state.leader_epoch
 

@@ -249,6 +249,11 @@ class ReplicaFetcher:
         self._backoff_ms = 0
         self._retry.set()
 
+    @property
+    def heard_s(self) -> float:
+        """When the leader answered last, or was asked first after a pause; the loop's time."""
+        return self._answered_at
+
     def check(self) -> None:
         """Gives up a connection on which nothing has come for `replica.socket.timeout.ms`."""
         silent_s = self._loop.time() - self._answered_at

@@ -301,6 +301,11 @@ class ReplicaManager:
     # -- the broker's own life
 
     @property
+    def leader_heard_s(self) -> float:
+        """When a broker that is followed here answered last, in the loop's time; 0 if none did."""
+        return max((fetcher.heard_s for fetcher in self._fetchers.values()), default=0.0)
+
+    @property
     def resigned(self) -> bool:
         """Whether `resign` was called, and not `resume` since."""
         return self._resigned

@@ -180,6 +180,10 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
 
     def _step_down(self) -> None:
         self._SyncObj__setState(library.FOLLOWER)
+        self._forget_leader()
+
+    def _forget_leader(self) -> None:
+        """As far as this voter knows nobody leads."""
         self._SyncObj__raftLeader = None
 
     def _restored(self, index: int) -> None:

@@ -289,6 +289,7 @@ class RaftNode(Bridge):
         now = library.now()
         if self._is_called:
             return self._stand()
+        self._forget_leader()  # brokers are told that there is none
         if now - self._round_at < self._pre_vote_s:
             if len(self._pre_votes) + 1 >= self._majority:
                 return self._stand()

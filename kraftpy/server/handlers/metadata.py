@@ -99,10 +99,10 @@ def _look_up(
 
 def _describe(broker: Broker, topic: Topic) -> TopicAnswer:
     partitions = []
-    suspects = broker.suspects
+    avoided = broker.avoided
     for index, state in topic.partitions.items():
-        # One that has probably just died is about to be replaced: better ask again than go there.
-        leader = NO_LEADER if state.leader in suspects else state.leader
+        # Better ask again, or somebody else, than go there.
+        leader = NO_LEADER if state.leader in avoided else state.leader
         partitions.append(
             MetadataResponse.MetadataResponsePartition(
                 ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,

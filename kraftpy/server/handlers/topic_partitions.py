@@ -67,21 +67,28 @@ def _unknown(name: str) -> Described:
 
 
 def _described(broker: Broker, topic: Topic, begin: int, end: int) -> Described:
+    avoided = broker.avoided
     return Described(
         ErrorCode.NONE,
         topic.name,
         topic.id,
         topic.internal,
-        [_partition(broker, index, topic.partitions[index]) for index in range(begin, end)],
+        [
+            _partition(broker, avoided, index, topic.partitions[index])
+            for index in range(begin, end)
+        ],
         TOPIC_OPERATIONS,
     )
 
 
-def _partition(broker: Broker, index: int, state: PartitionState) -> DescribedPartition:
+def _partition(
+    broker: Broker, avoided: frozenset[int], index: int, state: PartitionState
+) -> DescribedPartition:
+    leader = NO_LEADER if state.leader in avoided else state.leader
     return DescribedPartition(
-        ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
         index,
-        state.leader,
+        leader,
         state.leader_epoch,
         list(state.replicas),
         list(state.isr),

@@ -294,6 +294,36 @@ def test_a_follower_that_answers_is_no_session() -> None:
     run(test)
 
 
+def test_a_leader_out_of_reach_is_known_from_the_voters_that_answer() -> None:
+    async def test() -> None:
+        one, two = Puppet(1, 1), Puppet(2, 1)
+        silent = False
+
+        def tamper(direction: str, number: int, frame: bytes) -> list[bytes]:
+            return [] if silent and direction == TO_BROKER else [frame]
+
+        async with (
+            Controller(one) as first,
+            Controller(two) as second,
+            Proxy(second.port, tamper) as proxy,
+            Broker(
+                {1: first.port, 2: proxy.port}, heartbeat_interval_ms=50, session_timeout_ms=60_000
+            ) as broker,
+        ):
+            one.lead(3, 2)
+            two.lead(None, 2)
+            await until(lambda: not broker.client.is_connected)
+            assert broker.client.quorum_has_leader, "one says that three leads"
+            one.lead(None, 2)
+            await until(lambda: not broker.client.quorum_has_leader)
+            two.lead(3, 2)
+            await until(lambda: broker.client.quorum_has_leader)
+            silent = True  # what two said last is soon no news any more
+            await until(lambda: not broker.client.quorum_has_leader)
+
+    run(test)
+
+
 def test_describe_quorum() -> None:
     async def test() -> None:
         one, two = Puppet(1, 2, 7), Puppet(2, 2, 7)

@@ -135,6 +135,18 @@ def test_a_log_that_differs_below_the_commit_index_is_not_built_upon(world: Worl
         say(world, leader, b, message)
 
 
+def test_a_voter_that_has_lost_its_leader_names_none(world: World) -> None:
+    """Brokers tell by that whether the quorum lives (`server/cut_off.py`)."""
+    leader = world.leader()
+    b, c = others(world, leader)
+    world.settle()
+    assert b.node.leader == leader.voter_id
+    world.isolate(leader.voter_id)
+    world.isolate(c.voter_id)
+    world.run(2.0)
+    assert b.node.leader is None
+
+
 # T1
 
 

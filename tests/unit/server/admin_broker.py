@@ -101,6 +101,7 @@ class FakeBroker:
         self.metadata = MetadataState()
         self.controller = FakeController(self.metadata)
         self.logs = FakeLogs()
+        self.avoided: frozenset[int] = frozenset()
         for broker_id in range(1, brokers + 1):
             self.apply(
                 type="register_broker",

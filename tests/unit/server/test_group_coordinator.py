@@ -108,6 +108,7 @@ class FakeHost:
         )
         self.node_id = 1
         self.in_touch = True
+        self.avoided: frozenset[int] = frozenset()
         self.loop = asyncio.get_running_loop()
         self.replicas = FakeLog()
         self.metadata: MetadataState = SimpleNamespace(
