@@ -28,6 +28,7 @@ README = ROOT / "README.md"
 SPARK = ROOT / "kraftpy" / "spark" / "README.md"
 PIPELINE = ROOT / "kraftpy" / "pipeline" / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", SPARK, PIPELINE]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 API_COLUMNS = 3
 # The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.
 BROKER_KEYS = (
@@ -193,6 +194,15 @@ def test_make_targets_exist() -> None:
     for document in DOCUMENTS:
         named = set(re.findall(r"`make ([a-z]+)", document.read_text()))
         assert named <= targets, (document.name, named - targets)
+
+
+def test_the_readme_claims_no_speed() -> None:
+    """What is measured is in docs/performance.md, with the command that measures it."""
+    claims = re.findall(
+        r"\d+ ?[MG]i?B/s|(?:twice|times) (?:as|faster)[^.]*|in (?:about )?[\d.]+ m?s\b",
+        README.read_text(),
+    )
+    assert not claims
 
 
 def test_a_file_of_a_targets_name_is_not_taken_for_its_result() -> None:

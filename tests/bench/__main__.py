@@ -1,7 +1,8 @@
 """`make bench` and `make race`: how fast, how small, and against whom.
 
     python -m tests.bench [--rounds N] [--json FILE] [-o json]     kraftpy alone
-    python -m tests.bench race [--rounds N] [--json FILE]          Apache Kafka and kraftpy in turn
+    python -m tests.bench race [--rounds N] [--only WORDS] [--into FILE]
+                                                                   Apache Kafka and kraftpy in turn
     python -m tests.bench compare BEFORE.json AFTER.json           two saved runs
     python -m tests.bench partitions                               10,000 partitions on three nodes
     python -m tests.bench partitions-kafka                         the same on Apache Kafka
@@ -9,12 +10,14 @@
     python -m tests.bench offsets                                  bytes of a committed offset
     python -m tests.bench offsets-load                             10 M of them, read from a log
     python -m tests.bench groups                                   only offsets and rebalances
-    python -m tests.bench race-groups                              the same of both in turn
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
     python -m tests.bench spark [read | stream | write | pipeline] Spark: ours, Kafka's connector
 
-`--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both.
+`--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race is
+of all rows unless `--only` names some by a part of their names (`--only "offset commits"`, several
+times if need be); five rounds of all of it take about an hour. `--into` puts its table into a
+document, between the lines that mark the place there.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
 """
 
@@ -22,9 +25,12 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
+import functools
+import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -39,16 +45,21 @@ from tests.bench import (
     metrics,
     offsets,
     replicated,
+    report,
+    rows,
     saturation,
     spark,
 )
 from tests.bench.commits import quorum_commits
 from tests.bench.compaction import compaction
-from tests.bench.load import client_name, produce
+from tests.bench.load import client_name
+from tests.bench.race import Raced, Row, Starts, is_chosen, race_starts
+from tests.bench.race import race as play
 from tests.processes import Broker, BrokerError, Kraftpy
 from tests.quorums import KraftpyQuorum, Quorum
 
-WARM_UP_MESSAGES = 300_000
+BENCH_ROUNDS = 3
+RACE_ROUNDS = 5
 MODES = [
     "bench",
     "race",
@@ -62,7 +73,6 @@ MODES = [
     "metrics",
     "spark",
     "groups",
-    "race-groups",
 ]
 
 
@@ -100,38 +110,21 @@ def quorum_groups_round(quorum: Quorum) -> measure.Round:
     return replicated.group_work(quorum, say)
 
 
-def race_round(broker: Broker) -> measure.Round:
-    """The first start creates the folder; the second one is what counts."""
-    broker.start()
-    broker.stop()
-    result = {"start": broker.start()}
-    result["memory, idle"] = measure.idle_memory_mib(broker)
-    with measure.topic_on(broker) as topic:
-        say("warming up")  # a JVM compiles what it runs often; both get the same
-        produce(broker.bootstrap, topic, WARM_UP_MESSAGES, 1000, 131_072)
-    result |= measure.librdkafka(broker, say)
-    result |= group_work(broker, say)
-    return result | measure.latency(broker, say)
+QUORUM_WORK = (
+    replicated.throughput,
+    replicated.latency,
+    replicated.group_work,
+    replicated.creation,
+    replicated.catch_up,
+    replicated.many_failovers,
+)
 
 
 def quorum_bench_round(quorum: KraftpyQuorum) -> measure.Round:
     result = {"RF 3: start, kraftpy dev": quorum.start_by_dev(), "RF 3: start": quorum.start()}
     result["RF 3: memory of a node, idle"] = replicated.idle_memory_mib(quorum)
     result |= quorum_commits(quorum, say)
-    for work in (*replicated.FOR_ALL, replicated.catch_up, replicated.many_failovers):
-        result |= work(quorum, say)
-    return result
-
-
-def quorum_race_round(quorum: Quorum) -> measure.Round:
-    """The first start creates the folders; the second one is what counts."""
-    quorum.start()
-    quorum.stop()
-    result = {"RF 3: start": quorum.start()}
-    result["RF 3: memory of a node, idle"] = replicated.idle_memory_mib(quorum)
-    say("warming up")
-    replicated.warm_up(quorum)
-    for work in (*replicated.FOR_ALL, replicated.one_failover):
+    for work in QUORUM_WORK:
         result |= work(quorum, say)
     return result
 
@@ -195,45 +188,78 @@ def bench(
     print(text if as_json else f"{figures.bench_table(values)}\nclient: {client_name()}")
 
 
-def race(works: Works, rounds: int, nodes: int | None, file: Path | None, as_json: bool, /) -> None:
+def race(rounds: int, nodes: int | None, only: Sequence[str]) -> Raced:
+    """All rows that `only` leaves; RuntimeError if it names none."""
     fetch_broker_jars()
-    ceiling: measure.Round = {}
-    if nodes != 3 and works.one is race_round:
-        say("the client alone")
-        ceiling = measure.client_ceiling()
-    ours: figures.Values = {}
-    theirs: figures.Values = {}
-    for number in range(1, rounds + 1):
-        # Who goes first changes from round to round: the disk has more to write the second time.
-        turn = 1 if number % 2 else -1
-        if nodes != 3:
-            for make, values in ((Kraftpy, ours), (ApacheKafka, theirs))[::turn]:
-                say(f"round {number} of {rounds}: {make.name}")
-                one_round(make, works.one, values)
-        if nodes != 1:
-            for quorum, values in ((KraftpyQuorum, ours), (ApacheKafkaQuorum, theirs))[::turn]:
-                say(f"round {number} of {rounds}, three nodes: {quorum.name}")
-                one_round(quorum, works.three, values)
-    text = figures.save(file, client_name(), kraftpy=ours, kafka=theirs)
-    table = figures.race_table(ours, theirs, ceiling)
-    print(text if as_json else f"{table}\nclient: {client_name()}, the same for both brokers")
+    raced = Raced({}, {}, {})
+    if nodes != 3:
+        one = (Kraftpy, ApacheKafka)
+        starts = Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib)
+        _race(raced, starts, rows.for_one(), one, rounds, only)
+    if nodes != 1:
+        three = (KraftpyQuorum, ApacheKafkaQuorum)
+        starts = Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib)
+        _race(raced, starts, rows.for_three(), three, rounds, only)
+    if not raced.ours:
+        raise RuntimeError(f"no row has {' or '.join(only)} in its name")
+    return raced
+
+
+def _race(
+    raced: Raced,
+    starts: Starts,
+    every: Sequence[Row],
+    classes: tuple[Callable[..., Broker | Quorum], ...],
+    rounds: int,
+    only: Sequence[str],
+) -> None:
+    entrants: list[Broker | Quorum] = []
+    with contextlib.ExitStack() as stack:
+
+        def enter(make: Callable[..., Broker | Quorum]) -> Broker | Quorum:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kraftpy-bench-"))
+            entrants.append(entrant := make(Path(folder), **groups.SETTINGS))
+            stack.callback(entrant.stop)
+            return entrant
+
+        try:
+            if is_chosen(starts.figures, only):
+                makers = [functools.partial(enter, make) for make in classes]
+                raced.add(race_starts(starts, makers, rounds, say))
+            if wanted := [row for row in every if is_chosen(row.figures, only)]:
+                ours, theirs = entrants or map(enter, classes)
+                ours.start()
+                theirs.start()
+                raced.add(play(wanted, ours, theirs, rounds, say))
+        except BrokerError:
+            raise
+        except Exception as error:
+            tails = "\n".join(f"{each.name}:\n{each.log_tail()}" for each in entrants)
+            raise BrokerError(f"{error}\ntheir last words:\n{tails}") from error
 
 
 GROUPS = Works(groups_round, quorum_groups_round)
-RUNS: dict[str, tuple[Callable[..., None], Works]] = {
-    "bench": (bench, Works(bench_round, quorum_bench_round)),
-    "groups": (bench, GROUPS),
-    "race": (race, Works(race_round, quorum_race_round)),
-    "race-groups": (race, GROUPS),
-}
+BENCHES = {"bench": Works(bench_round, quorum_bench_round), "groups": GROUPS}
+
+
+def said(options: argparse.Namespace) -> str:
+    """What of the command says which rows were raced, as `make` takes it."""
+    words = [] if options.nodes is None else ["--nodes", str(options.nodes)]
+    for only in options.only:
+        words += ["--only", only]
+    return f" ARGS={shlex.quote(shlex.join(words))}" if words else ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help=f"{BENCH_ROUNDS}, of a race {RACE_ROUNDS}")
     parser.add_argument("--nodes", type=int, choices=[1, 3], help="only one node, only three")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures in FILE")
     parser.add_argument("-o", choices=["table", "json"], default="table", dest="output")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="WORDS", help="race only such rows"
+    )
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the race's table into FILE")
     parser.add_argument("mode", nargs="?", choices=MODES, default="bench")
     parser.add_argument(
         "files", nargs="*", type=Path, help="for compare: two saved runs; for spark: what"
@@ -254,13 +280,25 @@ def main() -> int:
             fetch_broker_jars()
             print(many.run(ApacheKafkaQuorum, say))
         elif options.mode == "metrics":
-            text, holds = metrics.run(options.rounds, say)
+            text, holds = metrics.run(options.rounds or BENCH_ROUNDS, say)
             print(text)
             return 0 if holds else 1
         elif options.mode == "spark":
-            text, holds = spark.run(options.rounds, say, *map(str, options.files[:1]))
+            text, holds = spark.run(
+                options.rounds or BENCH_ROUNDS, say, *map(str, options.files[:1])
+            )
             print(text)
             return 0 if holds else 1
+        elif options.mode == "race":
+            if options.into is not None:
+                report.place_in(options.into)
+            rounds = options.rounds or RACE_ROUNDS
+            raced = race(rounds, options.nodes, options.only)
+            text = figures.save(options.json, client_name(), kraftpy=raced.ours, kafka=raced.theirs)
+            table = f"{figures.race_table(*raced)}\n{report.conditions()}"
+            print(text if options.output == "json" else table)
+            if options.into is not None:
+                report.fill(options.into, raced, f"make race ROUNDS={rounds}{said(options)}")
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":
@@ -271,8 +309,9 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
                 print(figures.bench_table(once(compaction(Path(folder), say))))
         else:
-            run, works = RUNS[options.mode]
-            run(works, options.rounds, options.nodes, options.json, options.output == "json")
+            works = BENCHES[options.mode]
+            rounds = options.rounds or BENCH_ROUNDS
+            bench(works, rounds, options.nodes, options.json, options.output == "json")
     except (BrokerError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -23,8 +23,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.bench.measure import Round, Say
 from tests.processes import BrokerError
 
-REQUESTS = {1: 400, 100: 150}  # partitions in a request -> requests of a client in turn
+PARTITIONS = (1, 100)  # of a request
 CLIENTS = 8
+BENCH_S = 1.0
+PROTOCOLS = ("classic", "consumer")
 MEMBERS = 50
 MEMBER_PARTITIONS = 100
 HEARTBEAT_MS = 500
@@ -49,6 +51,7 @@ COORDINATOR_MOVES = frozenset(
 )
 
 TopicOf = Callable[[int], contextlib.AbstractContextManager[str]]
+Work = Callable[[Consumer, str, int, int], None]
 
 
 def _client(bootstrap: str, **more: str | int) -> Consumer:
@@ -69,37 +72,60 @@ def _client(bootstrap: str, **more: str | int) -> Consumer:
 def offsets(bootstrap: str, topic_of: TopicOf, settle: Callable[[], object], say: Say) -> Round:
     """Requests per second; `topic_of(partitions)` makes a topic, `settle()` waits for replicas."""
     results: Round = {}
-    for partitions, requests in REQUESTS.items():
+    for partitions in PARTITIONS:
         say(f"offset commits and fetches, {partitions} partitions")
-        what = f"{partitions} partitions a request"
-        with topic_of(partitions) as topic, contextlib.ExitStack() as stack:
-            clients = [_client(bootstrap) for _ in range(CLIENTS)]
-            for client in clients:
-                stack.callback(client.close)
-                client.assign([TopicPartition(topic, i, 0) for i in range(partitions)])
-                _commit(client, topic, partitions, 0)  # finds the coordinator, creates its topic
-            settle()
-            for several, suffix in (([clients[0]], ""), (clients, f", {CLIENTS} clients")):
-                for verb, work in (("commits", _commit), ("fetches", _fetch)):
-                    rate = _rate(several, work, topic, partitions, requests)
-                    results[f"offset {verb}, {what}{suffix}"] = rate
+        for clients in (1, CLIENTS):
+            for verb in VERBS:
+                with offset_work(bootstrap, topic_of, settle, verb, partitions, clients) as rate:
+                    results[offsets_figure(verb, partitions, clients)] = rate(BENCH_S)
     return results
 
 
-Work = Callable[[Consumer, str, int, int], None]
+def offsets_figure(verb: str, partitions: int, clients: int) -> str:
+    """The name of what `offset_work` measures."""
+    several = f", {clients} clients" if clients > 1 else ""
+    return f"offset {verb}, {partitions} partitions a request{several}"
 
 
-def _rate(clients: list[Consumer], work: Work, topic: str, partitions: int, requests: int) -> float:
-    """Requests per second of all clients together."""
+@contextlib.contextmanager
+def offset_work(
+    bootstrap: str,
+    topic_of: TopicOf,
+    settle: Callable[[], object],
+    verb: str,
+    partitions: int,
+    clients: int,
+) -> Iterator[Callable[[float], float]]:
+    """What gives requests per second of all clients together, each in turn, for so many seconds.
 
-    def run(client: Consumer) -> None:
-        for offset in range(1, requests + 1):
-            work(client, topic, partitions, offset)
+    They are connected, and have committed once.
+    """
+    with topic_of(partitions) as topic, contextlib.ExitStack() as stack:
+        consumers = [_client(bootstrap) for _ in range(clients)]
+        for consumer in consumers:
+            stack.callback(consumer.close)
+            consumer.assign([TopicPartition(topic, i, 0) for i in range(partitions)])
+            _commit(consumer, topic, partitions, 0)  # finds the coordinator, creates its topic
+        settle()
+        yield lambda seconds: _rate(consumers, VERBS[verb], topic, partitions, seconds)
 
+
+def _rate(
+    clients: list[Consumer], work: Work, topic: str, partitions: int, seconds: float
+) -> float:
     started_at = time.perf_counter()
+    until = started_at + seconds
+
+    def run(client: Consumer) -> int:
+        done = 0
+        while time.perf_counter() < until:
+            done += 1
+            work(client, topic, partitions, done)
+        return done
+
     with ThreadPoolExecutor(len(clients)) as pool:
-        list(pool.map(run, clients))
-    return requests * len(clients) / (time.perf_counter() - started_at)
+        requests = sum(pool.map(run, clients))
+    return requests / (time.perf_counter() - started_at)
 
 
 def _commit(client: Consumer, topic: str, partitions: int, offset: int) -> None:
@@ -126,26 +152,40 @@ def _fetch(client: Consumer, topic: str, partitions: int, _: int) -> None:
         raise BrokerError(f"committed offsets are missing: {answers}")
 
 
+VERBS: dict[str, Work] = {"commits": _commit, "fetches": _fetch}
+
+
 # -- rebalances
 
 
 def rebalances(bootstrap: str, topic_of: TopicOf, say: Say) -> Round:
     """Seconds of both kinds of groups."""
     results: Round = {}
-    for protocol in ("classic", "consumer"):
+    for protocol in PROTOCOLS:
         say(f"rebalances of {MEMBERS} members, {protocol} protocol")
-        with topic_of(MEMBER_PARTITIONS) as topic, _members(bootstrap, protocol) as members:
-            started_at = time.perf_counter()
-            for member in members:
-                member.subscribe([topic])
-            _settle(members, topic)
-            joined_at = time.perf_counter()
-            members.pop().close()
-            _settle(members, topic)
-            left_at = time.perf_counter()
-        results[f"{MEMBERS} members join, {protocol}"] = joined_at - started_at
-        results[f"one of {MEMBERS} members leaves, {protocol}"] = left_at - joined_at
+        with topic_of(MEMBER_PARTITIONS) as topic:
+            results |= rebalance(bootstrap, topic, protocol)
     return results
+
+
+def rebalance(bootstrap: str, topic: str, protocol: str) -> Round:
+    """Seconds in which a new group joins, and in which it takes over from one that leaves."""
+    with _members(bootstrap, protocol) as members:
+        started_at = time.perf_counter()
+        for member in members:
+            member.subscribe([topic])
+        _settle(members, topic)
+        joined_at = time.perf_counter()
+        members.pop().close()
+        _settle(members, topic)
+        left_at = time.perf_counter()
+    joins, leaves = rebalance_figures(protocol)
+    return {joins: joined_at - started_at, leaves: left_at - joined_at}
+
+
+def rebalance_figures(protocol: str) -> tuple[str, str]:
+    """The names of what `rebalance` measures."""
+    return f"{MEMBERS} members join, {protocol}", f"one of {MEMBERS} members leaves, {protocol}"
 
 
 @contextlib.contextmanager

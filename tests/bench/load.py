@@ -32,18 +32,23 @@ class Load(NamedTuple):
         return self.bytes / self.seconds / 1e6
 
 
+def library() -> Path | None:
+    """The librdkafka that the wheel of confluent-kafka brings along; None if it was built here."""
+    wheel = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    return next(iter(sorted(wheel.glob("librdkafka-*.so*"))), None)
+
+
 @functools.cache
 def program() -> Path | None:
     """The compiled load generator; None on a machine without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    wheel = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    libraries = sorted(wheel.glob("librdkafka-*.so*"))
-    if compiler is None or not libraries:
+    found = library()
+    if compiler is None or found is None:
         return None
     CACHE.mkdir(parents=True, exist_ok=True)
     binary = CACHE / "load"
-    command = [compiler, "-O2", "-Wall", "-Wextra", str(SOURCE), str(libraries[0])]
-    subprocess.run([*command, f"-Wl,-rpath,{wheel}", "-o", str(binary)], check=True)
+    command = [compiler, "-O2", "-Wall", "-Wextra", str(SOURCE), str(found)]
+    subprocess.run([*command, f"-Wl,-rpath,{found.parent}", "-o", str(binary)], check=True)
     return binary
 
 

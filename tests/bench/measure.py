@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.bench.load import consume, produce, program
+from tests.bench.load import consume, produce
 from tests.bench.probe import percentile
 from tests.bench.replay import replay_fetch, replay_produce
 from tests.processes import Broker, answers_metadata, memory_bytes
@@ -98,18 +98,6 @@ def replays(broker: Broker, say: Say) -> Round:
     return results
 
 
-def client_ceiling() -> Round:
-    """What the client produces to its own mock broker: nobody can look faster than that."""
-    results: Round = {}
-    if program():
-        for label, size in BATCHES.items():
-            run = produce("mock", "ceiling", LARGE_MESSAGES, 1000, size)
-            results[f"produce 1 KB, batch {label}"] = run.megabytes_per_second
-        run = produce("mock", "ceiling", SMALL_MESSAGES, 100, 131_072)
-        results["produce 100 B, batch 131 KB"] = run.megabytes_per_second
-    return results
-
-
 def _consume_again(broker: Broker, topic: str, messages: int) -> float:
     """MB/s of reading the topic several times over: once is too short to be measured."""
     runs = [consume(broker.bootstrap, topic, messages) for _ in range(CONSUME_TIMES)]
@@ -147,7 +135,9 @@ def latency(broker: Broker, say: Say) -> Round:
     }
 
 
-def latencies_ms(bootstrap: str, topic: str, acks: str) -> list[float]:
+def latencies_ms(
+    bootstrap: str, topic: str, acks: str, messages: int = LATENCY_MESSAGES
+) -> list[float]:
     """From produce() to the delivery callback, one message at a time, one every 5 ms."""
     times: list[float] = []
     started = 0.0
@@ -159,7 +149,7 @@ def latencies_ms(bootstrap: str, topic: str, acks: str) -> list[float]:
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": acks})
     due = time.perf_counter()
-    for _ in range(LATENCY_MESSAGES + 100):
+    for _ in range(messages + 100):
         time.sleep(max(0.0, due - time.perf_counter()))
         due += LATENCY_INTERVAL_S
         delivered, started = len(times), time.perf_counter()

@@ -23,7 +23,6 @@ TOPIC_CONFIG = {"min.insync.replicas": "2", "file.delete.delay.ms": "0"}
 # Several times slower with acks=all than alone: fewer messages, else a round takes minutes.
 LARGE_MESSAGES = 150_000
 SMALL_MESSAGES = 1_000_000
-WARM_UP_MESSAGES = 200_000
 CATCH_UP_MESSAGES = 1_000_000
 CREATE_TOPICS = 50
 KILLS = 5  # of each kind in a round
@@ -57,12 +56,6 @@ def idle_memory_mib(quorum: Quorum) -> float:
     """Of one node with all its processes, on average."""
     time.sleep(measure.IDLE_S)
     return memory_bytes(quorum.pids()) / len(quorum.running) / 2**20
-
-
-def warm_up(quorum: Quorum) -> None:
-    """A JVM compiles what it runs often; both get the same."""
-    with topic_on(quorum) as topic:
-        produce(quorum.bootstrap, topic, WARM_UP_MESSAGES, 1000, 131_072, "all")
 
 
 def throughput(quorum: Quorum, say: Say) -> Round:
@@ -109,6 +102,11 @@ def group_work(quorum: Quorum, say: Say) -> Round:
 def creation(quorum: Quorum, say: Say) -> Round:
     """Partitions per second, from one request to its answer."""
     say("RF 3: create partitions")
+    return {"RF 3: create partitions": CREATE_TOPICS * CREATE_PARTITIONS / creation_s(quorum)}
+
+
+def creation_s(quorum: Quorum) -> float:
+    """Seconds until a request for so many topics and partitions is answered."""
     names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(CREATE_TOPICS)]
     admin = AdminClient({"bootstrap.servers": quorum.bootstrap, "log_level": 0})
     admin.list_topics(timeout=TIMEOUT_S)  # connected
@@ -119,7 +117,7 @@ def creation(quorum: Quorum, say: Say) -> Round:
     seconds = time.perf_counter() - started_at
     for future in admin.delete_topics(names).values():
         future.result(TIMEOUT_S)
-    return {"RF 3: create partitions": CREATE_TOPICS * CREATE_PARTITIONS / seconds}
+    return seconds
 
 
 def failovers(quorum: Quorum, say: Say, times: int, which: str) -> list[float]:
@@ -198,12 +196,6 @@ def _wait_for_copies(quorum: Quorum, topic: str, leader: int) -> None:
         time.sleep(POLL_S)
 
 
-def one_failover(quorum: Quorum, say: Say) -> Round:
-    """For the race: Kafka takes its ten seconds each time."""
-    (seconds,) = failovers(quorum, say, 1, "partition leader")
-    return {"RF 3: leader killed to next acknowledged write": seconds}
-
-
 def many_failovers(quorum: Quorum, say: Say) -> Round:
     results: Round = {}
     for which in ("partition leader", "quorum leader"):
@@ -217,4 +209,3 @@ def many_failovers(quorum: Quorum, say: Say) -> Round:
 Work = Callable[[Quorum, Say], Round]
 
 FOR_ALL: tuple[Work, ...] = (throughput, latency, group_work, creation)
-"""What the race compares, beside the start and a failover."""

@@ -1,0 +1,46 @@
+"""librdkafka's own mock broker, which stores nothing: how fast the client is when nobody is slow.
+
+It runs in this process, on threads of its own and without Python, and is reached by TCP. The wheel
+of confluent-kafka has no way to it, so it is called in the library inside the wheel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+
+from tests.bench.load import library
+
+_ERROR_BYTES = 512
+_PRODUCER = 0
+
+
+@contextlib.contextmanager
+def mock_broker(topic: str, partitions: int) -> Iterator[str]:
+    """The address of a mock broker that has this topic; there has to be a `library`."""
+    found = ctypes.CDLL(str(library()))
+    pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+    for name, result, arguments in (
+        ("conf_new", pointer, []),
+        ("conf_set", number, [pointer, text, text, text, ctypes.c_size_t]),
+        ("new", pointer, [number, pointer, text, ctypes.c_size_t]),
+        ("destroy", None, [pointer]),
+        ("handle_mock_cluster", pointer, [pointer]),
+        ("mock_cluster_bootstraps", text, [pointer]),
+        ("mock_topic_create", number, [pointer, text, number, number]),
+    ):
+        function = getattr(found, f"rd_kafka_{name}")
+        function.restype, function.argtypes = result, arguments
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    conf = found.rd_kafka_conf_new()
+    found.rd_kafka_conf_set(conf, b"test.mock.num.brokers", b"1", error, _ERROR_BYTES)
+    handle = found.rd_kafka_new(_PRODUCER, conf, error, _ERROR_BYTES)
+    if not handle:
+        raise RuntimeError(f"librdkafka can't start: {error.value.decode()}")
+    try:
+        cluster = found.rd_kafka_handle_mock_cluster(handle)
+        found.rd_kafka_mock_topic_create(cluster, topic.encode(), partitions, 1)
+        yield found.rd_kafka_mock_cluster_bootstraps(cluster).decode()
+    finally:
+        found.rd_kafka_destroy(handle)  # and its cluster
