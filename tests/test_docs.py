@@ -72,6 +72,7 @@ BROKER_KEYS = (
     "kraftpy.log.format",
     "kraftpy.log.slow.request.ms",
 )
+TOPIC_KEYS = sorted(key for key, setting in TOPIC_SETTINGS.items() if not setting.internal)
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -115,7 +116,7 @@ def generated(document: Path) -> dict[str, str]:
     return {
         "apis": api_table(),
         "broker-configs": config_table(BROKER_SETTINGS, BROKER_KEYS, dynamic=True),
-        "topic-configs": config_table(TOPIC_SETTINGS, sorted(TOPIC_SETTINGS), dynamic=False),
+        "topic-configs": config_table(TOPIC_SETTINGS, TOPIC_KEYS, dynamic=False),
     }
 
 

@@ -180,7 +180,19 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
             "--if-not-exists accepts it",
             EXIT_BROKER_ERROR,
         )
-    return Failure(f"topic {topic!r}: {error}", EXIT_BROKER_ERROR)
+    return Failure(f"topic {topic!r}: {error}{_topic_setting_hint(error)}", EXIT_BROKER_ERROR)
+
+
+def _topic_setting_hint(error: KafkaError) -> str:
+    """What somebody may have meant whose setting the broker doesn't know."""
+    _, found, key = (error.message or "").partition("Unknown topic config name: ")
+    if not found:
+        return ""
+    from kraftpy.core.config import TOPIC_SETTINGS
+    from kraftpy.core.config.kinds import closest
+
+    close = closest(key, TOPIC_SETTINGS)
+    return f". Did you mean {close}?" if close else ""
 
 
 def group_failure(group_id: str, error: KafkaError) -> Failure:

@@ -41,25 +41,32 @@ _LZ4_BLOCK_SIZE_BYTES = 64 << 10
 _LZ4_BLOCK_SIZES_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_STORED_BIT = 0x80000000
 _LZ4_MAX_RATIO = 255
+# Kafka's default: it stands for the fast compressor, all others for the thorough one.
+_LZ4_USUAL_LEVEL = 9
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # and the 15 numbers after it
 _ZSTD_MAX_BLOCK_SIZE_BYTES = 128 << 10
+_ZSTD_USUAL_LEVEL = 3
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 
 _LITTLE_ENDIAN_SIZE = struct.Struct("<I")
 
 
-def compress(codec: str, data: Buffer) -> bytes:
-    """Compress `data` with "gzip", "snappy", "lz4" or "zstd" at the codec's usual level."""
+def compress(codec: str, data: Buffer, level: int | None = None) -> bytes:
+    """Compress `data` with "gzip", "snappy", "lz4" or "zstd".
+
+    `level` is one of the codec's, as Kafka numbers them; None is its usual one, and snappy has
+    none.
+    """
     if codec == "gzip":
-        return zlib.compress(data, wbits=_GZIP_WINDOW_BITS)
+        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WINDOW_BITS)
     if codec == "snappy":
         return _compress_snappy(data)
     if codec == "lz4":
-        return _compress_lz4(data)
+        return _compress_lz4(data, _LZ4_USUAL_LEVEL if level is None else level)
     if codec == "zstd":
-        return bytes(_cramjam().zstd.compress(data))
+        return bytes(_cramjam().zstd.compress(data, level=level or _ZSTD_USUAL_LEVEL))
     raise ValueError(f"no compression codec {codec!r}; there are gzip, snappy, lz4 and zstd")
 
 
@@ -177,11 +184,14 @@ def _decompress_raw_snappy(view: memoryview, size_so_far: int, max_size_bytes: i
 # lz4
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     compress_block = _cramjam().lz4.compress_block
     parts = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK_SIZE_BYTES):
         block = bytes(data[start : start + _LZ4_BLOCK_SIZE_BYTES])
+        if level != _LZ4_USUAL_LEVEL:
+            parts.append(_lz4_block(block, level))
+            continue
         packed = bytes(compress_block(block, store_size=False))
         if len(packed) < len(block):
             parts += (_LITTLE_ENDIAN_SIZE.pack(len(packed)), packed)
@@ -189,6 +199,17 @@ def _compress_lz4(data: Buffer) -> bytes:
             parts += (_LITTLE_ENDIAN_SIZE.pack(len(block) | _LZ4_STORED_BIT), block)
     parts.append(_LITTLE_ENDIAN_SIZE.pack(0))
     return b"".join(parts)
+
+
+def _lz4_block(block: bytes, level: int) -> bytes:
+    """A block at this level, its size in front.
+
+    cramjam knows levels of frames only: this is the one block of a frame.
+    """
+    frame = memoryview(_cramjam().lz4.compress(block, level=level))
+    (length,) = _LITTLE_ENDIAN_SIZE.unpack_from(frame, len(_LZ4_HEADER))
+    end = len(_LZ4_HEADER) + _LITTLE_ENDIAN_SIZE.size + (length & ~_LZ4_STORED_BIT)
+    return bytes(frame[len(_LZ4_HEADER) : end])
 
 
 def _lz4_size_bound(view: memoryview) -> int:

@@ -301,6 +301,7 @@ def build_batch(
     *,
     base_offset: int = 0,
     compression: str = "none",
+    level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -313,8 +314,8 @@ def build_batch(
 
     A `Record` keeps its offset, which must rise from `base_offset` on; a (timestamp, key, value,
     headers) tuple gets the offset after the one before it. With `LOG_APPEND_TIME` readers see the
-    largest timestamp for every record. Raises `ValueError` for an empty batch, offsets that do not
-    rise and values that the format can't hold.
+    largest timestamp for every record. `level` is the codec's, None for its usual one. Raises
+    `ValueError` for an empty batch, offsets that do not rise and values that the format can't hold.
     """
     data = bytearray()
     base_timestamp = max_timestamp = NO_TIMESTAMP
@@ -365,7 +366,7 @@ def build_batch(
             count,
         )
     )
-    encoded = compress(compression, data) if attributes & COMPRESSION_MASK else data
+    encoded = compress(compression, data, level) if attributes & COMPRESSION_MASK else data
     return assemble_batch(header, encoded)
 
 

@@ -100,6 +100,7 @@ def _recompressed(header: BatchHeader, opened: list[Record], config: TopicConfig
     rebuilt = build_batch(
         opened,
         compression=config.compression_type,
+        level=config.compression_level,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,

@@ -163,7 +163,7 @@ class AppendableLog(ReadableLog):
         """Takes a new configuration; it counts from the next append, read or tick on."""
         self.config = config
         self.directory.note_config(config)
-        self._segment_bytes = config.segment_bytes
+        self._segment_bytes = config.roll_size_bytes
         self._index_interval_bytes = config.index_interval_bytes
         self._max_index_entries = max(
             1,

@@ -60,6 +60,8 @@ def test_errors_name_the_topic_and_what_to_do(kraftpy: Broker, name: str) -> Non
     assert "--if-not-exists" in fail("create", name)
     assert "INVALID_PARTITIONS" in fail("alter", name, "-p", "1")
     assert "INVALID_CONFIG" in fail("alter", name, "-c", "no.such.key=1")
+    hint = "Unknown topic config name: retention.mss. Did you mean retention.ms?"
+    assert hint in fail("alter", name, "-c", "retention.mss=1")
     assert "INVALID_REPLICATION_FACTOR" in fail("create", name + "-3", "-r", "3")
     assert "INVALID_TOPIC_EXCEPTION" in fail("create", "no/slashes")
 

@@ -13,7 +13,7 @@ from tests.apache_kafka import run_tool
 
 CONFIG = {
     "cleanup.policy": "compact",
-    "segment.bytes": "65536",
+    "internal.segment.bytes": "65536",
     "min.cleanable.dirty.ratio": "0.01",
     "file.delete.delay.ms": "0",
 }

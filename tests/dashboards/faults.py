@@ -318,7 +318,7 @@ def _damaged_segments(ground: Ground) -> Iterator[None]:
         "damaged",
         replicas,
         cleanup_policy="compact",
-        segment_bytes="20000",
+        internal_segment_bytes="20000",
         min_cleanable_dirty_ratio="0.01",
         min_compaction_lag_ms="5000",
     )

@@ -41,7 +41,7 @@ TOPICS = [
         3,
         config={
             "cleanup.policy": "compact",
-            "segment.bytes": "65536",
+            "internal.segment.bytes": "65536",
             "min.cleanable.dirty.ratio": "0.01",
         },
     ),

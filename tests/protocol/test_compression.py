@@ -55,6 +55,14 @@ WRITERS = {
         lambda data: struct.pack("<II", 0x184D2A53, 3) + b"abc" + zstandard.compress(data),
     ],
 }
+# The lowest and the highest that Kafka takes, and some between them.
+LEVELS = {
+    "gzip": (1, -1, 9),
+    "lz4": (1, 3, 9, 12, 17),
+    "zstd": (-131072, -1, 0, 1, 3, 22),
+}
+USUAL = {"gzip": -1, "lz4": 9, "zstd": 3}
+
 READERS = {
     "gzip": gzip.decompress,
     "snappy": snappy_decode,
@@ -70,6 +78,24 @@ READERS = {
 )
 def test_other_libraries_read_what_we_write(codec, data):
     assert READERS[codec](compress(codec, data)) == data
+
+
+@pytest.mark.parametrize("data", SAMPLES, ids=len)
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [(codec, level) for codec, levels in LEVELS.items() for level in levels],
+)
+def test_other_libraries_read_what_we_write_at_any_level(codec, level, data):
+    packed = compress(codec, data, level)
+    assert READERS[codec](packed) == decompress(codec, packed, len(data)) == data
+
+
+@pytest.mark.parametrize("codec", LEVELS)
+def test_a_higher_level_packs_tighter(codec):
+    data = b" ".join(b"%d" % (n * n % 9973) for n in range(50_000))
+    lowest, *_, highest = (len(compress(codec, data, level)) for level in LEVELS[codec])
+    assert highest < lowest * 0.99
+    assert len(compress(codec, data)) == len(compress(codec, data, USUAL[codec]))
 
 
 @pytest.mark.parametrize("data", SAMPLES, ids=len)

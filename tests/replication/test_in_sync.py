@@ -94,7 +94,7 @@ def test_a_deposed_leader_cuts_what_nobody_else_has(
 def test_a_follower_whose_log_is_gone_gets_all_of_it_again(
     three: Cluster, new_topic: NewTopicMaker
 ) -> None:
-    topic = new_topic(three, segment_bytes=20_000)
+    topic = new_topic(three, internal_segment_bytes=20_000)
     writer = Writer(three, topic)
     writer.send(1000)
     writer.wait()

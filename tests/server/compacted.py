@@ -28,7 +28,7 @@ def create_compacted(bootstrap: str, replicas: int = 1, **more: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {
         "cleanup.policy": "compact",
-        "segment.bytes": str(SEGMENT_BYTES),
+        "internal.segment.bytes": str(SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": "0.01",
         "file.delete.delay.ms": "0",
         **{key.replace("_", "."): value for key, value in more.items()},

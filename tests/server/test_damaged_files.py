@@ -95,7 +95,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(request.param)
     with Broker(dir=folder) as broker:
         with Wire(broker.host, broker.port) as wire:
-            create(wire, segment_bytes=2048, index_interval_bytes=256)
+            create(wire, internal_segment_bytes=2048, index_interval_bytes=256)
             fill(broker, 0, 22)
             delete_records(wire, LOG_START)
         broker.restart()

@@ -206,7 +206,7 @@ def _do(loader: Loader, plan: Plan | None) -> int:
 def _write(bootstrap: str, kind: Kind, count: int) -> float:
     """Makes the topic with `count` records; how many seconds it took."""
     began = time.monotonic()
-    settings = {"cleanup_policy": "compact", "segment_bytes": max(count * 10, 16 << 10)}
+    settings = {"cleanup_policy": "compact", "internal_segment_bytes": max(count * 10, 16 << 10)}
     more = {"min_cleanable_dirty_ratio": "0.01"}
     create_topic(
         bootstrap, kind.name, kind.partitions, **({**settings, **more} if kind.compacted else {})

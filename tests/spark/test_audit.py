@@ -118,7 +118,9 @@ def test_the_command_names_missing_double_foreign_and_changed_rows(loaded: Loadi
 def test_what_the_topic_has_lost_is_told_of_the_lake_too(spark: Any, tmp_path: Path) -> None:
     """But not where its readers end at damage."""
     with Broker(dir=tmp_path / "broker") as broker:
-        create_topic(broker.bootstrap, "t", 2, segment_bytes=4096, index_interval_bytes=256)
+        create_topic(
+            broker.bootstrap, "t", 2, internal_segment_bytes=4096, index_interval_bytes=256
+        )
         loading = Loading(spark, broker.bootstrap, "t", tmp_path)
         for number in range(60):
             loading.fill(20, first=20 * number)

@@ -45,7 +45,7 @@ from tests.unit.pipeline.damage import Told
 PARTITIONS = len(KINDS) + 1
 BATCHES = 120
 PER_BATCH = 3
-SMALL = {"segment_bytes": 4096, "index_interval_bytes": 256, "retention_ms": -1}
+SMALL = {"internal_segment_bytes": 4096, "index_interval_bytes": 256, "retention_ms": -1}
 
 
 def fill(broker: Broker, topic: str, partitions: int, *, idempotent: bool) -> None:
@@ -233,7 +233,7 @@ def test_transactions_in_a_log_are_counted_and_no_findings() -> None:
 def test_a_log_of_apache_kafka_with_real_transactions_and_planted_damage(tmp_path: Path) -> None:
     (tmp_path / "kafka").mkdir()
     with running(ApacheKafka(tmp_path / "kafka")) as kafka:
-        create_topic(kafka.bootstrap, "ledger", 1, **{**SMALL, "segment_bytes": 1 << 20})
+        create_topic(kafka.bootstrap, "ledger", 1, **{**SMALL, "internal_segment_bytes": 1 << 20})
         name = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "one"}
         producer = Producer(name)
         producer.init_transactions(60)

@@ -30,7 +30,7 @@ def contents(cluster: Cluster, node: int) -> bytes:
 
 
 def test_a_damaged_replica_is_fetched_again() -> None:
-    with Cluster(3, log_segment_bytes=4096) as cluster:
+    with Cluster(3, internal_segment_bytes=4096) as cluster:
         fill(cluster)
         cluster.wait_healthy()
         victim = cluster.leader_of("orders")
@@ -50,7 +50,7 @@ def test_a_damaged_replica_is_fetched_again() -> None:
 def test_a_damaged_replica_that_is_back_before_it_is_missed() -> None:
     """It ends its former life, which is in sync and leads, before it gives up what that had."""
     late = {"broker_disconnect_grace_ms": 60_000, "broker_session_timeout_ms": 60_000}
-    with Cluster(3, log_segment_bytes=4096, **late) as cluster:
+    with Cluster(3, internal_segment_bytes=4096, **late) as cluster:
         fill(cluster)
         cluster.wait_healthy()
         victim = cluster.leader_of("orders")
@@ -65,7 +65,7 @@ def test_a_damaged_replica_that_is_back_before_it_is_missed() -> None:
 
 
 def test_a_damaged_log_of_a_topic_that_was_deleted_meanwhile() -> None:
-    with Cluster(3, log_segment_bytes=4096) as cluster:
+    with Cluster(3, internal_segment_bytes=4096) as cluster:
         fill(cluster)
         cluster.wait_healthy()
         victim = cluster.leader_of("orders")
@@ -81,7 +81,7 @@ def test_a_damaged_log_of_a_topic_that_was_deleted_meanwhile() -> None:
 
 
 def test_the_only_replica_is_never_given_up() -> None:
-    with Cluster(1, links=False, log_segment_bytes=4096) as cluster:
+    with Cluster(1, links=False, internal_segment_bytes=4096) as cluster:
         fill(cluster)
         cluster.kill(1)
         flip_bits(cluster.nodes[1].log_dir, random.Random(1))
@@ -118,7 +118,7 @@ def damaged_folders(cluster: Cluster, node: int) -> list[str]:
 @pytest.mark.parametrize("at", [100, 15], ids=["value", "epoch"])
 def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
     """It hands over first, and is given up when two others are in sync."""
-    with Cluster(3, log_segment_bytes=4096, min_insync_replicas=2) as cluster:
+    with Cluster(3, internal_segment_bytes=4096, min_insync_replicas=2) as cluster:
         fill(cluster)
         cluster.wait_healthy()
         first, _, third = cluster.replicas_of("orders")
@@ -137,7 +137,7 @@ def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
 
 def test_damage_that_a_consumer_meets() -> None:
     """The followers have these records already; nobody but who reads them finds out."""
-    with Cluster(3, log_segment_bytes=4096, min_insync_replicas=2) as cluster:
+    with Cluster(3, internal_segment_bytes=4096, min_insync_replicas=2) as cluster:
         fill(cluster)
         cluster.wait_healthy()
         first = cluster.replicas_of("orders")[0]
@@ -177,7 +177,7 @@ def test_damage_that_a_coordinator_has() -> None:
 
 
 def test_a_damaged_replica_that_is_needed_stays() -> None:
-    with Cluster(3, log_segment_bytes=4096) as cluster:
+    with Cluster(3, internal_segment_bytes=4096) as cluster:
         first, second = 1, 2
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         orders = NewTopic("orders", 1, replica_assignment=[[first, second]])

@@ -12,13 +12,19 @@ from kraftpy.core.config.addresses import Address, Listener, Voter
 from kraftpy.core.config.broker import (
     BROKER_SETTINGS,
     BrokerConfig,
+    judge_dynamic_broker_configs,
     validate_dynamic_broker_configs,
 )
 from kraftpy.core.config.kinds import PARTITIONS_MAX, ConfigError, ConfigType
 from kraftpy.core.config.properties import parse_properties
 from kraftpy.core.config.settings import Setting
 from kraftpy.core.config.throttled import ThrottledReplicas
-from kraftpy.core.config.topic import TOPIC_SETTINGS, TopicConfig, validate_topic_configs
+from kraftpy.core.config.topic import (
+    TOPIC_SETTINGS,
+    TopicConfig,
+    judge_topic_configs,
+    validate_topic_configs,
+)
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -33,6 +39,8 @@ __all__ = [
     "ThrottledReplicas",
     "TopicConfig",
     "Voter",
+    "judge_dynamic_broker_configs",
+    "judge_topic_configs",
     "parse_properties",
     "validate_dynamic_broker_configs",
     "validate_topic_configs",

@@ -37,7 +37,7 @@ from kraftpy.core.config.kinds import (
     text,
     unknown_key,
 )
-from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
+from kraftpy.core.config.settings import Setting, judge_value, parse_value, setting, settings_of
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -138,13 +138,36 @@ class BrokerConfig(GroupSettings):
         "Codec of stored batches; producer keeps what the producer chose.",
         dynamic=True,
     )
+    compression_gzip_level: int = setting(
+        kinds.gzip_level(),
+        "-1",
+        "Level at which the broker compresses with gzip, -1 for gzip's own.",
+        dynamic=True,
+    )
+    compression_lz4_level: int = setting(
+        int32(1, 17), "9", "Level at which the broker compresses with lz4.", dynamic=True
+    )
+    compression_zstd_level: int = setting(
+        int32(-131072, 22), "3", "Level at which the broker compresses with zstd.", dynamic=True
+    )
     message_max_bytes: int = setting(
         int32(0), "1048588", "The largest record batch accepted, as it's stored.", dynamic=True
     )
 
     # The log: segments.
     log_segment_bytes: int = setting(
-        int32(14), "1073741824", "Size at which a segment is closed.", dynamic=True
+        int32(14),
+        "1073741824",
+        "Size at which a segment is closed.",
+        dynamic=True,
+        proposed=int32(1 << 20),
+    )
+    internal_segment_bytes: int | None = setting(
+        int32(0),
+        None,
+        "In place of segment.bytes of every topic, for tests: it may be smaller.",
+        dynamic=True,
+        internal=True,
     )
     log_roll_ms: int | None = setting(
         int64(1), None, "Age at which a segment is closed. Unset, log.roll.hours.", dynamic=True
@@ -217,9 +240,10 @@ class BrokerConfig(GroupSettings):
         int64(1), "300000", "How often to look for segments that are due to be deleted."
     )
     log_cleanup_policy: frozenset[str] = setting(
-        kinds.word_set("delete", "compact"),
+        kinds.word_set("delete", "compact", empty=True),
         "delete",
-        "What happens to old records: delete, compact (keep the newest of each key), or both.",
+        "What happens to old records: delete, compact (keep the newest of each key), or both. "
+        "Empty, they stay.",
         dynamic=True,
     )
     log_cleaner_enable: bool = setting(
@@ -439,12 +463,13 @@ class BrokerConfig(GroupSettings):
         ignored: list[str] = []
         for key, value in properties.items():
             if key in BROKER_SETTINGS:
+                judge_value(BROKER_SETTINGS[key], value)
                 static[key] = value
                 continue
             _refuse_zookeeper(key, value)
             reason = why_ignored(key)
             if reason is None:
-                raise unknown_key(key, value, BROKER_SETTINGS, "broker")
+                raise unknown_key(key, value, BROKER_SETTINGS)
             ignored.append(f"{key} has no effect: {reason}")
         config = cls(
             static=MappingProxyType(static), ignored=tuple(ignored), **dict(_parsed(static))
@@ -532,7 +557,7 @@ def validate_dynamic_broker_configs(configs: Mapping[str, str]) -> None:
     for key, value in configs.items():
         definition = BROKER_SETTINGS.get(key)
         if definition is None:
-            raise unknown_key(key, value, BROKER_SETTINGS, "broker")
+            raise unknown_key(key, value, BROKER_SETTINGS)
         if not definition.dynamic:
             raise ConfigError(
                 key,
@@ -542,6 +567,15 @@ def validate_dynamic_broker_configs(configs: Mapping[str, str]) -> None:
                 "restart the broker",
             )
         parse_value(definition, value)
+
+
+def judge_dynamic_broker_configs(configs: Mapping[str, str | None]) -> None:
+    """Checks what somebody wants to set on a broker, each key by itself. Raises ConfigError."""
+    for key in sorted(configs):
+        value = configs[key]
+        if value is not None:
+            validate_dynamic_broker_configs({key: value})
+            judge_value(BROKER_SETTINGS[key], value)
 
 
 def _parsed(texts: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

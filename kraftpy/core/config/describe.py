@@ -59,6 +59,7 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
             definition, getattr(config, definition.attribute), _broker_values(definition, config)
         )
         for definition in BROKER_SETTINGS.values()
+        if not definition.internal or getattr(config, definition.attribute) is not None
     ]
 
 
@@ -87,7 +88,8 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
             values.extend(_broker_values(BROKER_SETTINGS[broker_key], config))
         if not definition.broker_keys and definition.default is not None:
             values.append((key, definition.default, ConfigSource.DEFAULT_CONFIG))
-        entries.append(_entry(definition, value, values))
+        if not definition.internal or value is not None:
+            entries.append(_entry(definition, value, values))
     return entries
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any
@@ -42,12 +42,17 @@ class ConfigError(ValueError):
         self.allowed = allowed
 
 
-def unknown_key(key: str, value: str | None, known: Iterable[str], what: str) -> ConfigError:
-    """The error for a key that is not in `known`; `what` names the table ("topic", "broker")."""
-    close = get_close_matches(key[:KEY_LENGTH_MAX], known, n=1, cutoff=0.75)
-    hint = f"did you mean {close[0]}?" if close else "remove it, or check how it is spelled"
-    allowed = close[0] if close else f"a {what} setting"
-    return ConfigError(key, value, allowed, f"unknown {what} setting {shorten(key)!r}: {hint}")
+def unknown_key(key: str, value: str | None, known: Iterable[str]) -> ConfigError:
+    """The error for a broker's key that is not in `known`."""
+    close = closest(key, known)
+    hint = f"did you mean {close}?" if close else "remove it, or check how it is spelled"
+    allowed = close or "a broker setting"
+    return ConfigError(key, value, allowed, f"unknown broker setting {shorten(key)!r}: {hint}")
+
+
+def closest(key: str, known: Iterable[str]) -> str | None:
+    """What of `known` somebody who wrote `key` may have meant."""
+    return next(iter(get_close_matches(key[:KEY_LENGTH_MAX], known, n=1, cutoff=0.75)), None)
 
 
 def shorten(text: str, length: int = 120) -> str:
@@ -131,6 +136,32 @@ def int64_or_unlimited(minimum: int) -> Kind:
 
     allowed = f"a whole number, {minimum} or more, or -1 for no limit"
     return Kind(ConfigType.LONG, allowed, parse, render)
+
+
+def gzip_level() -> Kind:
+    """A compression level of gzip, where -1 stands for the codec's own."""
+    whole = int32(-1, 9)
+
+    def parse(text: str) -> int:
+        number: int = whole.parse(text)
+        if number == 0:
+            raise ValueError(text)
+        return number
+
+    return Kind(ConfigType.INT, "a whole number from 1 to 9, or -1 for gzip's own", parse)
+
+
+def only(kind: Kind, text: str, why: str) -> Kind:
+    """The one value of `kind` that is true here, given as text; `why` says what makes it so."""
+    wanted = kind.parse(text)
+
+    def parse(value: str) -> Any:
+        found = kind.parse(value)
+        if found != wanted:
+            raise ValueError(value)
+        return found
+
+    return replace(kind, allowed=f"{text}: {why}", parse=parse)
 
 
 def ratio() -> Kind:
@@ -221,19 +252,20 @@ def codec_number() -> Kind:
     )
 
 
-def word_set(*words: str) -> Kind:
-    """One or more of a few words, comma-separated; read as a frozenset."""
+def word_set(*words: str, empty: bool = False) -> Kind:
+    """Some of a few words, comma-separated, one or more unless `empty`; read as a frozenset."""
 
     def parse(value: str) -> frozenset[str]:
         found = split_list(value)
-        if not found or not set(found) <= set(words):
+        if not set(found) <= set(words) or not (found or (empty and not value.strip())):
             raise ValueError(value)
         return frozenset(found)
 
     def render(value: frozenset[str]) -> str:
         return ",".join(word for word in words if word in value)
 
-    return Kind(ConfigType.LIST, " or ".join(words) + " or both, comma-separated", parse, render)
+    allowed = " or ".join(words) + " or both, comma-separated" + (", or empty" if empty else "")
+    return Kind(ConfigType.LIST, allowed, parse, render)
 
 
 def text_list(allowed: str, *words: str) -> Kind:

@@ -15,7 +15,12 @@ from kraftpy.core.config.kinds import ConfigError, Kind
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the table knows of one key. `default` is text, as it'd stand in server.properties."""
+    """What the table knows of one key. `default` is text, as it'd stand in server.properties.
+
+    `kind` is how a value is read that is in force already, `proposed` what a new one must be: it
+    may be stricter, so that what an earlier release took still loads. An `internal` setting is for
+    tests and is shown only where it's set.
+    """
 
     key: str
     attribute: str
@@ -24,6 +29,8 @@ class Setting:
     doc: str
     dynamic: bool
     broker_keys: tuple[tuple[str, int], ...] = ()
+    proposed: Kind | None = None
+    internal: bool = False
 
 
 def setting(
@@ -33,10 +40,12 @@ def setting(
     *,
     dynamic: bool = False,
     broker_keys: tuple[tuple[str, int], ...] = (),
+    proposed: Kind | None = None,
+    internal: bool = False,
 ) -> Any:
     """A dataclass field that is a setting; typed Any so that the field's annotation counts."""
     value = None if default is None else kind.parse(default)
-    metadata = {"setting": (kind, default, doc, dynamic, broker_keys)}
+    metadata = {"setting": (kind, default, doc, dynamic, broker_keys, proposed, internal)}
     return field(default=value, metadata=metadata)
 
 
@@ -46,16 +55,25 @@ def settings_of(cls: type) -> dict[str, Setting]:
     for each in dataclasses.fields(cls):
         if "setting" in each.metadata:
             key = each.name.replace("_", ".")
-            kind, default, doc, dynamic, broker_keys = each.metadata["setting"]
-            found[key] = Setting(key, each.name, kind, default, doc, dynamic, broker_keys)
+            kind, *others = each.metadata["setting"]
+            found[key] = Setting(key, each.name, kind, *others)
     return found
 
 
 def parse_value(definition: Setting, value: str) -> Any:
-    """The value of one setting. Raises ConfigError."""
-    if len(value) <= definition.kind.length_max:
+    """The value of one setting that is in force. Raises ConfigError."""
+    return _parse(definition.key, definition.kind, value)
+
+
+def judge_value(definition: Setting, value: str) -> None:
+    """Whether a new value may be set. Raises ConfigError."""
+    _parse(definition.key, definition.proposed or definition.kind, value)
+
+
+def _parse(key: str, kind: Kind, value: str) -> Any:
+    if len(value) <= kind.length_max:
         try:
-            return definition.kind.parse(value)
+            return kind.parse(value)
         except ValueError:
             pass
-    raise ConfigError(definition.key, value, definition.kind.allowed)
+    raise ConfigError(key, value, kind.allowed)

@@ -4,8 +4,9 @@ Rules: the field `retention_ms` is the key `retention.ms`. A topic's own value w
 broker's setting counts, named by `broker_keys` in Kafka's order of precedence with the factor that
 turns its unit into the topic's (`log.retention.ms`, then `.minutes`, then `.hours`). The broker's
 setting is taken with its dynamic configuration applied, so the precedence of KIP-226 holds as a
-whole. Types and limits are Kafka's; a topic's default is the default of its broker setting. The
-lists of throttled replicas mean something for one topic only and have no broker setting.
+whole. Types and limits are Kafka's; a topic's default is the default of its broker setting. What
+means something for one topic only has no broker setting. What tiered storage would need can only be
+set to what is so without it, so that tools that copy all settings of a topic get on (MirrorMaker).
 """
 
 from __future__ import annotations
@@ -24,24 +25,40 @@ from kraftpy.core.config.kinds import (
     int32,
     int64,
     one_of,
-    unknown_key,
+    only,
+    shorten,
 )
-from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
+from kraftpy.core.config.settings import Setting, judge_value, parse_value, setting, settings_of
 from kraftpy.core.config.throttled import ThrottledReplicas, throttled_replicas
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
+_NOT_TIERED = "there is no tiered storage"
 
 
 def _inherited(kind: Kind, doc: str, *broker_keys: str | tuple[str, int]) -> Any:
     """A topic setting with the broker settings that stand in for it, first set one first."""
     sources = tuple((key, 1) if isinstance(key, str) else key for key in broker_keys)
     last_key, factor = sources[-1]
-    default = BROKER_SETTINGS[last_key].default
-    assert default is not None, f"{last_key} must have a default"
+    last = BROKER_SETTINGS[last_key]
+    default = last.default
     if factor != 1:
+        assert default is not None, f"{last_key} must have a default"
         default = str(int(default) * factor)
-    return setting(kind, default, doc, dynamic=True, broker_keys=sources)
+    return setting(
+        kind,
+        default,
+        doc,
+        dynamic=True,
+        broker_keys=sources,
+        proposed=last.proposed,
+        internal=last.internal,
+    )
+
+
+def _without_effect(kind: Kind, value: str, doc: str, why: str) -> Any:
+    """A topic setting that can only say what is so: `value`, because of `why`."""
+    return setting(kind, value, doc, dynamic=True, proposed=only(kind, value, why))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +66,28 @@ class TopicConfig:
     """The settings of one topic on one broker. Make one with `resolve`."""
 
     cleanup_policy: frozenset[str] = _inherited(
-        kinds.word_set("delete", "compact"),
-        "What happens to old records: delete, compact (keep the newest of each key), or both.",
+        kinds.word_set("delete", "compact", empty=True),
+        "What happens to old records: delete, compact (keep the newest of each key), or both. "
+        "Empty, they stay.",
         "log.cleanup.policy",
     )
     compression_type: str = _inherited(
         kinds.codec_name(),
         "Codec of stored batches; producer keeps what the producer chose.",
         "compression.type",
+    )
+    compression_gzip_level: int = _inherited(
+        kinds.gzip_level(),
+        "Level at which the broker compresses with gzip, -1 for gzip's own.",
+        "compression.gzip.level",
+    )
+    compression_lz4_level: int = _inherited(
+        int32(1, 17), "Level at which the broker compresses with lz4.", "compression.lz4.level"
+    )
+    compression_zstd_level: int = _inherited(
+        int32(-131072, 22),
+        "Level at which the broker compresses with zstd.",
+        "compression.zstd.level",
     )
     retention_ms: int = _inherited(
         int64(-1),
@@ -72,6 +103,11 @@ class TopicConfig:
     )
     segment_bytes: int = _inherited(
         int32(14), "Size at which a segment is closed.", "log.segment.bytes"
+    )
+    internal_segment_bytes: int | None = _inherited(
+        int32(0),
+        "In place of segment.bytes, for tests: it may be smaller.",
+        "internal.segment.bytes",
     )
     segment_ms: int = _inherited(
         int64(1),
@@ -156,6 +192,39 @@ class TopicConfig:
     preallocate: bool = _inherited(
         boolean(), "Reserve a new segment's disk space at once.", "log.preallocate"
     )
+    remote_storage_enable: bool = _without_effect(
+        boolean(), "false", "Whether segments are kept in tiered storage too.", _NOT_TIERED
+    )
+    remote_log_copy_disable: bool = setting(
+        boolean(), "false", f"No effect: {_NOT_TIERED} to copy to.", dynamic=True
+    )
+    remote_log_delete_on_disable: bool = setting(
+        boolean(), "false", f"No effect: {_NOT_TIERED} to delete from.", dynamic=True
+    )
+    remote_copy_lag_ms: int = _without_effect(
+        int64(-2), "0", "Age at which a segment is copied to tiered storage.", _NOT_TIERED
+    )
+    remote_copy_lag_bytes: int = _without_effect(
+        int64(-2), "-1", "Size behind which segments are copied to tiered storage.", _NOT_TIERED
+    )
+    local_retention_ms: int = _without_effect(
+        int64(-2),
+        "-2",
+        "Age at which records leave the broker's disk; -2 is retention.ms.",
+        f"{_NOT_TIERED}, and retention.ms counts",
+    )
+    local_retention_bytes: int = _without_effect(
+        int64(-2),
+        "-2",
+        "Size above which segments leave the broker's disk; -2 is retention.bytes.",
+        f"{_NOT_TIERED}, and retention.bytes counts",
+    )
+    errors_deadletterqueue_group_enable: bool = _without_effect(
+        boolean(),
+        "false",
+        "Whether the topic takes what share groups could not work on.",
+        "there are no share groups",
+    )
     leader_replication_throttled_replicas: ThrottledReplicas = setting(  # noqa: RUF009 - makes a field
         throttled_replicas(),
         "",
@@ -170,6 +239,18 @@ class TopicConfig:
         "PARTITION:BROKER, or * for all.",
         dynamic=True,
     )
+
+    @property
+    def roll_size_bytes(self) -> int:
+        """Size at which a segment is closed: internal.segment.bytes, else segment.bytes."""
+        internal = self.internal_segment_bytes
+        return self.segment_bytes if internal is None else internal
+
+    @property
+    def compression_level(self) -> int | None:
+        """Level at which the broker compresses with compression.type; None where it has none."""
+        level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
+        return level
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -202,17 +283,32 @@ def inherited_value(definition: Setting, broker: BrokerConfig) -> Any:
         if factor == 1 or value < 0:
             return value
         return value * factor
-    raise AssertionError(f"no broker setting for {definition.key} has a default")
+    return None
+
+
+def judge_topic_configs(configs: Mapping[str, str | None]) -> None:
+    """Checks what somebody wants to set on a topic, each key by itself. Raises ConfigError."""
+    for key in sorted(configs):
+        value = configs[key]
+        if value is not None:
+            judge_value(_definition(key, value), value)
+
+
+def _definition(key: str, value: str) -> Setting:
+    definition = TOPIC_SETTINGS.get(key)
+    if definition is None:
+        # Kafka's words: clients and tools look for them.
+        message = f"Unknown topic config name: {shorten(key)}"
+        raise ConfigError(key, value, "a topic setting", message)
+    return definition
 
 
 def validate_topic_configs(configs: Mapping[str, str]) -> None:
-    """Checks the overrides of a topic. Raises ConfigError."""
+    """Checks the overrides of a topic, as they are in force. Raises ConfigError."""
     values: dict[str, Any] = {}
-    for key, value in configs.items():
-        definition = TOPIC_SETTINGS.get(key)
-        if definition is None:
-            raise unknown_key(key, value, TOPIC_SETTINGS, "topic")
-        values[definition.attribute] = parse_value(definition, value)
+    for key in sorted(configs):
+        definition = _definition(key, configs[key])
+        values[definition.attribute] = parse_value(definition, configs[key])
     config = replace(_DEFAULTS, **values)
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise ConfigError(

@@ -11,6 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.core.config import (
+    ConfigError,
+    judge_dynamic_broker_configs,
+    judge_topic_configs,
+)
 from kraftpy.core.config.describe import (
     ConfigEntry,
     describe_broker,
@@ -18,6 +23,7 @@ from kraftpy.core.config.describe import (
     describe_topic,
 )
 from kraftpy.core.metadata import ResourceType
+from kraftpy.core.metadata.config_commands import OP_SET
 from kraftpy.core.metadata.topic_commands import CONFIGS_MAX, NAME_LENGTH_MAX, topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -133,7 +139,7 @@ async def _alter(
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
         elif repeated(keys):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
-        elif refusal := refuse_configs(type_, name, change):
+        elif refusal := refuse_configs(type_, name, change) or _judge(type_, change):
             answers[resource] = refusal
         else:
             items[resource] = {"type": type_, "name": name, **change}
@@ -146,6 +152,24 @@ async def _alter(
     for resource, result in zip(items, results, strict=True):
         answers[resource] = (ErrorCode(result["error"]), result["message"])
     return answers
+
+
+def _judge(type_: int, change: dict[str, Any]) -> _Answer | None:
+    """What is wrong with the values that somebody wants to set.
+
+    Judged here, where a value is new: what is committed is in force whatever a later release takes.
+    """
+    wanted = change.get("configs")
+    if wanted is None:
+        wanted = {key: value for key, op, value in change["ops"] if op == OP_SET}
+    try:
+        if type_ == ResourceType.TOPIC:
+            judge_topic_configs(wanted)
+        elif type_ == ResourceType.BROKER:
+            judge_dynamic_broker_configs(wanted)
+    except ConfigError as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
+    return None
 
 
 def _describe(broker: Broker, type_: int, name: str) -> list[ConfigEntry]:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.config import PARTITIONS_MAX
+from kraftpy.core.config import PARTITIONS_MAX, ConfigError, judge_topic_configs
 from kraftpy.core.config.describe import describe_topic
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
@@ -215,6 +215,10 @@ def _refuse_new_topic(topic: CreateTopicsRequest.CreatableTopic, twice: bool) ->
         return refusal
     if len(topic.configs) > CONFIGS_MAX:
         return ErrorCode.INVALID_CONFIG, f"a topic has at most {CONFIGS_MAX} settings"
+    try:
+        judge_topic_configs({config.name: config.value for config in topic.configs})
+    except ConfigError as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
     if not topic.assignments:
         return None
     if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:

@@ -314,7 +314,7 @@ class LogCleaner:
             high_watermark=choice.high_watermark,
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
-            segment_bytes=config.segment_bytes,
+            segment_bytes=config.roll_size_bytes,
             index_interval_bytes=config.index_interval_bytes,
             max_index_entries=config.segment_index_bytes // OFFSET_ENTRY_BYTES,
             map_bytes=self._config.log_cleaner_dedupe_buffer_size,

@@ -128,7 +128,7 @@ class Result:
 def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> Cluster:
     """A cluster that notices soon when a member of a group is gone, with small segments."""
     small: dict[str, Any] = {
-        "log_segment_bytes": _SEGMENT_BYTES,
+        "internal_segment_bytes": _SEGMENT_BYTES,
         "offsets_topic_segment_bytes": _SEGMENT_BYTES,
     }
     return kind(nodes, **options, **small, **_CONSUMER_HEARTBEAT)
