@@ -413,9 +413,14 @@ class Producer:
         request = messages.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000
         )
+        refused_by = ""
         while self._producer[0] < 0:
             try:
-                response = await self._cluster.request(request)
+                connection = await self._cluster.any_connection(but=refused_by)
+                refused_by = connection.address
+                response = await connection.request(
+                    request, timeout_ms=self._cluster.request_timeout_ms
+                )
                 check(response.error_code)
             except (ConnectionError, KafkaError) as error:
                 await retry.wait(error)

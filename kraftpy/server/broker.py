@@ -559,6 +559,11 @@ class Broker:
         return errors
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
+        if self.cut_off:
+            # What Kafka answers for want of a block: producers ask again, most of them elsewhere.
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker is cut off from the quorum"
+            )
         value = await self._membership.propose(
             {
                 "type": "allocate_producer_ids",

@@ -55,6 +55,12 @@ def test_it_names_others_and_no_leader_for_what_it_led(cut: Cut) -> None:
         refused = produce(wire, cut.topic, batch(b"x"), version=10)
         assert (refused.error_code, refused.current_leader) == (NOT_LEADER, None)
 
+        # It has no producer ids left to give; whoever waits for that is not sent elsewhere.
+        refused = wire.call(
+            ApiKey.INIT_PRODUCER_ID, 4, messages.InitProducerIdRequest(None, 60_000)
+        )
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
         found = coordinator(wire, cut.groups[0])
         assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
