@@ -346,6 +346,7 @@ class Broker:
             self.metadata.config(ResourceType.BROKER, ""),
         )
         self.listener.update_config(self.config)
+        self.logs.cleaner.update_config(self.config)
         self.dispatcher.slow.set_limit(self.config.kraftpy_log_slow_request_ms)
         self.leader_throttle.set_rate(self.config.leader_replication_throttled_rate)
         self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)

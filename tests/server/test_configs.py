@@ -143,3 +143,45 @@ def test_segments_are_as_small_as_a_test_wants_them(
         batch = build_batch([(1_700_000_000_000, b"k", b"v" * 1500, [])])
         assert produce(wire, topic, batch).error_code == 0
     assert len(list(broker.log_dir.glob(f"{topic}-0/*.log"))) == 5
+
+
+# -- brokers
+
+TUNED = {
+    "log.cleaner.backoff.ms": "5000",
+    "log.cleaner.dedupe.buffer.size": "64000000",
+    "log.cleaner.io.buffer.size": "1000000",
+    "log.cleaner.io.max.bytes.per.second": "100000.0",
+    "log.cleaner.threads": "2",
+    "num.io.threads": "9",
+    "num.network.threads": "4",
+    "num.replica.fetchers": "2",
+    "background.threads": "11",
+    "num.recovery.threads.per.data.dir": "3",
+}
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_what_tunes_a_running_broker_is_taken_and_described(wire: Wire, name: str) -> None:
+    before = values(wire, BROKER, "1")
+    ops = ((key, SET, value) for key, value in TUNED.items())
+    assert alter(wire, BROKER, name, *ops) == (0, None)
+    source = 2 if name else 3
+    shown = values(wire, BROKER, name)
+    assert {key: shown[key] for key in TUNED} == {k: (v, source) for k, v in TUNED.items()}
+    read_only = {each.name for each in describe(wire, BROKER, "1").configs if each.read_only}
+    assert not read_only & TUNED.keys()
+    assert alter(wire, BROKER, name, *((key, DELETE, None) for key in TUNED)) == (0, None)
+    assert values(wire, BROKER, "1") == before
+
+
+def test_what_a_running_broker_cant_take_is_refused(wire: Wire) -> None:
+    for key, value, sentence in (
+        ("num.io.threads", "0", "num.io.threads=0: must be a whole number, 1 or more"),
+        ("log.segment.bytes", "1024", "log.segment.bytes=1024: must be a whole number, 1048576"),
+        ("log.retention.hours", "5", "log.retention.hours can't be changed while the broker runs"),
+    ):
+        code, message = alter(wire, BROKER, "1", (key, SET, value))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert message is not None
+        assert message.startswith(sentence)

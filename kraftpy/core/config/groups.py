@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from kraftpy.core.config import kinds
 from kraftpy.core.config.kinds import INT_MAX, PARTITIONS_MAX, int32, int64, one_of
+from kraftpy.core.config.logs import LogSettings
 from kraftpy.core.config.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """What `BrokerConfig` has for groups."""
+class GroupSettings(LogSettings):
+    """What `BrokerConfig` has for groups.
+
+    It's on top of the logs' because a class with slots can have one such parent only.
+    """
 
     # Offsets.
     offsets_topic_num_partitions: int = setting(

@@ -134,6 +134,10 @@ class LogCleaner:
         self._not_before_ms: dict[Log, int] = {}
         self.numbers = CleanerNumbers()
 
+    def update_config(self, config: BrokerConfig) -> None:
+        """Takes changed settings; they hold for the next log, and for when to look for it."""
+        self._config = config
+
     @property
     def busy(self) -> bool:
         return self._running is not None

@@ -29,6 +29,8 @@ from kraftpy.core.config import (
 )
 from kraftpy.core.config.describe import describe_broker, describe_topic
 from kraftpy.core.config.kinds import LONG_MAX, VALUE_LENGTH_MAX
+from kraftpy.core.config.noted import NotedSettings
+from kraftpy.core.config.settings import settings_of
 
 
 def broker(**properties: str) -> BrokerConfig:
@@ -135,6 +137,8 @@ def test_kafkas_own_example_file_is_accepted() -> None:
     assert config.data_dirs == ("/tmp/kraft-combined-logs",)
     assert len(config.ignored) == 7
     assert config.ignored[0].startswith("num.network.threads has no effect: a broker is one")
+    assert config.num_network_threads == 3
+    assert config.static["num.io.threads"] == "8"
 
 
 # -- values
@@ -527,6 +531,20 @@ def test_what_an_earlier_release_took_still_counts() -> None:
     assert TopicConfig.resolve({"segment.bytes": "14"}, config).roll_size_bytes == 14
     error = error_of(judge_dynamic_broker_configs, {"log.segment.bytes": "20"})
     assert str(error) == "log.segment.bytes=20: must be a whole number, 1048576 or more"
+
+
+@pytest.mark.parametrize("key", sorted(settings_of(NotedSettings)))
+def test_what_means_nothing_here_is_kept_and_judged(key: str) -> None:
+    definition = BROKER_SETTINGS[key]
+    assert definition.doc.startswith("No effect: ")
+    config = BrokerConfig.from_properties({key: "1"})
+    assert any(notice.startswith(f"{key} has no effect") for notice in config.ignored)
+    config = config.with_dynamic({key: "1"}, {key: "1"})
+    (entry,) = (each for each in describe_broker(config) if each.name == key)
+    assert not entry.read_only
+    assert [each.source for each in entry.synonyms] == [2, 3, 4, 5]
+    assert "-1: must be" in str(error_of(judge_dynamic_broker_configs, {key: "-1"}))
+    assert "-1: must be" in str(error_of(BrokerConfig.from_properties, {key: "-1"}))
 
 
 def test_the_internal_size_of_segments_is_for_tests() -> None:

@@ -515,3 +515,22 @@ def test_in_a_process_of_its_own(store: Store) -> None:
     assert latest(visible(log)) == before
     log = store.reopen(clean=True)
     assert latest(visible(log)) == before
+
+
+def test_settings_that_change_hold_for_the_next_log(store: Store) -> None:
+    starts = inline(store)
+    log = store.log()
+    overwrite(store)
+    clean(store)
+    changed = {
+        "log.cleaner.backoff.ms": "7",
+        "log.cleaner.dedupe.buffer.size": "2000000",
+        "log.cleaner.io.max.bytes.per.second": "5000000",
+    }
+    store.manager.cleaner.update_config(store.broker.with_dynamic(changed))
+    overwrite(store)
+    log.flush()
+    store.clock.now_ms += 7
+    store.tick(log.log_end_offset)
+    assert [job.map_bytes for job in starts.jobs] == [134217728, 2000000]
+    assert starts.jobs[1].max_bytes_per_second == 5_000_000
