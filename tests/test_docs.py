@@ -56,6 +56,7 @@ BROKER_KEYS = (
     "log.flush.interval.ms",
     "socket.request.max.bytes",
     "queued.max.request.bytes",
+    "queued.max.response.bytes",
     "max.connections",
     "connections.max.idle.ms",
     "log.cleaner.enable",

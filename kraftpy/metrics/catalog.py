@@ -64,7 +64,14 @@ _NATIVE = (
     _counter("kraftpy_connections_refused_total", "Connections refused: a limit was reached."),
     _gauge(
         "kraftpy_request_memory_bytes",
-        "Memory of requests that have not arrived completely (queued.max.request.bytes).",
+        "Memory of requests that have not arrived completely, and of long ones until they are "
+        "answered (queued.max.request.bytes).",
+        unit="bytes",
+    ),
+    _gauge(
+        "kraftpy_response_memory_bytes",
+        "Memory of answers that are being built or that clients have not read "
+        "(queued.max.response.bytes).",
         unit="bytes",
     ),
     # Traffic.

@@ -8,23 +8,34 @@ return a list of pieces which, joined, are the frame: `records` stay the objects
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from kraftpy.protocol import api, schema
 from kraftpy.protocol.decoding import read_tags
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.generator import Decoder, check_version, decoder, encoder, error_counter
+from kraftpy.protocol.generator import (
+    Decoder,
+    check_version,
+    decoder,
+    encoder,
+    error_counter,
+    sliced_decoder,
+    sliced_encoder,
+)
 
 __all__ = [
     "RequestHeader",
     "decode_request",
     "decode_request_header",
+    "decode_request_in_slices",
     "decode_response",
     "decode_versioned",
     "decoder",
     "encode_request",
     "encode_response",
+    "encode_response_in_slices",
     "encode_versioned",
     "encoder",
     "error_counter",
@@ -124,6 +135,11 @@ _response_encoders = _Cache(
     api.RESPONSE_NAMES, lambda key, name, v: (encoder(name, v), _response_tags(key, v))
 )
 
+_sliced_request_decoders = _Cache(api.REQUEST_NAMES, lambda key, name, v: sliced_decoder(name, v))
+_sliced_response_encoders = _Cache(
+    api.RESPONSE_NAMES, lambda key, name, v: (sliced_encoder(name, v), _response_tags(key, v))
+)
+
 
 def decode_request(api_key: int, version: int, buf: memoryview | bytes, pos: int) -> Any:
     """Return the request whose body stands at `pos` of `buf`.
@@ -133,6 +149,21 @@ def decode_request(api_key: int, version: int, buf: memoryview | bytes, pos: int
     included, and `ValueError` for an API or version without a schema.
     """
     request, _ = _request_decoders[api_key, version](buf, pos)
+    return request
+
+
+def decode_request_in_slices(
+    api_key: int,
+    version: int,
+    buf: memoryview | bytes,
+    pos: int,
+    count: Callable[[str, int], None],
+) -> Generator[None, None, Any]:
+    """Like `decode_request`, as a generator that yields between elements and returns the request.
+
+    `count(field, n)` is called before an array's elements are built, and may raise `DecodeError`.
+    """
+    request, _ = yield from _sliced_request_decoders[api_key, version](buf, pos, count)
     return request
 
 
@@ -177,6 +208,23 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
     parts = [_INT32.pack(correlation_id) + tags]
     encode(response, parts.append)
     return parts
+
+
+def encode_response_in_slices(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    response: Any,
+    append: Callable[[Any], None],
+    errors: Counter[int],
+) -> Iterator[None]:
+    """Like `encode_response`, as a generator that yields between elements of arrays.
+
+    The pieces go to `append` one by one, and error codes other than 0 are counted in `errors`.
+    """
+    encode, tags = _sliced_response_encoders[api_key, version]
+    append(_INT32.pack(correlation_id) + tags)
+    return encode(response, append, errors)  # type: ignore[no-any-return]
 
 
 def encode_versioned(name: str, version: int, message: Any) -> bytes:

@@ -10,6 +10,11 @@ Rules that every generated decoder keeps, whatever the bytes are:
   one must fill its size exactly.  Unknown ones are kept in `_tags` (KIP-482).
 * `bytes` are copied out of the input, `records` are slices of it.
 
+A decoder in slices, `decode(b, p, count)`, is a generator that returns the same and yields every
+SLICE_ELEMENTS elements of an array, so that its caller may do something else in between.  It calls
+`count(field, n)` before it builds the elements of an array: who calls it sets limits there, by
+raising `DecodeError`.
+
 What makes them fast: neighbouring fixed-size fields, and the length or tag count behind them, are
 read by one `struct` call straight into the object's slots; objects are made without `__init__`.
 """
@@ -17,11 +22,16 @@ read by one `struct` call straight into the object's slots; objects are made wit
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.schema import FIXED_FORMATS, Default, Field
+from kraftpy.protocol.messages import Message
+from kraftpy.protocol.schema import FIXED_FORMATS, Default, Field, Schema
 from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import decode_uvarint, finish_uvarint
+
+SLICE_ELEMENTS = 256
 
 
 def overrun(field: str, size: int, left: int) -> DecodeError:
@@ -86,19 +96,36 @@ _RUNTIME = {
 
 
 class DecoderWriter(CodeWriter):
-    """Writes one decoder.  In the source, `b` is the buffer, `p` the position, `e` the end."""
+    """Writes one decoder.  In the source, `b` is the buffer, `p` the position, `e` the end.
+
+    With `sliced` it writes a decoder in slices.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        version: int,
+        classes: Mapping[str, type[Message]],
+        *,
+        sliced: bool = False,
+    ) -> None:
+        super().__init__(schema, version, classes)
+        self._counts = sliced
+        self._yields = sliced
 
     def write(self) -> str:
         """Return the source of `decode` and its helpers; `namespace` has the names they use."""
         self.namespace.update(_RUNTIME)
         name = self.schema.name
-        with self.function("decode(b, p)"):
+        with self.function("decode(b, p, count)" if self._counts else "decode(b, p)"):
             self.emit("if b.__class__ is not memoryview: b = memoryview(b)")
             self.emit("e = len(b)")
             with self.block("try:"):
                 self.emit(f"m = new(C_{name})")
                 self._read_struct("m", name)
                 self._flush()
+                if self._yields:
+                    self.emit("yield")
             what = f"{name} v{self.version}"
             with self.block("except (struct_error, IndexError):"):
                 self.emit(f"raise DecodeError('{what}: the bytes end too early') from None")
@@ -138,7 +165,7 @@ class DecoderWriter(CodeWriter):
         self._flush(count, "B")
         if tagged:
             helper = self._write_tags_helper(struct_name, tagged)
-            self.emit(f"if {count}: p = {helper}({obj}, b, p, {count}, e)")
+            self.emit(f"if {count}: p = {helper}({obj}, b, p, {count}, e{self._counter})")
         else:
             self.emit(f"if {count}: {obj}._tags, p = read_unknown_tags(b, p, {count}, e)")
             self.emit(f"else: {obj}._tags = None")
@@ -159,22 +186,42 @@ class DecoderWriter(CodeWriter):
     def _write_tags_helper(self, struct_name: str, tagged: list[Field]) -> str:
         helper = self.fresh("tags")
         readers = {field.name: self.fresh("tag") for field in tagged}
+        yields, self._yields = self._yields, False  # their functions are none that yield
         for field in tagged:
-            with self.function(f"{readers[field.name]}(b)"):
+            with self.function(f"{readers[field.name]}(b{self._counter})"):
                 what = f"{struct_name}.{field.name}"
                 self.emit("e = len(b); p = 0")
                 self._read_field("v", field, what)
                 self._flush()
                 self.emit(f"if p != e: raise trailing('{what}', e - p)")
                 self.emit("return v")
-        with self.function(f"{helper}(m, b, p, n, e)"):
+        with self.function(f"{helper}(m, b, p, n, e{self._counter})"):
             self.emit("tags, p = read_tags(b, p, n, e)")
             for field in tagged:
                 self.emit(f"v = tags.pop({field.tag}, None)")
-                self.emit(f"if v is not None: m.{field.name} = {readers[field.name]}(v)")
+                read = f"{readers[field.name]}(v{self._counter})"
+                self.emit(f"if v is not None: m.{field.name} = {read}")
             self.emit("m._tags = copy_tags(tags)")
             self.emit("return p")
+        self._yields = yields
         return helper
+
+    @property
+    def _counter(self) -> str:
+        """The last parameter or argument of helpers, if there is one."""
+        return ", count" if self._counts else ""
+
+    @contextmanager
+    def _repeat(self, n: str) -> Iterator[None]:
+        """A loop over the `n` elements of an array, which yields now and then if it is to."""
+        if not self._yields:
+            with self.block(f"for _ in range({n}):"):
+                yield
+            return
+        i = self.fresh("i")
+        with self.block(f"for {i} in range({n}):"):
+            self.emit(f"if {i} & {SLICE_ELEMENTS - 1} == {SLICE_ELEMENTS - 1}: yield")
+            yield
 
     def _read_field(self, target: str, field: Field, what: str) -> None:
         if field.is_array:
@@ -242,6 +289,8 @@ class DecoderWriter(CodeWriter):
         with self.block(f"if {n} > 0:"):
             check = f"{n} * {size}" if size > 1 else n
             self.emit(f"if {check} > e - p: raise too_many('{what}', {n}, e - p)")
+            if self._counts:
+                self.emit(f"count('{what}', {n})")
             if fmt == "16s":
                 self.emit(f"q = p + 16 * {n}")
                 self.emit(f"{target} = [b[i:i + 16].tobytes() for i in range(p, q, 16)]; p = q")
@@ -262,7 +311,7 @@ class DecoderWriter(CodeWriter):
     def _read_strings(self, target: str, n: str, what: str) -> None:
         add = self.fresh("a")
         self.emit(f"l = []; {add} = l.append; {target} = l")
-        with self.block(f"for _ in range({n}):"):
+        with self._repeat(n):
             element = ARRAY_ELEMENT._replace(type="string")
             self._read_sized("s", element, what)
             self.emit(f"{add}(s)")
@@ -271,7 +320,7 @@ class DecoderWriter(CodeWriter):
         add = self.fresh("a")
         obj = self.fresh("m")
         self.emit(f"l = []; {add} = l.append; {target} = l")
-        with self.block(f"for _ in range({n}):"):
+        with self._repeat(n):
             self.emit(f"{obj} = new(C_{struct_name}); {add}({obj})")
             self._read_struct(obj, struct_name)
             self._flush()
@@ -286,9 +335,15 @@ class DecoderWriter(CodeWriter):
         targets = "".join(f"{v}, " for v in [*values, *[count] * self.flexible])
         self.emit(f"q = p + {struct.calcsize('>' + formats)} * {n}")
         self.emit(f"l = []; {add} = l.append; {target} = l")
+        slices = self.fresh("i")
+        if self._yields:
+            self.emit(f"{slices} = 0")
         with self.block(f"for {targets}in {iterate}(b[p:q]):"):
             if self.flexible:
                 self.emit(f"if {count}: break")
+            if self._yields:
+                self.emit(f"{slices} += 1")
+                self.emit(f"if {slices} & {SLICE_ELEMENTS - 1} == 0: yield")
             self.emit(f"{obj} = new(C_{struct_name}); {add}({obj})")
             for field, value in zip(regular, values, strict=True):
                 self.emit(f"{obj}.{field.name} = {value}")

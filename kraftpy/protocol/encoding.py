@@ -6,6 +6,11 @@ and file slices given as `records` are passed on untouched, so nothing large is 
 * A field that cannot be encoded (None where the version has no null, a number out of its type's
   range, a uuid that is not 16 bytes, text that UTF-8 cannot hold) is a `ValueError` with its name.
 * A tagged field with its default value is not written (KIP-482); tags are written in order.
+
+An encoder in slices, `encode(message, append, errors)`, is a generator that writes the same bytes
+and yields behind each element of an array of structs, so that its caller may do something else in
+between.  Such an array may be anything with a length that can be gone through once, and is gone
+through as it is written.  Error codes other than 0 are counted in `errors` on the way.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from kraftpy.protocol.messages import Message
 from kraftpy.protocol.schema import FIXED_FORMATS, ZERO_UUID, Field, Schema
 from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import ONE_BYTE, encode_uvarint
@@ -97,19 +103,31 @@ _RUNTIME = {
 class EncoderWriter(CodeWriter):
     """Writes one encoder.  In the source, `m` is the message and `w` takes the pieces.
 
-    `_pending` holds (expression, format) of the fixed-size values not written yet.
+    `_pending` holds (expression, format) of the fixed-size values not written yet.  With `sliced`
+    it writes an encoder in slices.
     """
+
+    def __init__(
+        self,
+        schema: Schema,
+        version: int,
+        classes: Mapping[str, type[Message]],
+        *,
+        sliced: bool = False,
+    ) -> None:
+        super().__init__(schema, version, classes)
+        self._sliced = sliced
 
     def write(self) -> str:
         """Return the source of `encode` and its helpers; `namespace` has the names they use."""
         self.namespace.update(_RUNTIME)
         self.namespace["blame"] = partial(bad_field, self.schema, self.version, self.schema.name)
         what = f"{self.schema.name} v{self.version}"
-        with self.function("encode(m, w)"):
+        with self.function("encode(m, w, errors)" if self._sliced else "encode(m, w)"):
             with self.block("try:"):
                 self._write_struct("m", self.schema.name)
                 self._flush()
-                self.emit("pass")
+                self.emit("yield" if self._sliced else "pass")
             with self.block("except (struct_error, TypeError) as x:"):
                 self.emit(f"raise ValueError('{what}: ' + (blame(m) or str(x))) from x")
             with self.block("except ValueError as x:"):
@@ -149,6 +167,8 @@ class EncoderWriter(CodeWriter):
     def _write_struct(self, obj: str, struct_name: str) -> None:
         regular, tagged, _ = self.split(struct_name)
         for field in regular:
+            if self._sliced and field.name == "error_code":
+                self.emit(f"if {obj}.error_code: errors[{obj}.error_code] += 1")
             self._write_field(f"{obj}.{field.name}", field, f"{struct_name}.{field.name}")
         if not self.flexible:
             return
@@ -167,6 +187,7 @@ class EncoderWriter(CodeWriter):
     def _write_tags_helper(self, struct_name: str, tagged: list[Field]) -> str:
         helper = self.fresh("tags")
         writers = {field.name: self.fresh("tag") for field in tagged}
+        sliced, self._sliced = self._sliced, False  # their functions are none that yield
         for field in tagged:
             with self.function(f"{writers[field.name]}(v, w)"):
                 self._write_field("v", field, f"{struct_name}.{field.name}")
@@ -178,6 +199,7 @@ class EncoderWriter(CodeWriter):
                 with self.block(f"if not ({_is_default('m', field)} or {test}):"):
                     self.emit(f"tags[{field.tag}] = encoded({writers[field.name]}, m.{field.name})")
             self.emit("write_tags(tags, w)")
+        self._sliced = sliced
         return helper
 
     def _write_field(self, value: str, field: Field, what: str) -> None:
@@ -262,6 +284,8 @@ class EncoderWriter(CodeWriter):
             else:
                 self._write_field(y, ARRAY_ELEMENT._replace(type=field.type), what)
             self._flush()
+            if self._sliced and field.type[0].isupper():
+                self.emit("yield")
 
 
 def _is_default(obj: str, field: Field) -> str:

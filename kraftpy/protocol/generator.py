@@ -7,7 +7,7 @@ numbers from our own tables (`kraftpy.protocol.schemas`), never of data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,10 @@ from kraftpy.protocol.schema import Field, Schema
 
 Decoder = Callable[[memoryview | bytes, int], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[Any], None]], None]
+SlicedDecoder = Callable[
+    [memoryview | bytes, int, Callable[[str, int], None]], Generator[None, None, tuple[Any, int]]
+]
+SlicedEncoder = Callable[[Any, Callable[[Any], None], Counter[int]], Iterator[None]]
 ErrorCounter = Callable[[Any, Counter[int]], None]
 
 
@@ -98,6 +102,26 @@ def encoder(name: str, version: int) -> Encoder:
     writer = EncoderWriter(check_version(name, version), version, message_classes(name))
     _execute(writer.write(), f"{name} v{version} encoder", writer.namespace)
     encode: Encoder = writer.namespace["encode"]
+    return encode
+
+
+@cache
+def sliced_decoder(name: str, version: int) -> SlicedDecoder:
+    """Build the decoder in slices of one message version; errors as `check_version`."""
+    classes = message_classes(name)
+    writer = DecoderWriter(check_version(name, version), version, classes, sliced=True)
+    _execute(writer.write(), f"{name} v{version} decoder in slices", writer.namespace)
+    decode: SlicedDecoder = writer.namespace["decode"]
+    return decode
+
+
+@cache
+def sliced_encoder(name: str, version: int) -> SlicedEncoder:
+    """Build the encoder in slices of one message version; errors as `check_version`."""
+    classes = message_classes(name)
+    writer = EncoderWriter(check_version(name, version), version, classes, sliced=True)
+    _execute(writer.write(), f"{name} v{version} encoder in slices", writer.namespace)
+    encode: SlicedEncoder = writer.namespace["encode"]
     return encode
 
 

@@ -16,7 +16,8 @@ Rules that it keeps (architecture.md decision 3, consistency.md §3.5 rule 36):
   File slices of at least SENDFILE_MIN_BYTES go out by sendfile(2) and never enter this process.
 * Memory is bounded: the frame size by `socket.request.max.bytes`, the bytes of all unfinished
   frames together by `queued.max.request.bytes`, what is read ahead of a busy connection by
-  READ_AHEAD_MAX_BYTES.
+  READ_AHEAD_MAX_BYTES, and answers that wait behind an earlier one by WAITING_MAX_BYTES. What the
+  peer hasn't taken of its answers counts in `queued.max.response.bytes`, slices of files aside.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from kraftpy.storage.segment import FileSlice
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftpy.server.memory import RequestMemory
+    from kraftpy.server.memory import QueueMemory
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ SPARE_BUFFER_MAX_BYTES = 2 * 1024 * 1024
 READ_AHEAD_MAX_BYTES = 256 * 1024
 SENDFILE_MIN_BYTES = 64 * 1024
 MAX_WAITING_RESPONSES = 1000
+WAITING_MAX_BYTES = 1024 * 1024
 CORK_MAX_BYTES = 64 * 1024
 
 _SIZE = Struct(">i").unpack_from
@@ -56,10 +58,11 @@ _SIZE = Struct(">i").unpack_from
 class Slot:
     """The place of one unanswered request in its connection's answer order."""
 
-    __slots__ = ("concurrent", "done", "on_abandon", "parts")
+    __slots__ = ("concurrent", "done", "on_abandon", "parts", "waiting_bytes")
 
     def __init__(self, concurrent: bool) -> None:
         self.concurrent = concurrent
+        self.waiting_bytes = 0  # of an answer that is there and waits for earlier ones
         self.done = False
         self.parts: list[Part] | None = None
         self.on_abandon: Callable[[], object] | None = None
@@ -88,6 +91,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_answers_held_bytes",
         "_blocked",
         "_dispatch",
         "_filled",
@@ -97,7 +101,6 @@ class Connection:
         "_inbox",
         "_loop",
         "_max_frame_bytes",
-        "_memory",
         "_on_close",
         "_out",
         "_out_bytes",
@@ -105,7 +108,11 @@ class Connection:
         "_reading",
         "_reserved",
         "_scratch",
+        "_unsent_bytes",
+        "_waiting_bytes",
         "_writing",
+        "answer_memory",
+        "answers_held_since_s",
         "client_id",
         "closed",
         "draining",
@@ -115,6 +122,7 @@ class Connection:
         "local_host",
         "local_port",
         "peer",
+        "request_memory",
         "sock",
         "taken_s",
         "usual",
@@ -127,7 +135,8 @@ class Connection:
         *,
         listener: str,
         scratch: Scratch,
-        memory: RequestMemory,
+        request_memory: QueueMemory,
+        answer_memory: QueueMemory,
         max_frame_bytes: int,
         dispatch: Callable[[Connection, memoryview], int],
         handled: Callable[[Connection, int], None],
@@ -143,9 +152,11 @@ class Connection:
         self.last_active = self.taken_s = perf_counter()
         self.usual: Any = None
         self.client_id: str | None = None
+        self.request_memory = request_memory
+        self.answer_memory = answer_memory
+        self.answers_held_since_s: float | None = None
         self._loop = loop
         self._scratch = scratch
-        self._memory = memory
         self._max_frame_bytes = max_frame_bytes
         self._dispatch = dispatch
         self._handled = handled
@@ -158,6 +169,9 @@ class Connection:
         self._pending: deque[Slot] = deque()
         self._out: deque[Part] = deque()
         self._out_bytes = 0  # queued since the last flush
+        self._unsent_bytes = 0  # left over by the last flush
+        self._waiting_bytes = 0  # answers behind an earlier one
+        self._answers_held_bytes = 0  # what of both is counted in `answer_memory`
         self._blocked = False
         self._writing = False
         self._reading = False
@@ -271,9 +285,9 @@ class Connection:
 
     def _reserve(self, size_bytes: int) -> None:
         self._reserved += size_bytes
-        if not self._memory.reserve(size_bytes):
+        if not self.request_memory.reserve(size_bytes):
             self._pause_reading()
-            self._memory.wait(self)
+            self.request_memory.wait(self)
 
     def memory_available(self) -> None:
         """Goes on reading: the broker-wide limit of request bytes has room again."""
@@ -288,7 +302,7 @@ class Connection:
 
     def _finish_frame(self, frame: bytearray) -> None:
         self._frame = None
-        self._memory.release(self._reserved)
+        self.request_memory.release(self._reserved)
         self._reserved = 0
         self._handled(self, self._dispatch(self, memoryview(frame)[: self._frame_size]))
         if len(frame) <= SPARE_BUFFER_MAX_BYTES:
@@ -302,7 +316,11 @@ class Connection:
             slot = Slot(concurrent=True)
             slot.done, slot.parts = True, parts
             self._pending.append(slot)
-            if len(self._pending) >= MAX_WAITING_RESPONSES:
+            self._wait_behind(slot)
+            if (
+                len(self._pending) >= MAX_WAITING_RESPONSES
+                or self._waiting_bytes >= WAITING_MAX_BYTES
+            ):
                 self._blocked = True
         else:
             self._queue(parts)
@@ -320,15 +338,40 @@ class Connection:
             self._blocked = True
         return slot
 
+    def _wait_behind(self, slot: Slot) -> None:
+        """Counts an answer that isn't next."""
+        if slot.parts is not None:
+            slot.waiting_bytes = _held_bytes(slot.parts)
+            self._waiting_bytes += slot.waiting_bytes
+            self._hold(self._unsent_bytes + self._waiting_bytes)
+
+    def _hold(self, size_bytes: int) -> None:
+        """Counts so much, and no more, as held by answers of this connection."""
+        more = size_bytes - self._answers_held_bytes
+        if not more:
+            return
+        if not self._answers_held_bytes:
+            self.answers_held_since_s = perf_counter()
+        elif not size_bytes:
+            self.answers_held_since_s = None
+        self._answers_held_bytes = size_bytes
+        if more > 0:
+            self.answer_memory.reserve(more)
+        else:
+            self.answer_memory.release(-more)
+
     def complete(self, slot: Slot, parts: list[Part] | None) -> None:
         """Fills a place taken by `defer`; sends it and what waited behind it in its turn."""
         slot.done, slot.parts = True, parts
         if self.closed:
             return
         pending = self._pending
+        if pending[0] is not slot:
+            self._wait_behind(slot)
         while pending and pending[0].done:
             ready = pending.popleft()
             if ready.parts is not None:
+                self._waiting_bytes -= ready.waiting_bytes
                 self._queue(ready.parts)
         if self._out and not self._writing:
             self._flush()
@@ -342,6 +385,7 @@ class Connection:
             self._blocked = (
                 self._writing
                 or len(pending) >= MAX_WAITING_RESPONSES
+                or self._waiting_bytes >= WAITING_MAX_BYTES
                 # Nothing is taken behind a request that may not overlap, so it is the last one.
                 or bool(pending and not pending[-1].concurrent and not pending[-1].done)
             )
@@ -357,7 +401,7 @@ class Connection:
                 self._flush()
             if len(self._inbox) == before:
                 break
-        if not self.closed and not self._memory.is_waiting(self):
+        if not self.closed and not self.request_memory.is_waiting(self):
             self._resume_reading()
 
     # -- writing
@@ -370,6 +414,8 @@ class Connection:
                     if not self._writing:
                         self._writing = self._blocked = True
                         self._loop.add_writer(self.fd, self._on_writable)
+                    self._unsent_bytes = _held_bytes(self._out)
+                    self._hold(self._unsent_bytes + self._waiting_bytes)
                     return
         except OSError as error:
             self.close(f"connection lost: {error.strerror or error}")
@@ -377,6 +423,9 @@ class Connection:
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self.fd)
+        if self._answers_held_bytes:
+            self._unsent_bytes = 0
+            self._hold(self._waiting_bytes)
 
     def _send_some(self) -> bool:
         """Sends from the front of the queue; False when the socket's buffer is full."""
@@ -446,7 +495,7 @@ class Connection:
     @property
     def holds_memory(self) -> bool:
         """Whether part of a request is here and the peer is free to send the rest."""
-        return self._reserved > 0 and not self._memory.is_waiting(self)
+        return self._reserved > 0 and not self.request_memory.is_waiting(self)
 
     @property
     def idle(self) -> bool:
@@ -464,9 +513,10 @@ class Connection:
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self.fd)
-        self._memory.forget(self, self._reserved)
+        self.request_memory.forget(self, self._reserved)
         self._reserved = 0
         self._frame = None
+        self._hold(0)
         self._out.clear()
         for slot in self._pending:
             if not slot.done and slot.on_abandon is not None:
@@ -474,6 +524,11 @@ class Connection:
         self._pending.clear()
         self.sock.close()
         self._on_close(self)
+
+
+def _held_bytes(parts: Iterable[Part]) -> int:
+    """What parts of answers take in memory: those in files take none."""
+    return sum(len(part) for part in parts if not isinstance(part, FileSlice))
 
 
 def _host_port(address: object) -> tuple[str, int]:

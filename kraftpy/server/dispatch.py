@@ -8,6 +8,7 @@ Rules that it keeps:
 * Bytes that don't decode close the connection with one log line. A handler that fails gets its
   Kafka error into the response where the schema has a place for it, else closes the connection.
 * A handler returns the response, None (no answer is due: acks=0), or an awaitable of the response.
+* Answers that may be long are built in slices (`server.long_answers`).
 * Requests that came together are timed together, from when they came until all of them have been
   handled: their answers leave together.
 * What is done for metrics of single requests is what small requests pay for (`make bench
@@ -34,6 +35,7 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.connection import CORK_MAX_BYTES
+from kraftpy.server.long_answers import AnswerBuilders, LongAnswer
 from kraftpy.server.produce_size import is_large_by_records
 from kraftpy.storage.segment import FileSlice
 
@@ -63,10 +65,11 @@ class RequestContext:
 
     `may_overlap` is for the handler to set: later requests of the connection needn't wait for the
     answer that it promised. `patience_s` as well: how long the client has said that it may take.
-    It counts in `errors` what isn't the error of the whole request.
+    It counts in `errors` what isn't the error of the whole request. `answer_full`: `elements`.
     """
 
     __slots__ = (
+        "answer_full",
         "api_key",
         "api_version",
         "client_id",
@@ -90,6 +93,7 @@ class RequestContext:
         errors: Counter[int],
     ) -> None:
         self.errors = errors
+        self.answer_full = False
         self.api_key = header.api_key
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
@@ -103,25 +107,31 @@ class RequestContext:
 
 
 class HandlerSpec:
-    """A registered handler; `concurrent` requests may overlap on one connection."""
+    """A registered handler; `concurrent` requests may overlap on one connection.
 
-    __slots__ = ("concurrent", "function")
+    The answers of a `long` one are built in slices (`server.long_answers`).
+    """
 
-    def __init__(self, function: Handler, concurrent: bool) -> None:
+    __slots__ = ("concurrent", "function", "long")
+
+    def __init__(self, function: Handler, concurrent: bool, long: bool) -> None:
         self.function = function
         self.concurrent = concurrent
+        self.long = long
 
 
 _handlers: dict[ApiKey, HandlerSpec] = {}
 
 
-def handles(key: ApiKey, *, concurrent: bool = False) -> Callable[[Handler], Handler]:
-    """Registers the decorated function as the handler of one API."""
+def handles(
+    key: ApiKey, *, concurrent: bool = False, long: bool = False
+) -> Callable[[Handler], Handler]:
+    """Registers the decorated function as the handler of one API; the flags: see `HandlerSpec`."""
 
     def register(function: Handler) -> Handler:
         if key in _handlers:
             raise RuntimeError(f"{key.name} has two handlers")
-        _handlers[key] = HandlerSpec(function, concurrent)
+        _handlers[key] = HandlerSpec(function, concurrent, long)
         return function
 
     return register
@@ -166,6 +176,7 @@ class _Route:
         "count_errors",
         "function",
         "key",
+        "long",
         "numbers",
         "response_class",
         "version",
@@ -177,9 +188,19 @@ class _Route:
         self.version = version
         self.function = spec.function
         self.concurrent = spec.concurrent
+        self.long = spec.long
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
         parts_max = 0 if key in _PARTS_COUNTED_BY_HANDLERS else _PARTS_COUNTED_MAX
         self.count_errors = codec.error_counter(RESPONSE_NAMES[key], version, parts_max)
+
+
+class _Frame:
+    """An answer that is encoded and counted already."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts = parts
 
 
 class Dispatcher:
@@ -189,6 +210,7 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._builders = AnswerBuilders()
         # What came together: of which kind, how many, and how long that took.
         self._noted: list[tuple[_Route, int, float]] = []
         self._unusual: list[_Route] = []  # answered now, and of another kind than was usual
@@ -227,7 +249,10 @@ class Dispatcher:
         )
         try:
             result = route.function(self._broker, context, request)
-            if type(result) is route.response_class:
+            if route.long:
+                if not self._answer_long(connection, route, context, result):
+                    return 0
+            elif type(result) is route.response_class:
                 connection.respond(_encode(route, header.correlation_id, result))
                 if route.count_errors is not None:
                     route.count_errors(result, route.numbers.errors)
@@ -305,6 +330,46 @@ class Dispatcher:
         response = self._broker.api_versions(ErrorCode.UNSUPPORTED_VERSION)
         connection.respond(_encode(route, header.correlation_id, response))
 
+    def _answer_long(
+        self, connection: Connection, route: _Route, context: RequestContext, result: Any
+    ) -> bool:
+        """Answers with what `elements` may be in; False if the answer comes later.
+
+        `result` is a response or an awaitable of one.
+        """
+        answer = None
+        if type(result) is route.response_class:
+            answer = _long_answer(connection, route, context, result)
+            if answer.advance():
+                connection.respond(answer.parts)
+                return True
+        self._defer(
+            connection, route, context, self._build(connection, route, context, result, answer)
+        )
+        return False
+
+    async def _build(
+        self,
+        connection: Connection,
+        route: _Route,
+        context: RequestContext,
+        result: Any,
+        answer: LongAnswer | None,
+    ) -> _Frame | None:
+        """The frame of `result`, of which `answer` is the beginning if it's begun."""
+        if answer is None:
+            response = await result
+            if response is None:
+                return None
+            answer = _long_answer(connection, route, context, response)
+            if answer.advance():
+                return _Frame(answer.parts)
+        try:
+            await self._builders.finish(connection, answer)
+            return _Frame(answer.parts)
+        finally:
+            answer.release()
+
     def _defer(
         self,
         connection: Connection,
@@ -328,6 +393,10 @@ class Dispatcher:
                 return
             try:
                 result = future.result()
+                if type(result) is _Frame:
+                    connection.complete(slot, result.parts)
+                    self._answered_late(route, context, came_s)
+                    return
                 parts = None if result is None else _encode(route, correlation_id, result)
             except Exception as error:
                 self._answer_failure(connection, route, correlation_id, error, slot)
@@ -385,6 +454,20 @@ class Dispatcher:
 def _is_too_large(route: _Route, frame: memoryview, position: int) -> bool:
     return route.key is not ApiKey.PRODUCE or not is_large_by_records(
         frame, position, route.version, SMALL_REQUEST_MAX_BYTES
+    )
+
+
+def _long_answer(
+    connection: Connection, route: _Route, context: RequestContext, response: Any
+) -> LongAnswer:
+    return LongAnswer(
+        connection,
+        route.key,
+        route.version,
+        context.correlation_id,
+        response,
+        context,
+        route.numbers.errors,
     )
 
 

@@ -17,7 +17,8 @@ import contextlib
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from kraftpy.core.config import BrokerConfig
@@ -58,6 +59,7 @@ from kraftpy.server.internal_topic import InternalTopic, TopicHost
 log = logging.getLogger(__name__)
 
 _CLOCK_STEP_MS = 1_000
+_LISTED_TOGETHER = 500
 
 T = TypeVar("T")
 
@@ -283,10 +285,11 @@ class GroupCoordinator:
         topics: Sequence[tuple[str, Sequence[int]]] | None,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> list[tuple[str, list[OffsetRow]]]:
-        """Committed offsets by topic; those of all partitions if `topics` is None.
+    ) -> Callable[[], list[tuple[str, list[OffsetRow]]]]:
+        """Reads committed offsets by topic when called; of all partitions if `topics` is None.
 
-        A member of a consumer group may say who it is: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        Errors are raised now. A member of a consumer group may say who it is: UNKNOWN_MEMBER_ID,
+        STALE_MEMBER_EPOCH.
         """
         if not self._host.in_touch:
             # Another coordinator may have committed what this one doesn't know.
@@ -296,7 +299,7 @@ class GroupCoordinator:
             error = machine.check_fetch(group_id, member_id, member_epoch)
             if error is not ErrorCode.NONE:
                 raise KafkaError(error)
-        return machine.fetch(group_id, topics)
+        return partial(machine.fetch, group_id, topics)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest
@@ -321,15 +324,19 @@ class GroupCoordinator:
 
     def list_groups(
         self, states: Sequence[str], types: Sequence[str]
-    ) -> list[ListGroupsResponse.ListedGroup]:
-        """ListGroups: the groups that this broker coordinates."""
-        listed = []
-        for partition in self._partitions.values():
+    ) -> Iterator[list[ListGroupsResponse.ListedGroup]]:
+        """ListGroups: the groups that this broker coordinates, some at a time.
+
+        Groups may come and go in between.
+        """
+        for partition in list(self._partitions.values()):
             if partition.machine is not None:
-                listed.extend(partition.machine.list_groups(states, types))
+                group_ids = list(partition.machine.group_ids())
+                for start in range(0, len(group_ids), _LISTED_TOGETHER):
+                    some = group_ids[start : start + _LISTED_TOGETHER]
+                    yield partition.machine.list_groups(states, types, some)
             elif not partition.failed:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return listed
 
     def _route(
         self, group_id: str, *, allow_empty: bool = False

@@ -19,7 +19,7 @@ from time import perf_counter
 from kraftpy.core.config import BrokerConfig
 from kraftpy.server.connection import Connection, Scratch
 from kraftpy.server.dispatch import Dispatcher
-from kraftpy.server.memory import MEMORY_STALL_MAX_S, RequestMemory
+from kraftpy.server.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,10 @@ class Listener:
         self._dispatcher = dispatcher
         self._on_disconnect = on_disconnect
         self._scratch = Scratch()
-        self._memory = RequestMemory(config.queued_max_request_bytes)
+        self._memory = QueueMemory(config.queued_max_request_bytes)
+        self._answer_memory = QueueMemory(
+            config.queued_max_response_bytes, "queued.max.response.bytes"
+        )
         self._sockets: dict[socket.socket, str] = {}
         self._connections: set[Connection] = set()
         self._per_peer: Counter[str] = Counter()
@@ -85,8 +88,13 @@ class Listener:
 
     @property
     def request_memory_bytes(self) -> int:
-        """What requests take that haven't arrived completely."""
+        """What requests take that haven't arrived completely, and long ones until the answer."""
         return self._memory.used_bytes
+
+    @property
+    def answer_memory_bytes(self) -> int:
+        """What answers take that are being built, or that haven't been sent."""
+        return self._answer_memory.used_bytes
 
     def update_config(self, config: BrokerConfig) -> None:
         """Applies changed dynamic limits; they hold for connections from now on."""
@@ -141,7 +149,8 @@ class Listener:
                 sock,
                 listener=listener,
                 scratch=self._scratch,
-                memory=self._memory,
+                request_memory=self._memory,
+                answer_memory=self._answer_memory,
                 max_frame_bytes=config.socket_request_max_bytes,
                 dispatch=self._dispatcher.dispatch,
                 handled=self._dispatcher.handled,
@@ -179,7 +188,10 @@ class Listener:
         now_s = perf_counter()
         if self._memory.scarce:
             self._close_stalled(now_s)
+        if self._answer_memory.scarce:
+            self._close_slow_readers(now_s)
         self._memory.expire(now_s)
+        self._answer_memory.expire(now_s)
         idle_s = self._config.connections_max_idle_ms / 1000
         if idle_s > 0:
             for connection in [c for c in self._connections if now_s - c.last_active > idle_s]:
@@ -190,6 +202,18 @@ class Listener:
         for connection in list(self._connections):
             if connection.holds_memory and now_s - connection.last_active > MEMORY_STALL_MAX_S:
                 connection.close("it stalled inside a request while others wait for its memory")
+
+    def _close_slow_readers(self, now_s: float) -> None:
+        for connection in list(self._connections):
+            since_s = connection.answers_held_since_s
+            if since_s is not None and (
+                now_s - since_s > MEMORY_WAIT_MAX_S
+                or now_s - max(since_s, connection.last_active) > MEMORY_STALL_MAX_S
+            ):
+                connection.close(
+                    "it doesn't read its answers while others wait for their memory "
+                    "(queued.max.response.bytes)"
+                )
 
     def drain(self) -> None:
         """Takes no further connection and no further request."""

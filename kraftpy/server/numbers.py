@@ -113,6 +113,7 @@ class BrokerNumbers:
         samples.add("kraftpy_connections_accepted_total", listener.accepted)
         samples.add("kraftpy_connections_refused_total", listener.refused)
         samples.add("kraftpy_request_memory_bytes", listener.request_memory_bytes)
+        samples.add("kraftpy_response_memory_bytes", listener.answer_memory_bytes)
         return samples.frame()
 
     def _storage(self) -> Frame:

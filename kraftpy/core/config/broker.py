@@ -176,6 +176,12 @@ class BrokerConfig(GroupSettings):
         "Memory for requests that are being received, over all connections. Kafka's default is "
         "no limit.",
     )
+    queued_max_response_bytes: int = setting(
+        kinds.int64_or_unlimited(1),
+        "134217728",
+        "Memory for answers that are being built or that clients haven't read, over all "
+        "connections. One answer has at most 64 MiB of it. Kafka has no such limit.",
+    )
     max_connections: int = setting(
         int32(0), str(INT_MAX), "Connections to this broker at most.", dynamic=True
     )

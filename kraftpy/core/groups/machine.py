@@ -15,7 +15,7 @@ Its contract with the shell (architecture.md, decision 8):
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionExists
 from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
@@ -229,12 +229,17 @@ class GroupMachine:
             if metadata.topic_regex
         }
 
-    def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-        """ListGroups 0-5: groups in any of these states and types, whatever their case."""
+    def list_groups(
+        self, states: Sequence[str], types: Sequence[str], group_ids: Iterable[str] | None = None
+    ) -> list[ListedGroup]:
+        """ListGroups 0-5: groups in any of these states and types, whatever their case.
+
+        Of all groups, or of `group_ids`.
+        """
         wanted_types = {name.lower() for name in types}
         wanted_states = {name.lower() for name in states}
         listed = []
-        for group_id in self.group_ids():
+        for group_id in self.group_ids() if group_ids is None else group_ids:
             row = self._listed(group_id)
             if (not wanted_types or row.group_type in wanted_types) and (
                 not wanted_states or row.group_state.lower() in wanted_states

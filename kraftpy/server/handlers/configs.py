@@ -9,6 +9,7 @@ cluster-wide dynamic one; a topic's is shown as it counts on this broker. Increm
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import (
@@ -37,6 +38,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.topics import propose_items, repeated
+from kraftpy.server.long_answers import elements
 from kraftpy.server.reserved_topics import refuse_configs
 
 if TYPE_CHECKING:
@@ -44,29 +46,53 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 30_000
 
+_Resource = tuple[int, str]
 Described = DescribeConfigsResponse.DescribeConfigsResult
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS)
+@handles(ApiKey.DESCRIBE_CONFIGS, long=True)
 def describe_configs(
     broker: Broker, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Settings with their values and, if asked for, synonyms and documentation."""
-    results = []
-    for resource in request.resources:
-        result = Described(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-        try:
-            entries = _describe(broker, resource.resource_type, resource.resource_name)
-            keys = set(resource.configuration_keys or ())
-            result.configs = [
-                _shown(entry, request) for entry in entries if not keys or entry.name in keys
-            ]
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results.append(result)
-    return DescribeConfigsResponse(results=results)
+    """Settings with their values and, if asked for, synonyms and documentation.
+
+    A resource that is named more than once is described once, with all keys it was asked for.
+    """
+    resources: dict[_Resource, set[str] | None] = {}
+    for each in request.resources:
+        resource = each.resource_type, each.resource_name
+        keys = set(each.configuration_keys or ()) or None  # without any it's asked for all
+        asked = resources.setdefault(resource, keys)
+        resources[resource] = None if asked is None or keys is None else asked | keys
+    described = partial(_described, broker, request)
+    return DescribeConfigsResponse(
+        results=elements(list(resources.items()), described, ctx, _refuse_description)
+    )
+
+
+def _described(
+    broker: Broker, request: DescribeConfigsRequest, wanted: tuple[_Resource, set[str] | None]
+) -> Described:
+    (type_, name), keys = wanted
+    result = Described(resource_type=type_, resource_name=name)
+    try:
+        entries = _describe(broker, type_, name)
+        result.configs = [
+            _shown(entry, request) for entry in entries if keys is None or entry.name in keys
+        ]
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message
+    return result
+
+
+def _refuse_description(wanted: tuple[_Resource, set[str] | None]) -> Described:
+    (type_, name), _ = wanted
+    return Described(
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="the answer is too large: describe fewer resources at a time",
+        resource_type=type_,
+        resource_name=name,
+    )
 
 
 @handles(ApiKey.ALTER_CONFIGS)
@@ -113,7 +139,6 @@ async def incremental_alter_configs(
     )
 
 
-_Resource = tuple[int, str]
 _Answer = tuple[ErrorCode, str | None]
 
 

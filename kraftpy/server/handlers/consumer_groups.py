@@ -7,6 +7,7 @@ The rules are in `kraftpy.core.groups.consumer`; here errors get to where each r
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
@@ -19,6 +20,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.groups import client_of
+from kraftpy.server.long_answers import elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -37,13 +39,14 @@ def consumer_group_heartbeat(
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
-@handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, long=True)
 def consumer_group_describe(
     broker: Broker, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """State, members, assignments and targets of consumer groups."""
+    """State, members, assignments and targets of consumer groups, each once."""
+    group_ids = list(dict.fromkeys(request.group_ids))
     return ConsumerGroupDescribeResponse(
-        groups=[_describe(broker, group_id) for group_id in request.group_ids]
+        groups=elements(group_ids, partial(_describe, broker), ctx, _refuse)
     )
 
 
@@ -54,3 +57,11 @@ def _describe(broker: Broker, group_id: str) -> ConsumerGroupDescribeResponse.De
         return ConsumerGroupDescribeResponse.DescribedGroup(
             error_code=error.code, error_message=error.message, group_id=group_id
         )
+
+
+def _refuse(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    return ConsumerGroupDescribeResponse.DescribedGroup(
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="the answer is too large: describe fewer groups at a time",
+        group_id=group_id,
+    )

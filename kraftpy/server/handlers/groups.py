@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftpy.core.groups import Client, OffsetRow, no_offset
@@ -44,6 +45,7 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.offset_forwarding import forwarded
 
 if TYPE_CHECKING:
@@ -71,19 +73,20 @@ Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
 
 
-@handles(ApiKey.FIND_COORDINATOR)
+@handles(ApiKey.FIND_COORDINATOR, long=True)
 async def find_coordinator(
     broker: Broker, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Where each group is coordinated; the first call of all creates the offsets topic."""
     deadline_s = broker.loop.time() + LOAD_WAIT_S
     if ctx.api_version >= _FIRST_BATCHED_FIND:
-        keys = request.coordinator_keys
-        return FindCoordinatorResponse(
-            coordinators=[
-                await _find(broker, ctx, request.key_type, key, deadline_s) for key in keys
-            ]
-        )
+        keys = dict.fromkeys(request.coordinator_keys)
+        pace = Pace()
+        coordinators = []
+        for key in keys:
+            coordinators.append(await _find(broker, ctx, request.key_type, key, deadline_s))
+            await pace.keep()
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(broker, ctx, request.key_type, request.key, deadline_s)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -191,63 +194,111 @@ def offset_commit(
         return commit_error_response(request, error.code)
 
 
-@handles(ApiKey.OFFSET_FETCH)
+@handles(ApiKey.OFFSET_FETCH, long=True)
 @forwarded
 def offset_fetch(
     broker: Broker, ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     """The last committed offsets of one group, or of several since version 8."""
     if ctx.api_version >= _FIRST_FETCH_OF_GROUPS:
-        return OffsetFetchResponse(groups=[_fetch_group(broker, group) for group in request.groups])
-    topics = request.topics
-    wanted = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
+        # In the request itself: what is passed on to other brokers goes by it.
+        request.groups = _once(request.groups)
+        return OffsetFetchResponse(
+            groups=[_fetch_group(broker, ctx, group) for group in request.groups]
+        )
+    wanted = _wanted_offsets(request.topics)
     try:
-        return _fetched(broker.groups.fetch_offsets(request.group_id, wanted), ErrorCode.NONE)
+        found = broker.groups.fetch_offsets(request.group_id, wanted)
+        return OffsetFetchResponse(topics=elements(found, partial(_fetched, ErrorCode.NONE)))
     except KafkaError as error:
         if ctx.api_version >= _FIRST_FETCH_WITH_TOP_ERROR:
             return OffsetFetchResponse(error_code=error.code)
         nothing: Offsets = [
             (name, [no_offset(index) for index in indexes]) for name, indexes in wanted or ()
         ]
-        return _fetched(nothing, error.code)
+        return OffsetFetchResponse(topics=[_fetched(error.code, each) for each in nothing])
 
 
-def _fetched(offsets: Offsets, error: ErrorCode) -> OffsetFetchResponse:
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name,
-                [
-                    OffsetFetchResponse.OffsetFetchResponsePartition(*row, error_code=error)
-                    for row in rows
-                ],
-            )
-            for name, rows in offsets
-        ]
+def _wanted_offsets(
+    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic]
+    | Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
+    | None,
+) -> list[tuple[str, list[int]]] | None:
+    """The partitions asked for, each once; None asks for all of the group's."""
+    if topics is None:
+        return None
+    if len(topics) == 1:
+        return [(topics[0].name, list(dict.fromkeys(topics[0].partition_indexes)))]
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(indexes)) for name, indexes in wanted.items()]
+
+
+def _once(
+    groups: list[OffsetFetchRequest.OffsetFetchRequestGroup],
+) -> list[OffsetFetchRequest.OffsetFetchRequestGroup]:
+    """Each group once, asked for all that was asked for it; as the first member that asked."""
+    if len(groups) < 2:
+        return groups
+    once: dict[str, OffsetFetchRequest.OffsetFetchRequestGroup] = {}
+    for group in groups:
+        first = once.setdefault(group.group_id, group)
+        if group is first or first.topics is None:
+            continue
+        if group.topics is None:
+            first.topics = None
+        else:
+            first.topics.extend(group.topics)
+    return list(once.values())
+
+
+def _fetched(
+    error: ErrorCode, found: tuple[str, list[OffsetRow]]
+) -> OffsetFetchResponse.OffsetFetchResponseTopic:
+    name, rows = found
+    return OffsetFetchResponse.OffsetFetchResponseTopic(
+        name,
+        elements(
+            rows,
+            lambda row: OffsetFetchResponse.OffsetFetchResponsePartition(*row, error_code=error),
+        ),
     )
 
 
 def _fetch_group(
-    broker: Broker, request: OffsetFetchRequest.OffsetFetchRequestGroup
+    broker: Broker, ctx: RequestContext, request: OffsetFetchRequest.OffsetFetchRequestGroup
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    topics = request.topics
-    wanted = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
+    wanted = _wanted_offsets(request.topics)
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     try:
-        offsets = broker.groups.fetch_offsets(
+        found = broker.groups.fetch_offsets(
             request.group_id, wanted, request.member_id, request.member_epoch
         )
     except KafkaError as error:
         response.error_code = error.code
         return response
-    response.topics = [
-        OffsetFetchResponse.OffsetFetchResponseTopics(
-            name=name,
-            partitions=[OffsetFetchResponse.OffsetFetchResponsePartitions(*row) for row in rows],
-        )
-        for name, rows in offsets
-    ]
+
+    def read() -> Offsets:
+        if ctx.answer_full:
+            response.error_code = ErrorCode.INVALID_REQUEST  # it comes behind the topics
+            return []
+        return found()
+
+    response.topics = elements(read, _fetched_of_group)
     return response
+
+
+def _fetched_of_group(
+    found: tuple[str, list[OffsetRow]],
+) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    name, rows = found
+    return OffsetFetchResponse.OffsetFetchResponseTopics(
+        name=name,
+        partitions=elements(
+            rows, lambda row: OffsetFetchResponse.OffsetFetchResponsePartitions(*row)
+        ),
+    )
 
 
 @handles(ApiKey.OFFSET_DELETE)
@@ -262,34 +313,50 @@ def offset_delete(
         return OffsetDeleteResponse(error_code=error.code)
 
 
-@handles(ApiKey.DESCRIBE_GROUPS)
+@handles(ApiKey.DESCRIBE_GROUPS, long=True)
 def describe_groups(
     broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """State, members and assignments of groups."""
-    groups = [_describe(broker, name) for name in request.groups]
-    if ctx.api_version >= _FIRST_DESCRIBE_WITH_NOT_FOUND:
-        for group in groups:
-            if group.group_state == GroupState.DEAD.value and not group.error_code:
-                group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                group.error_message = f"there is no classic group {group.group_id!r}"
-    return DescribeGroupsResponse(groups=groups)
+    """State, members and assignments of groups, each once."""
+    names = list(dict.fromkeys(request.groups))
+    return DescribeGroupsResponse(
+        groups=elements(names, partial(_describe, broker, ctx.api_version), ctx, _refuse_group)
+    )
 
 
-def _describe(broker: Broker, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+def _describe(broker: Broker, version: int, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
     try:
-        return broker.groups.describe_group(group_id)
+        group = broker.groups.describe_group(group_id)
     except KafkaError as error:
         return DescribeGroupsResponse.DescribedGroup(error_code=error.code, group_id=group_id)
+    if (
+        version >= _FIRST_DESCRIBE_WITH_NOT_FOUND
+        and group.group_state == GroupState.DEAD.value
+        and not group.error_code
+    ):
+        group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        group.error_message = f"there is no classic group {group.group_id!r}"
+    return group
 
 
-@handles(ApiKey.LIST_GROUPS)
-def list_groups(
+def _refuse_group(group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+    """It doesn't fit into the answer."""
+    return DescribeGroupsResponse.DescribedGroup(
+        error_code=ErrorCode.INVALID_REQUEST, group_id=group_id
+    )
+
+
+@handles(ApiKey.LIST_GROUPS, long=True)
+async def list_groups(
     broker: Broker, ctx: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
     """The groups that this broker coordinates."""
+    groups: list[ListGroupsResponse.ListedGroup] = []
+    pace = Pace()
     try:
-        groups = broker.groups.list_groups(request.states_filter, request.types_filter)
+        for some in broker.groups.list_groups(request.states_filter, request.types_filter):
+            groups += some
+            await pace.keep()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     return ListGroupsResponse(groups=groups)

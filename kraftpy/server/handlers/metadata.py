@@ -3,20 +3,24 @@
 The address of this broker is the one that the client connected to, unless `advertised.listeners`
 says otherwise (protocol.md): no listener dance on a laptop. A topic that doesn't exist is created
 on the way if both the client and `auto.create.topics.enable` allow it, and the answer has it. The
-broker's own topics aren't: with a topic's defaults they would lose what is committed in them.
+broker's own topics aren't: with a topic's defaults they would lose what is committed in them. What
+is named more than once is answered once, as Kafka does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kraftpy.core.metadata import NO_LEADER, Topic
+from kraftpy.core.metadata import NO_LEADER, PartitionState, Topic
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import elements
 from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ FIRST_VERSION_WITH_EMPTY_MEANING_NONE = 1
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 
 
-@handles(ApiKey.METADATA)
+@handles(ApiKey.METADATA, long=True)
 async def metadata(
     broker: Broker, ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse:
@@ -37,17 +41,18 @@ async def metadata(
     everything = topics is None or (
         not topics and ctx.api_version < FIRST_VERSION_WITH_EMPTY_MEANING_NONE
     )
-    answers: list[MetadataResponse.MetadataResponseTopic] = []
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if everything or topics is None:
-        answers = [_describe(broker, topic) for topic in broker.metadata.topics.values()]
+        known = list(broker.metadata.topics.values())
+        answers = elements(known, partial(_describe, broker, operations), ctx, _refuse_topic)
     else:
+        wanted = list(dict.fromkeys((each.name, each.topic_id) for each in topics))
+        if any(name is None and topic_id == NO_ID for name, topic_id in wanted):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
         errors: dict[str, ErrorCode] = {}
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-            errors = await _create_missing(broker, [t.name for t in topics if t.name is not None])
-        answers = [_look_up(broker, each.name, each.topic_id, errors) for each in topics]
-    if request.include_topic_authorized_operations:
-        for answer in answers:
-            answer.topic_authorized_operations = TOPIC_OPERATIONS
+            errors = await _create_missing(broker, [name for name, _ in wanted if name is not None])
+        answers = elements(wanted, partial(_look_up, broker, operations, errors), ctx, _refuse)
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node.node_id, node.host, node.port, node.rack)
@@ -73,9 +78,13 @@ async def _create_missing(broker: Broker, names: list[str]) -> dict[str, ErrorCo
     return await broker.auto_create_topics(missing) if missing else {}
 
 
+_Wanted = tuple[str | None, bytes]
+
+
 def _look_up(
-    broker: Broker, name: str | None, topic_id: bytes, errors: dict[str, ErrorCode]
+    broker: Broker, operations: int, errors: dict[str, ErrorCode], wanted: _Wanted
 ) -> TopicAnswer:
+    name, topic_id = wanted
     if topic_id != NO_ID:
         topic = broker.metadata.topics_by_id.get(topic_id)
         if topic is None:
@@ -83,42 +92,54 @@ def _look_up(
                 ErrorCode.UNKNOWN_TOPIC_ID,
                 name=None,
                 topic_id=topic_id,
-                topic_authorized_operations=NOT_ASKED,
+                topic_authorized_operations=operations,
             )
-        return _describe(broker, topic)
-    if name is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
+        return _describe(broker, operations, topic)
+    assert name is not None
     topic = broker.metadata.topics.get(name)
     if topic is not None:
-        return _describe(broker, topic)
+        return _describe(broker, operations, topic)
     error = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic_name_error(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return TopicAnswer(error, name=name, topic_authorized_operations=NOT_ASKED)
+    return TopicAnswer(error, name=name, topic_authorized_operations=operations)
 
 
-def _describe(broker: Broker, topic: Topic) -> TopicAnswer:
-    partitions = []
-    avoided = broker.avoided
-    for index, state in topic.partitions.items():
-        # Better ask again, or somebody else, than go there.
-        leader = NO_LEADER if state.leader in avoided else state.leader
-        partitions.append(
-            MetadataResponse.MetadataResponsePartition(
-                ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                index,
-                leader,
-                state.leader_epoch,
-                list(state.replicas),
-                list(state.isr),
-                [node for node in state.replicas if not broker.is_alive(node)],
-            )
-        )
+def _refuse(wanted: _Wanted) -> TopicAnswer:
+    """It doesn't fit into the answer."""
+    name, topic_id = wanted
+    return TopicAnswer(ErrorCode.INVALID_REQUEST, name=name, topic_id=topic_id)
+
+
+def _refuse_topic(topic: Topic) -> TopicAnswer:
+    return _refuse((topic.name, topic.id))
+
+
+def _describe(broker: Broker, operations: int, topic: Topic) -> TopicAnswer:
     return TopicAnswer(
         ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=partitions,
-        topic_authorized_operations=NOT_ASKED,
+        partitions=elements(
+            list(topic.partitions.items()), partial(_partition, broker, broker.avoided)
+        ),
+        topic_authorized_operations=operations,
+    )
+
+
+def _partition(
+    broker: Broker, avoided: Container[int], partition: tuple[int, PartitionState]
+) -> MetadataResponse.MetadataResponsePartition:
+    index, state = partition
+    # Better ask again, or somebody else, than go there.
+    leader = NO_LEADER if state.leader in avoided else state.leader
+    return MetadataResponse.MetadataResponsePartition(
+        ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        index,
+        leader,
+        state.leader_epoch,
+        list(state.replicas),
+        list(state.isr),
+        [node for node in state.replicas if not broker.is_alive(node)],
     )

@@ -316,10 +316,28 @@ def test_a_topics_settings_in_every_version(version: int) -> None:
         assert policy.documentation.startswith("What happens to old records")
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ([["retention.ms"], ["retention.ms", "segment.bytes"]], 2),
+        ([["retention.ms"], [], ["segment.bytes"]], None),
+    ],
+)
+def test_a_resource_named_often_is_described_once_with_all_that_was_asked_for(
+    asked: list[list[str]], shown: int | None
+) -> None:
+    broker = FakeBroker()
+    broker.create("t")
+    (everything,) = broker.ask(describe((2, "t", []))).results
+    (described,) = broker.ask(describe(*((2, "t", keys) for keys in asked))).results
+    assert len(described.configs) == (shown or len(everything.configs))
+
+
 def test_only_the_settings_asked_for() -> None:
     broker = FakeBroker()
     broker.create("t")
-    request = describe((2, "t", ["retention.ms", "nonsense"]), (2, "t", []))
+    broker.create("u")
+    request = describe((2, "t", ["retention.ms", "nonsense"]), (2, "u", []))
     some, everything = broker.ask(request).results
     assert [each.name for each in some.configs] == ["retention.ms"]
     assert some.configs[0].synonyms == []

@@ -17,7 +17,7 @@ from kraftpy.server import connection as module
 from kraftpy.server.connection import Connection, Scratch, Slot
 from kraftpy.server.dispatch import Dispatcher
 from kraftpy.server.listener import Listener, bind
-from kraftpy.server.memory import RequestMemory
+from kraftpy.server.memory import QueueMemory
 
 MAX_FRAME = 8 * 1024 * 1024
 DEADLINE_S = 10.0
@@ -30,7 +30,8 @@ class Peer:
         self.frames: list[bytes] = []
         self.handled: list[int] = []  # how many frames it knew of, each time that it was called
         self.handle: Callable[[Connection, bytes], None] = lambda c, f: c.respond([frame_of(f)])
-        self.memory = RequestMemory(64 * 1024 * 1024)
+        self.memory = QueueMemory(64 * 1024 * 1024)
+        self.answer_memory = QueueMemory(64 * 1024 * 1024, "queued.max.response.bytes")
         self.closed = asyncio.Event()
         self.connection: Connection
         self.sock: socket.socket
@@ -83,7 +84,8 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
         accepted,
         listener="PLAINTEXT",
         scratch=Scratch(),
-        memory=peer.memory,
+        request_memory=peer.memory,
+        answer_memory=peer.answer_memory,
         max_frame_bytes=MAX_FRAME,
         dispatch=peer.dispatch,
         handled=peer.note_handled,
@@ -340,7 +342,7 @@ def test_a_slow_reader_is_not_idle() -> None:
 class Waiting:
     """Holds request memory and waits for more; closing it gives back what it holds."""
 
-    def __init__(self, memory: RequestMemory, size_bytes: int) -> None:
+    def __init__(self, memory: QueueMemory, size_bytes: int) -> None:
         self.memory, self.size_bytes = memory, size_bytes
         self.closed = False
         if not memory.reserve(size_bytes):
@@ -355,12 +357,12 @@ class Waiting:
 
 
 def test_no_more_are_closed_than_memory_needs() -> None:
-    memory = RequestMemory(10)
+    memory = QueueMemory(10)
     first, second, third = (Waiting(memory, 8) for _ in range(3))
     memory.expire(0.0)
     memory.expire(100.0)
     assert [first.closed, second.closed, third.closed] == [False, True, True]
-    memory = RequestMemory(10)
+    memory = QueueMemory(10)
     first, second, third = Waiting(memory, 8), Waiting(memory, 8), Waiting(memory, 1)
     memory.expire(0.0)
     memory.expire(100.0)
@@ -416,7 +418,7 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
 def test_request_memory_stops_readers_and_wakes_them() -> None:
     async def test() -> None:
         first = Peer()
-        first.memory = RequestMemory(3 * 1024 * 1024)
+        first.memory = QueueMemory(3 * 1024 * 1024)
         second = Peer()
         second.memory = first.memory
         async with connected(first), connected(second):

@@ -163,7 +163,7 @@ class FakeHost:
         )
 
     def offset(self, group: str = "g") -> int | None:
-        ((_, ((_, offset, _, _),)),) = self.groups.fetch_offsets(group, [("t", [0])])
+        ((_, ((_, offset, _, _),)),) = self.groups.fetch_offsets(group, [("t", [0])])()
         return None if offset < 0 else offset
 
     def join(
@@ -434,7 +434,7 @@ async def test_what_was_committed_is_loaded_again() -> None:
         host.offset("g-7")
     assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError):
-        host.groups.list_groups([], [])
+        list(host.groups.list_groups([], []))
     for number in range(50):
         await host.groups.coordinator_of(f"g-{number}", host.loop.time() + 5)
     assert [host.offset(f"g-{number}") for number in range(50)] == list(range(1, 51))
@@ -530,7 +530,7 @@ def test_a_damaged_batch_keeps_the_partition_from_being_served(
         with pytest.raises(KafkaError) as raised:
             host.offset()
         assert raised.value.code is ErrorCode.NOT_COORDINATOR
-        assert host.groups.list_groups([], []) == []
+        assert list(host.groups.list_groups([], [])) == []
         assert host.replicas.refusals == [(index, 0)]
 
     test()

@@ -27,7 +27,8 @@ def context(version: int, **how: Any) -> Any:
     """A request that no other broker is asked about."""
     client_id = FORWARDED_CLIENT_ID
     return SimpleNamespace(
-        **{"api_version": version, "client_id": client_id, "peer": "10.0.0.1:5000", **how}
+        answer_full=False,
+        **{"api_version": version, "client_id": client_id, "peer": "10.0.0.1:5000", **how},
     )
 
 
@@ -164,7 +165,7 @@ class TestOffsetFetch:
 
         def fetch_offsets(group_id: str, topics: Any, *member: Any) -> Any:
             asked.append((group_id, topics))
-            return [("t", [(0, 7, 2, "note"), no_offset(1)])]
+            return lambda: [("t", [(0, 7, 2, "note"), no_offset(1)])]
 
         response = groups.offset_fetch(
             broker(fetch_offsets=fetch_offsets),

@@ -1,0 +1,147 @@
+"""Codecs in slices do what the others do, stop in between, and count on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kraftpy.protocol import codec, messages, schema
+from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.decoding import SLICE_ELEMENTS
+from kraftpy.protocol.errors import DecodeError
+from tests.protocol.random_messages import RandomMessages
+
+VERSIONS = [(key, v) for key, (low, high) in ADVERTISED.items() for v in range(low, high + 1)]
+SEEDS = range(8)
+
+
+def drain(generator: Any) -> tuple[int, Any]:
+    """How often it stopped in between, and what it returned."""
+    stops = 0
+    while True:
+        try:
+            next(generator)
+        except StopIteration as end:
+            return stops, end.value
+        stops += 1
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=str)
+def test_an_answer_in_slices_has_the_same_bytes_and_errors(key: ApiKey, version: int) -> None:
+    count = codec.error_counter(RESPONSE_NAMES[key], version, 1000)
+    for seed in SEEDS:
+        response = RandomMessages(seed).message(RESPONSE_NAMES[key], version)
+        parts: list[Any] = []
+        errors: Counter[int] = Counter()
+        drain(codec.encode_response_in_slices(key, version, 7, response, parts.append, errors))
+        assert b"".join(parts) == b"".join(codec.encode_response(key, version, 7, response))
+        expected: Counter[int] = Counter()
+        if count is not None:
+            count(response, expected)
+        assert errors == expected
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=str)
+def test_a_request_in_slices_is_the_same(key: ApiKey, version: int) -> None:
+    for seed in SEEDS:
+        request = RandomMessages(seed).message(REQUEST_NAMES[key], version)
+        frame = b"".join(codec.encode_request(key, version, 1, None, request))
+        _, position = codec.decode_request_header(frame)
+        counted: list[int] = []
+        _, decoded = drain(
+            codec.decode_request_in_slices(
+                key, version, frame, position, lambda _, n, into=counted: into.append(n)
+            )
+        )
+        assert decoded == codec.decode_request(key, version, frame, position)
+        assert sum(counted) == elements_of(REQUEST_NAMES[key], version, decoded)
+
+
+def elements_of(name: str, version: int, message: Any) -> int:
+    """How many elements all arrays of a message have."""
+    structs = schema.load(name).structs
+
+    def count(struct: str, value: Any) -> int:
+        total = 0
+        for field in structs[struct]:
+            held = getattr(value, field.name)
+            if not field.exists_in(version) or held is None:
+                continue
+            if field.is_array:
+                total += len(held)
+                if field.type in structs:
+                    total += sum(count(field.type, each) for each in held)
+            elif field.type in structs:
+                total += count(field.type, held)
+        return total
+
+    return count(name, message)
+
+
+def test_who_counts_may_refuse_before_anything_is_built() -> None:
+    request = messages.DescribeGroupsRequest(groups=["g"] * 1000)
+    frame = b"".join(codec.encode_request(ApiKey.DESCRIBE_GROUPS, 6, 1, None, request))
+    _, position = codec.decode_request_header(frame)
+
+    def refuse(field: str, count: int) -> None:
+        raise DecodeError(f"{field}: {count}")
+
+    decoding = codec.decode_request_in_slices(ApiKey.DESCRIBE_GROUPS, 6, frame, position, refuse)
+    with pytest.raises(DecodeError, match=r"DescribeGroupsRequest\.groups: 1000"):
+        next(decoding)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "request_"),
+    [
+        (ApiKey.DESCRIBE_GROUPS, 6, messages.DescribeGroupsRequest(["g"] * 1000)),
+        (
+            ApiKey.METADATA,
+            12,
+            messages.MetadataRequest([messages.MetadataRequest.MetadataRequestTopic()] * 1000),
+        ),
+        (
+            ApiKey.LIST_OFFSETS,
+            7,
+            messages.ListOffsetsRequest(
+                topics=[
+                    messages.ListOffsetsRequest.ListOffsetsTopic(
+                        "t", [messages.ListOffsetsRequest.ListOffsetsPartition()] * 1000
+                    )
+                ]
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_a_long_array_stops_between_its_elements(key: ApiKey, version: int, request_: Any) -> None:
+    frame = b"".join(codec.encode_request(key, version, 1, None, request_))
+    _, position = codec.decode_request_header(frame)
+    stops, _ = drain(codec.decode_request_in_slices(key, version, frame, position, lambda *_: None))
+    assert stops >= 1000 // SLICE_ELEMENTS
+
+
+def test_an_array_that_is_made_while_it_is_written() -> None:
+    made: list[int] = []
+
+    class Lazy:
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            for number in range(3):
+                made.append(number)
+                yield messages.ListGroupsResponse.ListedGroup(f"g{number}")
+
+    response = messages.ListGroupsResponse(groups=Lazy())  # type: ignore[arg-type]
+    parts: list[Any] = []
+    writing = codec.encode_response_in_slices(
+        ApiKey.LIST_GROUPS, 4, 1, response, parts.append, Counter()
+    )
+    next(writing)
+    assert made == [0]
+    drain(writing)
+    _, read = codec.decode_response(ApiKey.LIST_GROUPS, 4, b"".join(parts))
+    assert [each.group_id for each in read.groups] == ["g0", "g1", "g2"]
