@@ -131,6 +131,10 @@ EVENTS: dict[str, Kind] = {
         "group generation members protocol",
     ),
     "group-member-gone": _kind("A member is taken out of its group.", "group member reason"),
+    "group-limit": _kind(
+        "Something a member says is more than its group may keep; the setting says how much.",
+        "group reason setting",
+    ),
     "coordinator-loaded": _kind(
         "A partition of __consumer_offsets that has records takes requests.",
         "partition epoch seconds records skipped groups offsets",

@@ -26,7 +26,9 @@ from kraftpy.core.groups import (
     Client,
     Effects,
     GroupMachine,
+    GroupMemory,
     OffsetRow,
+    new_member_id,
     partition_for,
 )
 from kraftpy.core.groups.records import too_long
@@ -93,6 +95,7 @@ class GroupCoordinator:
         self._partitions: dict[int, GroupPartition] = {}
         self._loading: dict[int, GroupLoading] = {}
         self._load_turns = Turns(host.loop)
+        self._memory = GroupMemory(host.config.group_coordinator_max_memory_bytes)
         self.loads = Histogram(LOAD_BUCKETS)
         self._topic = InternalTopic(host, OFFSETS_TOPIC, "offsets.topic.replication.factor")
         self._expiry: asyncio.Task[None] | None = None
@@ -200,9 +203,20 @@ class GroupCoordinator:
         """JoinGroup; parked until the rebalance ends."""
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[JoinGroupResponse] = self._loop.create_future()
-        now_ms = self._now_ms()
-        effects = machine.join(future, request, client, str(uuid.uuid4()), now_ms)
-        return self._result(partition, effects, future)
+        random_id = str(uuid.uuid4())
+        effects = machine.join(future, request, client, random_id, self._now_ms())
+        answer = self._result(partition, effects, future)
+        if answer is future:
+            group_id = request.group_id
+            member_id = request.member_id or new_member_id(request, client, random_id)
+
+            def ended(future: asyncio.Future[JoinGroupResponse]) -> None:
+                if future.cancelled() and partition.machine is machine:
+                    now_ms = self._now_ms()
+                    partition.carry_out(machine.abandon(group_id, member_id, future, now_ms))
+
+            future.add_done_callback(ended)
+        return answer
 
     def sync_group(
         self, request: SyncGroupRequest
@@ -415,7 +429,7 @@ class GroupCoordinator:
         partition = GroupPartition(self._host, index, leader_epoch, self._now_ms, self._reload)
         self._partitions[index] = partition
         loading = self._loading[index] = GroupLoading(
-            self._host, partition, self._topics, self._load_turns
+            self._host, partition, self._topics, self._load_turns, self._memory
         )
         partition.loaded.add_done_callback(lambda _: self._loaded(loading))
         loading.start()

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kraftpy.core.groups import GroupConfig, GroupMachine
+from kraftpy.core.groups import GroupConfig, GroupMachine, GroupMemory
 from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, KafkaError
@@ -75,7 +75,12 @@ class GroupLoading:
     """The load of one partition."""
 
     def __init__(
-        self, host: PartitionHost, partition: GroupPartition, topics: ClusterTopics, turns: Turns
+        self,
+        host: PartitionHost,
+        partition: GroupPartition,
+        topics: ClusterTopics,
+        turns: Turns,
+        memory: GroupMemory,
     ) -> None:
         self.partition = partition
         # Gone for now or for good: what is committed for them is still to be forgotten.
@@ -84,7 +89,7 @@ class GroupLoading:
         self._loop = host.loop
         self._turns = turns
         self._topics = topics
-        self._machine = GroupMachine(GroupConfig.from_broker(host.config), topics)
+        self._machine = GroupMachine(GroupConfig.from_broker(host.config), topics, memory)
         self._offset = 0  # the next one to read
         self._bytes = 0
         self._loaded = Loaded()

@@ -26,6 +26,7 @@ from kraftpy.core.groups import (
     CommittedOffset,
     GroupConfig,
     GroupMachine,
+    GroupMemory,
     OffsetRecord,
     decode_record,
     encode_record,
@@ -124,7 +125,7 @@ def rates(kind: str) -> tuple[float, float]:
 
 def _load_map(log: Iterator[bytes]) -> tuple[object, int, float]:
     """(what was filled, entries, seconds), by a coordinator."""
-    machine = GroupMachine(GroupConfig(), ClusterTopics(MetadataState))
+    machine = GroupMachine(GroupConfig(), ClusterTopics(MetadataState), GroupMemory(1 << 40))
     loaded = Loaded()
     seconds = 0.0
     for batch in log:

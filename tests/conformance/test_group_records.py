@@ -16,6 +16,7 @@ from kraftpy.core.groups import (
     CoordinatorRecord,
     GroupConfig,
     GroupMachine,
+    GroupMemory,
     decode_record,
     encode_record,
 )
@@ -157,7 +158,7 @@ def test_a_coordinator_takes_over_a_group_from_kafka(tmp_path: Path) -> None:
                 consumer.poll(0.1)
         owned = sorted(sorted(p.partition for p in each.assignment()) for each in consumers)
         kafka.kill()  # before anybody leaves
-    machine = GroupMachine(GroupConfig(), Topics())
+    machine = GroupMachine(GroupConfig(), Topics(), GroupMemory(1 << 40))
     for segment in sorted((kafka.log_dir / "__consumer_offsets-0").glob("*.log")):
         data = segment.read_bytes()
         for position, _ in split_batches(data):

@@ -54,6 +54,21 @@ class GroupSettings(LogSettings):
     )
     group_max_size: int = setting(int32(1), str(INT_MAX), "Members of one group at most.")
 
+    # Groups of either protocol.
+    group_max_metadata_bytes: int = setting(
+        int32(1),
+        "1048576",
+        "What one member may say of itself and be assigned: its metadata for all its protocols, "
+        "its subscription. A larger one is refused (GROUP_MAX_SIZE_REACHED). kraftpy's own: no "
+        "more fits into a record of __consumer_offsets.",
+    )
+    group_coordinator_max_memory_bytes: int = setting(
+        int64(1),
+        "268435456",
+        "Memory for groups and their members, of all groups together. Nobody can join when it is "
+        "used up (COORDINATOR_NOT_AVAILABLE). kraftpy's own.",
+    )
+
     # Groups of the consumer protocol (KIP-848).
     group_consumer_session_timeout_ms: int = setting(
         int32(1), "45000", "Time without a heartbeat after which a member is taken out."

@@ -6,7 +6,8 @@
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.effects import Effects, Write
 from kraftpy.core.groups.machine import GroupMachine
-from kraftpy.core.groups.membership import Client
+from kraftpy.core.groups.membership import Client, new_member_id
+from kraftpy.core.groups.memory import GroupMemory
 from kraftpy.core.groups.offsets import OffsetRow, no_offset
 from kraftpy.core.groups.partitioner import java_string_hash, partition_for
 from kraftpy.core.groups.records import (
@@ -27,6 +28,7 @@ __all__ = [
     "Effects",
     "GroupConfig",
     "GroupMachine",
+    "GroupMemory",
     "GroupRecord",
     "GroupSnapshot",
     "MemberSnapshot",
@@ -36,6 +38,7 @@ __all__ = [
     "decode_record",
     "encode_record",
     "java_string_hash",
+    "new_member_id",
     "no_offset",
     "partition_for",
 ]

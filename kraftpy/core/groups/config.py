@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 # Bounds on what clients can make a coordinator hold; Kafka leaves these open.
 GROUPS_PER_PARTITION_MAX = 1_000_000
-PENDING_MEMBERS_MAX = 65_536
-# What a member of a consumer group may say that it subscribes to: no more fits into a record of the
-# default max.message.bytes, so it would be refused after much work.
-SUBSCRIPTION_MAX_BYTES = 1_048_576
+PENDING_MEMBERS_MAX = 10_000
 
 # A new member may wait this long in its first JoinGroup before the group gives up on it: long
 # enough for a slow rebalance, short enough that a client which vanished does not block the group
@@ -48,12 +45,13 @@ class MigrationPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Defaults are Kafka's."""
+    """Defaults are Kafka's; `group_max_metadata_bytes` is our own."""
 
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
+    group_max_metadata_bytes: int = 1_048_576
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * 60_000
     consumer_session_timeout_ms: int = 45_000
@@ -70,6 +68,7 @@ class GroupConfig:
             group_max_size=config.group_max_size,
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_max_metadata_bytes=config.group_max_metadata_bytes,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
             consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,

@@ -8,6 +8,10 @@ from kraftpy.events import emit
 
 log = logging.getLogger(__name__)
 
+# The settings that `tell_refused` names.
+MAX_METADATA = "group.max.metadata.bytes"
+MAX_MEMORY = "group.coordinator.max.memory.bytes"
+
 
 def tell_rebalance(group_id: str, generation: int, members: int, reason: str) -> None:
     """A group needs another assignment; of a consumer group `generation` is the new epoch."""
@@ -38,3 +42,8 @@ def tell_generation(group_id: str, generation: int, members: int, protocol: str 
 def tell_gone(group_id: str, member_id: str, reason: str) -> None:
     """A member is taken out of its group."""
     emit(log, logging.INFO, "group-member-gone", group=group_id, member=member_id, reason=reason)
+
+
+def tell_refused(group_id: str, reason: str, setting: str) -> None:
+    """A member isn't let in, or its group's assignment isn't taken: `setting` allows no more."""
+    emit(log, logging.WARNING, "group-limit", group=group_id, reason=reason, setting=setting)

@@ -21,6 +21,13 @@ import struct
 from collections.abc import Iterable
 from enum import Enum
 
+from kraftpy.core.groups.memory import (
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    PENDING_MEMBER_BYTES,
+    protocols_bytes,
+    text_bytes,
+)
 from kraftpy.core.groups.records import GroupSnapshot, MemberSnapshot
 from kraftpy.core.groups.timers import Timer, TimerKind
 from kraftpy.protocol.errors import ErrorCode
@@ -105,6 +112,13 @@ class Member:
         """Whether these are the member's protocols, in the same order."""
         return list(self.protocols.items()) == list(protocols.items())
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        names = self.member_id, self.group_instance_id, self.client_id, self.client_host
+        said = protocols_bytes(self.protocols.items())
+        return MEMBER_BYTES + text_bytes(*names) + said + len(self.assignment)
+
     def vote(self, candidates: set[str]) -> str:
         """The candidate that the member likes best."""
         return next(name for name in self.protocols if name in candidates)
@@ -153,6 +167,7 @@ class Group:
         self.sync_timer = Timer(TimerKind.SYNC, group_id)
         self._awaiting_join_count = 0
         self._supporters: dict[str, int] = {}
+        self._members_bytes = 0
 
     # -- state
 
@@ -165,6 +180,27 @@ class Group:
     def is_simple(self) -> bool:
         """Used for offsets alone: nobody joined it, ever."""
         return self.protocol_type is None and not self.members and not self.pending
+
+    @property
+    def is_awaited(self) -> bool:
+        """Nobody has joined it, but member ids were given out."""
+        return (
+            self.state is GroupState.EMPTY
+            and bool(self.pending)
+            and not self.members
+            and not self.persisted
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        pending_bytes = len(self.pending) * PENDING_MEMBER_BYTES
+        return GROUP_BYTES + text_bytes(self.group_id) + self._members_bytes + pending_bytes
+
+    @property
+    def assigned_bytes(self) -> int:
+        """What the members' assignments take."""
+        return sum(len(member.assignment) for member in self.members.values())
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -186,7 +222,7 @@ class Group:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self._count_protocols(member, 1)
+        self._count(member, 1)
         self.park_join(member, join_token)
         self.pending.pop(member.member_id, None)
 
@@ -194,7 +230,7 @@ class Group:
         """Drops a member or pending member; the lead passes to the longest-serving member."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count_protocols(member, -1)
+            self._count(member, -1)
             if member.join_token is not None:
                 self._awaiting_join_count -= 1
             if member.group_instance_id is not None:
@@ -208,8 +244,8 @@ class Group:
         """A static member has another id: `new` takes the place of `old`, lead included."""
         assert new.group_instance_id is not None
         assert old.join_token is None
-        self._count_protocols(old, -1)
-        self._count_protocols(new, 1)
+        self._count(old, -1)
+        self._count(new, 1)
         # In the same position: the order of members decides ties of the protocol vote.
         self.members = {
             (new.member_id if member is old else member_id): (new if member is old else member)
@@ -223,9 +259,13 @@ class Group:
             self.leader = new.member_id
 
     def update_protocols(self, member: Member, protocols: dict[str, bytes]) -> None:
-        self._count_protocols(member, -1)
+        self._count(member, -1)
         member.protocols = protocols
-        self._count_protocols(member, 1)
+        self._count(member, 1)
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        self._members_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether the caller is who it says: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE."""
@@ -285,7 +325,8 @@ class Group:
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__)
 
-    def _count_protocols(self, member: Member, delta: int) -> None:
+    def _count(self, member: Member, delta: int) -> None:
+        self._members_bytes += delta * member.size_bytes
         for name in member.protocols:
             supporters = self._supporters.get(name, 0) + delta
             if supporters:

@@ -10,6 +10,7 @@ Its contract with the shell (architecture.md, decision 8):
   requests have been answered, but its records count.
 * Loading is replaying: the shell feeds the log's records to `load`, then calls `finish_load`.
 * `next_deadline` says when `handle_timers` is due at the latest.
+* What groups take is counted in `memory` whenever they may have changed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
+from kraftpy.core.groups.memory import GroupMemory, MachineMemory
 from kraftpy.core.groups.offset_runs import OffsetRun
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
@@ -62,8 +64,9 @@ class GroupMachine:
     `offsets` is for reading: only committed records change it.
     """
 
-    def __init__(self, config: GroupConfig, topics: Topics) -> None:
+    def __init__(self, config: GroupConfig, topics: Topics, memory: GroupMemory) -> None:
         self._config = config
+        self._memory = MachineMemory(memory)
         self._topics = topics
         self._groups: dict[str, Group] = {}
         self.offsets = OffsetMap()
@@ -71,10 +74,12 @@ class GroupMachine:
         self._out = Outbox()
         self._rebalance = Rebalance(config, self._groups, self._timers, self._out)
         self._membership = Membership(
-            config, self._groups, self._timers, self._out, self._rebalance
+            config, self._groups, self._timers, self._out, self._rebalance, self._memory
         )
         migration = Migration(config, self._groups, self._rebalance, topics)
-        self._consumers = ConsumerGroups(config, self._groups, migration, self._timers, self._out)
+        self._consumers = ConsumerGroups(
+            config, self._groups, migration, self._timers, self._out, self._memory
+        )
         self._classic_members = ClassicMembers(
             topics, self._consumers, migration, self._membership, self._out
         )
@@ -117,6 +122,7 @@ class GroupMachine:
         for group in list(self._groups.values()):
             self._rebalance.loaded(group, now_ms)
         self._consumers.finish_load(now_ms)
+        self._account(*self._groups, *self._consumers.groups)
         return self._out.take()
 
     # -- requests
@@ -129,6 +135,13 @@ class GroupMachine:
             self._classic_members.join(token, request, client, uuid, now_ms)
         else:
             self._membership.join(token, request, client, uuid, now_ms)
+        self._account(request.group_id)
+        return self._out.take()
+
+    def abandon(self, group_id: str, member_id: str, token: object, now_ms: int) -> Effects:
+        """The connection of a parked JoinGroup has ended, which `token` was to answer."""
+        self._membership.abandon(group_id, member_id, token, now_ms)
+        self._account(group_id)
         return self._out.take()
 
     def sync(self, token: object, request: SyncGroupRequest, now_ms: int) -> Effects:
@@ -151,6 +164,7 @@ class GroupMachine:
             self._classic_members.leave(token, request, now_ms)
         else:
             self._out.reply(token, self._membership.leave(request, now_ms))
+        self._account(request.group_id)
         return self._out.take()
 
     def consumer_heartbeat(
@@ -210,6 +224,7 @@ class GroupMachine:
     def delete_group(self, token: object, group_id: str, now_ms: int) -> Effects:
         """One group of a DeleteGroups; `token` is answered with an `ErrorCode`."""
         self._commits.delete_group(group_id, now_ms, lambda error: self._out.reply(token, error))
+        self._account(group_id)
         return self._out.take()
 
     def group_ids(self) -> Iterator[str]:
@@ -306,7 +321,8 @@ class GroupMachine:
         self._out.landed(write)
         offsets = [record for record in write.records if isinstance(record, OffsetRecord)]
         self.offsets.replay(offsets)
-        for record in write.records if len(offsets) < len(write.records) else ():
+        has_groups = len(offsets) < len(write.records)
+        for record in write.records if has_groups else ():
             if isinstance(record, OffsetRecord):
                 continue
             if not isinstance(record, GroupRecord):
@@ -320,6 +336,8 @@ class GroupMachine:
             write.on_committed(now_ms)
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)
+        if has_groups:
+            self._account(*write.group_ids)
         return self._out.take()
 
     def failed(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
@@ -328,6 +346,7 @@ class GroupMachine:
         self._settle(write, error, now_ms)
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)
+        self._account(*write.group_ids)
         return self._out.take()
 
     def timed_out(self, write: Write, now_ms: int) -> Effects:
@@ -347,6 +366,30 @@ class GroupMachine:
             group = self._groups.get(group_id)
             if group is not None:
                 self._rebalance.discard_if_unused(group)
+                if group_id not in self._groups:
+                    self._account(group_id)
+
+    def _account(self, *group_ids: str) -> None:
+        """Counts what these groups take now."""
+        for group_id in group_ids:
+            group = self._groups.get(group_id)
+            if group is not None and group.is_awaited:
+                self._memory.waits_for(group_id, group.size_bytes, self._forget_awaited)
+                continue
+            consumer = self._consumers.groups.get(group_id)
+            self._memory.stop_waiting(group_id)
+            self._memory.holds(
+                group_id,
+                (0 if group is None else group.size_bytes)
+                + (0 if consumer is None else consumer.size_bytes),
+            )
+
+    def _forget_awaited(self, group_id: str) -> None:
+        """Others that nobody has joined yet need the room."""
+        group = self._groups.get(group_id)
+        if group is not None and group.is_awaited:
+            self._rebalance.forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
+            self._rebalance.discard_if_unused(group)
 
     def _replay_offset(self, record: OffsetRecord) -> None:
         group_id, topic, partition, committed = record
@@ -382,6 +425,7 @@ class GroupMachine:
                 self._put_off(timer, now_ms)
             else:
                 self._rebalance.timer_fired(timer, now_ms)
+            self._account(timer.group_id)
         return self._out.take()
 
     def _put_off(self, timer: Timer, now_ms: int) -> None:
@@ -418,6 +462,7 @@ class GroupMachine:
         for group in self._groups.values():
             self._rebalance.forget(group, error)
         self._consumers.close(error)
+        self._memory.close(self._groups)
         return Effects([], self._out.take().replies)
 
     # -- numbers for metrics

@@ -9,6 +9,8 @@ checks, KIP-814 skip assignment); `rebalance` has those of the rebalance itself.
   gets its part.
 * Whoever sends a request again while the first is parked gets the older one answered with
   REBALANCE_IN_PROGRESS.
+* What a member says is bounded by `group.max.metadata.bytes`, what all say by `memory`. A member
+  that waits for its group's first generation goes with its connection: nobody knows of it.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from kraftpy.core.groups.config import (
     GroupConfig,
 )
 from kraftpy.core.groups.effects import Outbox
-from kraftpy.core.groups.events import tell_gone
+from kraftpy.core.groups.events import MAX_MEMORY, MAX_METADATA, tell_gone, tell_refused
 from kraftpy.core.groups.group import Group, GroupState, Member
+from kraftpy.core.groups.memory import MEMBER_BYTES, MachineMemory, protocols_bytes, text_bytes
 from kraftpy.core.groups.rebalance import Rebalance, membership_error
 from kraftpy.core.groups.records import GroupRecord, too_long
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
@@ -67,7 +70,9 @@ class Membership:
         timers: TimerQueue,
         outbox: Outbox,
         rebalance: Rebalance,
+        memory: MachineMemory,
     ) -> None:
+        self._memory = memory
         self._config = config
         self._groups = groups
         self._timers = timers
@@ -127,10 +132,33 @@ class Membership:
             map(too_long, (request.protocol_type, request.group_instance_id or "", *protocols))
         ):
             self._refuse(token, ErrorCode.INVALID_REQUEST, member_id)
+        elif (error := self._check_size(group, request, client, protocols)) is not ErrorCode.NONE:
+            self._refuse(token, error, member_id)
         elif member_id:
             self._join_existing(group, token, request, client, protocols, now_ms)
         else:
             self._join_new(group, token, request, client, protocols, uuid, now_ms)
+
+    def _check_size(
+        self, group: Group, request: JoinGroupRequest, client: Client, protocols: dict[str, bytes]
+    ) -> ErrorCode:
+        """GROUP_MAX_SIZE_REACHED for too much metadata, COORDINATOR_NOT_AVAILABLE without room."""
+        said_bytes = protocols_bytes(protocols.items())
+        most_bytes = self._config.group_max_metadata_bytes
+        if said_bytes > most_bytes:
+            tell_refused(group.group_id, f"metadata of {said_bytes} bytes", MAX_METADATA)
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        static_id = group.static_members.get(request.group_instance_id or "", "")
+        known = group.members.get(request.member_id or static_id)
+        if known is None:
+            # Its id is made of its client's name.
+            more_bytes = said_bytes + MEMBER_BYTES + 2 * text_bytes(client.client_id)
+        else:
+            more_bytes = said_bytes - protocols_bytes(known.protocols.items())
+        if not self._memory.has_room(more_bytes):
+            tell_refused(group.group_id, "no memory for another member", MAX_MEMORY)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         """group.max.size: counts members, but while they rejoin only those that already have."""
@@ -268,7 +296,7 @@ class Membership:
             protocols,
         )
         member.assignment = old.assignment
-        member.stands_for = old
+        member.stands_for = old.stands_for or old
         group.replace_static(old, member)
         group.park_join(member, token)
         self._rebalance.touch(member, now_ms)
@@ -323,15 +351,27 @@ class Membership:
                 # As the log has it: the member is still the old one.
                 self._rebalance.answer_parked_join(group, member, membership_error(error))
                 self._timers.cancel(member.session_timer)
-                recorded = member
-                while recorded.stands_for is not None:
-                    recorded = recorded.stands_for
+                recorded = member.stands_for or member
                 group.replace_static(member, recorded)
                 self._rebalance.touch(recorded, now_ms)
 
         assignment = {member_id: m.assignment for member_id, m in group.members.items()}
         record = GroupRecord(group.group_id, group.snapshot(assignment))
         self._out.write((record,), (group.group_id,), committed, failed)
+
+    def abandon(self, group_id: str, member_id: str, token: object, now_ms: int) -> None:
+        """The connection of a parked JoinGroup has ended, which `token` was to answer."""
+        group = self._groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None or member.join_token is not token:
+            return
+        if group.generation or group.persisted:
+            return  # It may be back in time, as with Kafka.
+        tell_gone(group_id, member_id, "its connection ended before the first generation")
+        self._rebalance.drop(group, member_id)
+        if not group.members:
+            self._rebalance.start_over(group, now_ms)
+        self._rebalance.discard_if_unused(group)
 
     def _refuse(self, token: object, error: ErrorCode, member_id: str = "") -> None:
         self._out.reply(token, JoinGroupResponse(error_code=error, member_id=member_id))
@@ -357,9 +397,9 @@ class Membership:
             return
         member.sync_token = token
         if group.leader == member.member_id and not group.assignment_in_flight:
-            self._persist_assignment(group, request)
+            self._persist_assignment(group, request, now_ms)
 
-    def _persist_assignment(self, group: Group, request: SyncGroupRequest) -> None:
+    def _persist_assignment(self, group: Group, request: SyncGroupRequest, now_ms: int) -> None:
         assignment = {given.member_id: given.assignment for given in request.assignments}
         missing = [member_id for member_id in group.members if member_id not in assignment]
         if missing:
@@ -369,6 +409,17 @@ class Membership:
                 group.generation,
                 ", ".join(missing),
             )
+        given_bytes = sum(map(len, assignment.values()))
+        largest_bytes = max(map(len, assignment.values()), default=0)
+        if largest_bytes > self._config.group_max_metadata_bytes:
+            what = f"an assignment of {largest_bytes} bytes"
+            tell_refused(group.group_id, what, MAX_METADATA)
+            self._refuse_assignment(group, ErrorCode.UNKNOWN_SERVER_ERROR, now_ms)
+            return
+        if not self._memory.has_room(given_bytes - group.assigned_bytes):
+            tell_refused(group.group_id, "no memory for its assignment", MAX_MEMORY)
+            self._refuse_assignment(group, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
+            return
         generation = group.generation
         group.assignment_in_flight = True
 
@@ -389,13 +440,14 @@ class Membership:
                 log.warning(
                     "group %r: could not record its assignment: %s", group.group_id, error.name
                 )
-                self._rebalance.withhold_assignment(group, membership_error(error), now_ms)
-                self._rebalance.prepare_rebalance(
-                    group, "its assignment could not be recorded", now_ms
-                )
+                self._refuse_assignment(group, membership_error(error), now_ms)
 
         record = GroupRecord(group.group_id, group.snapshot(assignment))
         self._out.write((record,), (group.group_id,), committed, failed)
+
+    def _refuse_assignment(self, group: Group, error: ErrorCode, now_ms: int) -> None:
+        self._rebalance.withhold_assignment(group, error, now_ms)
+        self._rebalance.prepare_rebalance(group, "its assignment could not be recorded", now_ms)
 
     # -- Heartbeat
 

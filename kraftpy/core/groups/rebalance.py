@@ -166,7 +166,7 @@ class Rebalance:
             and group.assignment_in_flight
         ):
             for saved in snapshot.members:
-                group.members[saved.member_id].assignment = saved.assignment
+                group.assign(group.members[saved.member_id], saved.assignment)
             group.assignment_in_flight = False
             group.transition_to(GroupState.STABLE, now_ms)
 
@@ -247,6 +247,13 @@ class Rebalance:
             self.drop(group, member_id)
         self._timers.cancel(group.join_timer)
         self._timers.cancel(group.sync_timer)
+
+    def start_over(self, group: Group, now_ms: int) -> None:
+        """The last one has left a group before its first generation: it is as it never was."""
+        self._timers.cancel(group.join_timer)
+        group.is_initial_rebalance = False
+        group.protocol_type = None
+        group.transition_to(GroupState.EMPTY, now_ms)
 
     def retire(self, group: Group) -> None:
         """It is a consumer group from now on: who waits here is told to rejoin."""

@@ -387,11 +387,21 @@ async def test_losing_the_partition_answers_all_that_is_parked() -> None:
 @on_loop
 async def test_a_client_that_goes_away_while_parked_is_not_missed() -> None:
     host = coordinated()
-    member = host.join(session_timeout_ms=100).member_id
-    parked = host.join(member, session_timeout_ms=100)
+    await answer(host.join(host.join(session_timeout_ms=100).member_id, session_timeout_ms=100))
+    newcomer = host.join(session_timeout_ms=100).member_id
+    parked = host.join(newcomer, session_timeout_ms=100)
+    assert host.groups.describe_group("g").group_state == "PreparingRebalance"
     parked.cancel()
     await soon(lambda: host.groups.describe_group("g").group_state == "CompletingRebalance")
     await soon(lambda: host.groups.describe_group("g").group_state == "Empty")
+
+
+@on_loop
+async def test_a_client_that_goes_away_before_the_first_generation_leaves_no_group() -> None:
+    host = coordinated(**{"group.initial.rebalance.delay.ms": "60000"})
+    parked = host.join(host.join().member_id)
+    parked.cancel()
+    await soon(lambda: host.groups.list_groups([], []) == [])
 
 
 @on_loop

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kraftpy.core.groups.config import SUBSCRIPTION_MAX_BYTES
 from kraftpy.core.groups.consumer.embedded import read_subscription, write_assignment
 from kraftpy.core.groups.consumer.heartbeat import (
     Caller,
@@ -38,6 +37,7 @@ from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE
 from kraftpy.core.groups.membership import rebalance_timeout_ms
+from kraftpy.core.groups.memory import protocols_bytes
 from kraftpy.core.groups.records import too_long
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
@@ -85,8 +85,9 @@ def check_join(group: ConsumerGroup, request: JoinGroupRequest, settings: Settin
     names.update(protocol.name for protocol in request.protocols)
     if any(map(too_long, (request.member_id, request.group_instance_id or "", *names))):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if sum(len(protocol.metadata) for protocol in request.protocols) > SUBSCRIPTION_MAX_BYTES:
-        raise subscription_too_large()
+    said = ((protocol.name, protocol.metadata) for protocol in request.protocols)
+    if protocols_bytes(said) > settings.max_metadata_bytes:
+        raise subscription_too_large(settings)
 
 
 def join(

@@ -16,10 +16,9 @@ change here. The rules are Kafka 4.4's:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from kraftpy.core.groups.config import SUBSCRIPTION_MAX_BYTES
 from kraftpy.core.groups.consumer.assignors import ASSIGNORS, MemberSpec, Uuid
 from kraftpy.core.groups.consumer.reconcile import Owned, next_assignment, owns_only
 from kraftpy.core.groups.consumer.records import (
@@ -45,10 +44,11 @@ from kraftpy.core.groups.consumer.state import (
     NOTHING_YET,
     ConsumerGroup,
     all_subscribed_names,
+    metadata_bytes,
     subscribed_names,
 )
 from kraftpy.core.groups.consumer.topics import NO_TOPICS_HASH, Topics, metadata_hash
-from kraftpy.core.groups.events import tell_rebalance
+from kraftpy.core.groups.events import MAX_MEMORY, tell_rebalance, tell_refused
 from kraftpy.core.groups.records import too_long
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -72,12 +72,15 @@ class Settings(NamedTuple):
     """group.consumer.*, as far as a heartbeat is concerned; the first assignor is the default.
 
     A group of `large_size` members makes its target assignment once for all requests in its line.
+    `has_room` says whether members may take so many more bytes (`core.groups.memory`).
     """
 
     max_size: int
     heartbeat_interval_ms: int
     assignors: tuple[str, ...]
     large_size: int = 100
+    max_metadata_bytes: int = 1_048_576
+    has_room: Callable[[int], bool] = lambda size_bytes: True
 
 
 class Decision(NamedTuple):
@@ -91,7 +94,7 @@ class Decision(NamedTuple):
 
 
 def check_request(
-    request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]
+    request: ConsumerGroupHeartbeatRequest, api_version: int, settings: Settings
 ) -> None:
     """Refuses what no group could accept: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
 
@@ -109,8 +112,11 @@ def check_request(
     for text in (request.member_id, request.instance_id, request.rack_id):
         if text is not None and too_long(text):
             raise _invalid("MemberId, InstanceId and RackId can't be longer than 32767 bytes.")
-    if sum(map(len, request.subscribed_topic_names or ())) > SUBSCRIPTION_MAX_BYTES:
-        raise subscription_too_large()
+    names = request.subscribed_topic_names or ()
+    # Each name has two bytes for its length, so that empty ones count too.
+    said_bytes = sum(map(len, names)) + 2 * len(names) + len(request.subscribed_topic_regex or "")
+    if said_bytes > settings.max_metadata_bytes:
+        raise subscription_too_large(settings)
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == NO_TIMEOUT:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
@@ -126,7 +132,7 @@ def check_request(
             raise _invalid("InstanceId can't be null.")
     elif epoch < LEAVE_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
-    assignor = request.server_assignor
+    assignor, assignors = request.server_assignor, settings.assignors
     if assignor is not None and assignor not in assignors:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -135,10 +141,11 @@ def check_request(
         )
 
 
-def subscription_too_large() -> KafkaError:
+def subscription_too_large(settings: Settings) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        f"A subscription can't be larger than {SUBSCRIPTION_MAX_BYTES} bytes.",
+        f"A subscription can't be larger than {settings.max_metadata_bytes} bytes"
+        " (group.max.metadata.bytes).",
     )
 
 
@@ -304,6 +311,12 @@ def admit(
         records += removal(group.group_id, known_id)
         current = current._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH, revoking={})
     if group.members.get(member_id) != metadata:
+        known = group.members.get(known_id or "")
+        if not settings.has_room(
+            metadata_bytes(metadata) - (metadata_bytes(known) if known else 0)
+        ):
+            tell_refused(group.group_id, "no memory for another member", MAX_MEMORY)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{MAX_MEMORY} is used up.")
         records.append(MemberRecord(group.group_id, member_id, metadata))
     plan = _Plan(group, member_id, known_id, metadata, dict(group.regexes))
     epoch = _raise_epoch(plan, settings.assignors, topics, records, now_ms, topics_changed)

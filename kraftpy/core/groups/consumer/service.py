@@ -48,6 +48,7 @@ from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
 from kraftpy.core.groups.events import tell_gone
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
+from kraftpy.core.groups.memory import MachineMemory
 from kraftpy.core.groups.rebalance import TOO_LARGE, membership_error
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
@@ -106,6 +107,7 @@ class ConsumerGroups:
         migration: Migration,
         timers: TimerQueue,
         outbox: Outbox,
+        memory: MachineMemory,
     ) -> None:
         self._config = config
         self._classic = classic
@@ -116,6 +118,8 @@ class ConsumerGroups:
             config.consumer_max_size,
             config.consumer_heartbeat_interval_ms,
             config.consumer_assignors,
+            max_metadata_bytes=config.group_max_metadata_bytes,
+            has_room=memory.has_room,
         )
         self.groups: dict[str, ConsumerGroup] = {}
         self._live: dict[str, _Live] = {}
@@ -356,7 +360,7 @@ class ConsumerGroups:
     ) -> None:
         """A ConsumerGroupHeartbeat 0-1; `token` is answered now or when its records are in."""
         try:
-            check_request(request, client.api_version, self.settings.assignors)
+            check_request(request, client.api_version, self.settings)
         except KafkaError as error:
             self._refuse(token, error.code, error.message)
             return

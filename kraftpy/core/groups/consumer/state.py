@@ -31,6 +31,13 @@ from kraftpy.core.groups.consumer.records import (
     TargetEpochRecord,
     TargetRecord,
 )
+from kraftpy.core.groups.memory import (
+    GROUP_BYTES,
+    ITEM_BYTES,
+    MEMBER_BYTES,
+    protocols_bytes,
+    text_bytes,
+)
 
 T = TypeVar("T")
 
@@ -65,8 +72,14 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.static_members: dict[str, str] = {}
         self.owners: dict[Uuid, dict[int, str]] = {}
+        self._members_bytes = 0
 
     # -- looking
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory, without what follows from the cluster's topics."""
+        return GROUP_BYTES + text_bytes(self.group_id) + self._members_bytes
 
     @property
     def epoch(self) -> int:
@@ -158,6 +171,8 @@ class ConsumerGroup:
         instance_id = None if old is None else old.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
+        self._members_bytes -= 0 if old is None else metadata_bytes(old)
+        self._members_bytes += 0 if metadata is None else metadata_bytes(metadata)
         _put(self.members, member_id, metadata)
         if metadata is not None and metadata.instance_id is not None:
             self.static_members[metadata.instance_id] = member_id
@@ -179,6 +194,25 @@ class ConsumerGroup:
             del of_topic[partition]
             if not of_topic:
                 del self.owners[topic_id]
+
+
+def metadata_bytes(metadata: MemberMetadata) -> int:
+    """About what a member takes in memory."""
+    names = metadata.topic_names
+    classic = metadata.classic
+    return (
+        MEMBER_BYTES
+        + text_bytes(
+            metadata.instance_id,
+            metadata.rack_id,
+            metadata.client_id,
+            metadata.client_host,
+            metadata.topic_regex,
+        )
+        + len(names) * ITEM_BYTES
+        + text_bytes(*names)
+        + (0 if classic is None else protocols_bytes(classic.protocols))
+    )
 
 
 def subscribed_names(metadata: MemberMetadata, regexes: Mapping[str, ResolvedRegex]) -> set[str]:

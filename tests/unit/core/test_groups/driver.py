@@ -11,6 +11,7 @@ from kraftpy.core.groups import (
     Effects,
     GroupConfig,
     GroupMachine,
+    GroupMemory,
     Write,
     decode_record,
     encode_record,
@@ -34,10 +35,11 @@ def partition_exists(topic: str, index: int) -> bool:
 class Driver:
     """One machine and its log. With `commits` off, writes stay in flight until `settle`."""
 
-    def __init__(self, *, commits: bool = True, **config: Any) -> None:
+    def __init__(self, *, commits: bool = True, memory_bytes: int = 1 << 40, **config: Any) -> None:
         self.config = GroupConfig(**config)
         self.topics = KnownTopics(**TOPICS)
-        self.machine = GroupMachine(self.config, self.topics)
+        self.memory = GroupMemory(memory_bytes)
+        self.machine = GroupMachine(self.config, self.topics, self.memory)
         self.now_ms = 1_000_000
         self.commits = commits
         self.in_flight: deque[Write] = deque()
@@ -84,7 +86,7 @@ class Driver:
         other = Driver()
         other.config = self.config
         other.topics = self.topics
-        other.machine = GroupMachine(self.config, self.topics)
+        other.machine = GroupMachine(self.config, self.topics, other.memory)
         other.now_ms = self.now_ms
         other.log = list(self.log)
         for key, value in self.log:
@@ -125,6 +127,10 @@ class Driver:
         client = Client(version, client_id, "/127.0.0.1")
         self.carry_out(self.machine.join(token, request, client, token, self.now_ms))
         return token
+
+    def abandon(self, member_id: str, token: str, *, group: str = "g") -> None:
+        """The connection of a JoinGroup that is parked with this token has ended."""
+        self.carry_out(self.machine.abandon(group, member_id, token, self.now_ms))
 
     def sync(
         self,

@@ -49,11 +49,12 @@ def beat(
     names: Sequence[str] | None = ("t",),
     owned: Sequence[Row] | None = (),
     timeout_ms: int = 60_000,
+    group: str = "g",
 ) -> str:
     """A heartbeat of the consumer protocol: the token of its answer."""
     token = driver._next()
     request = messages.ConsumerGroupHeartbeatRequest(
-        group_id="g",
+        group_id=group,
         member_id=member_id,
         member_epoch=epoch,
         rebalance_timeout_ms=timeout_ms,

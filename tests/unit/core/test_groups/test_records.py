@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kraftpy.core.groups import (
     CommittedOffset,
     GroupMachine,
+    GroupMemory,
     GroupRecord,
     GroupSnapshot,
     MemberSnapshot,
@@ -155,7 +156,7 @@ def test_damaged_records_never_do_more_than_fail_to_decode(
         return data.draw(st.sampled_from([raw, cut, cut + data.draw(st.binary(max_size=8))]))
 
     key, value = encode_record(record)
-    machine = GroupMachine(GroupConfig(), KnownTopics())
+    machine = GroupMachine(GroupConfig(), KnownTopics(), GroupMemory(1 << 40))
     with contextlib.suppress(DecodeError):
         decoded = decode_record(damage(key), damage(value))
         if decoded is not None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kraftpy.core.groups.group import GroupState
+from kraftpy.core.groups.memory import GROUP_BYTES, PENDING_MEMBER_BYTES
 from kraftpy.protocol.errors import ErrorCode
 
 from .driver import TOPICS, Driver
@@ -66,6 +67,16 @@ class Stories(RuleBasedStateMachine):
         assignment = {m: f"{m} in {generation}".encode() for m in members}
         token = self.driver.sync(self.some_id(group, pick), generation, assignment, group=group)
         self.parked[token] = group
+
+    @rule(group=GROUPS, pick=PICK)
+    def disconnect(self, group: str, pick: int) -> None:
+        """The connection of a parked JoinGroup ends."""
+        known = self.driver.machine._groups.get(group)
+        waiting = [] if known is None else [m for m in known.members.values() if m.join_token]
+        if waiting:
+            member = waiting[pick % len(waiting)]
+            assert isinstance(member.join_token, str)
+            self.driver.abandon(member.member_id, member.join_token, group=group)
 
     @rule(group=GROUPS, newcomer=st.booleans())
     def come_together(self, group: str, newcomer: bool) -> None:
@@ -217,6 +228,20 @@ class Stories(RuleBasedStateMachine):
     def offsets_are_those_of_the_log(self) -> None:
         for group, offsets in self.model.items():
             assert self.driver.offsets(group) == offsets
+
+    @invariant()
+    def memory_is_counted(self) -> None:
+        machine, memory = self.driver.machine, self.driver.memory
+        used_bytes = awaited_bytes = 0
+        for group in machine._groups.values():
+            members_bytes = sum(member.size_bytes for member in group.members.values())
+            pending_bytes = len(group.pending) * PENDING_MEMBER_BYTES
+            size_bytes = GROUP_BYTES + len(group.group_id) + members_bytes + pending_bytes
+            if group.is_awaited:
+                awaited_bytes += size_bytes
+            elif group.state is not GroupState.DEAD or group.group_id in machine._memory._sizes:
+                used_bytes += size_bytes
+        assert (memory.used_bytes, memory.awaited_bytes) == (used_bytes, awaited_bytes)
 
     @invariant()
     def groups_are_sound(self) -> None:

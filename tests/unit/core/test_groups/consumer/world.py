@@ -17,6 +17,7 @@ from kraftpy.core.groups import (
     Effects,
     GroupConfig,
     GroupMachine,
+    GroupMemory,
     Write,
     decode_record,
     encode_record,
@@ -161,6 +162,7 @@ class World:
         self.chance = random.Random(seed)
         self.now_ms = 1_000_000
         self.topics = FakeTopics()
+        self.memory = GroupMemory(1 << 40)
         self.consumers: list[Consumer] = []
         self.log: list[tuple[bytes, bytes | None]] = []
         self.in_flight: list[Write] = []
@@ -215,7 +217,7 @@ class World:
         self.carry_out(self.machine.finish_load(self.now_ms))
 
     def load(self, log: list[tuple[bytes, bytes | None]]) -> GroupMachine:
-        machine = GroupMachine(self.config, self.topics)
+        machine = GroupMachine(self.config, self.topics, self.memory)
         settings = machine._consumers.settings
         machine._consumers.settings = settings._replace(large_size=self.large_size)
         for key, value in log:
