@@ -117,10 +117,12 @@ class _MachineResult(Protocol):
 class StateMachine(Protocol):
     """The rules that the quorum replicates.
 
-    `apply` is deterministic and total: it answers with an error code and never raises.
+    `apply` is deterministic and total: it answers with an error code and never raises, except at a
+    command of a type that it doesn't know (`knows`).
     """
 
     def apply(self, index: int, command: dict[str, Any]) -> _MachineResult: ...
+    def knows(self, name: object) -> bool: ...
     def snapshot(self) -> dict[str, Any]: ...
 
 
@@ -134,8 +136,8 @@ class MachineType(Protocol):
 class ProposalRefusedError(Exception):
     """The command did not enter the log and never will.
 
-    `error` is NOT_CONTROLLER (ask the leader), KAFKA_STORAGE_ERROR (no space for the journal) or
-    INVALID_REQUEST (too large).
+    `error` is NOT_CONTROLLER (ask the leader), KAFKA_STORAGE_ERROR (no space for the journal),
+    INVALID_REQUEST (too large) or UNSUPPORTED_VERSION (this release doesn't know it).
     """
 
     def __init__(self, error: ErrorCode, message: str) -> None:

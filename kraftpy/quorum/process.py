@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from kraftpy import __version__, events
+from kraftpy.core.metadata import UnknownCommandError
 from kraftpy.events import emit
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
@@ -90,6 +91,7 @@ class ExitCode(IntEnum):
     DISK_FULL = 73
     DISK_FAILED = 74
     FOLDER_IN_USE = 75
+    RELEASE_TOO_OLD = 76
 
 
 class FolderInUseError(Exception):
@@ -296,6 +298,9 @@ def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) ->
     ) as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DATA_DAMAGED
+    except UnknownCommandError as error:
+        logger.critical("the controller does not start: %s", error)
+        return ExitCode.RELEASE_TOO_OLD
     except JournalFullError as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DISK_FULL
@@ -390,6 +395,9 @@ def _fatal(error: Exception) -> None:
             error,
         )
         code = ExitCode.DISK_FULL
+    elif isinstance(error, UnknownCommandError):
+        logger.critical("stopping the controller: %s", error)
+        code = ExitCode.RELEASE_TOO_OLD
     else:
         logger.critical("stopping the controller after an unforeseen error", exc_info=error)
         code = ExitCode.BUG

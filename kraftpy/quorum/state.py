@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, cast
 
+import msgpack
+
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import Applied, CommandResult, Entry, MachineType, StateMachine
@@ -33,9 +35,11 @@ __all__ = [
     "ReplicatedState",
     "command_of",
     "pack_envelope",
+    "type_of",
 ]
 
 CLIENT_ID_SIZE_BYTES = 16
+_ENVELOPE_FIELDS = 5
 MAX_SESSIONS = 1000
 MAX_OUTSTANDING = 1000
 """Proposals that one client may have outstanding; so many results are kept for each session."""
@@ -59,6 +63,27 @@ def pack_envelope(
 def command_of(envelope: bytes) -> dict[str, Any]:
     """The command inside an envelope that `Applied.fresh` declared sound."""
     return cast("dict[str, Any]", unpack(envelope)[4])
+
+
+def type_of(envelope: bytes) -> object:
+    """The type of the command inside an envelope; None if it has none, or this isn't an envelope.
+
+    Looks no further: a command may have megabytes.
+    """
+    reader = msgpack.Unpacker(max_buffer_size=len(envelope), raw=False, strict_map_key=False)
+    try:
+        reader.feed(envelope)
+        if reader.read_array_header() != _ENVELOPE_FIELDS:
+            return None
+        for _ in range(_ENVELOPE_FIELDS - 1):
+            reader.skip()
+        for _ in range(reader.read_map_header()):
+            if reader.unpack() == "type":
+                return cast("object", reader.unpack())
+            reader.skip()
+    except (ValueError, TypeError, msgpack.UnpackException):
+        pass
+    return None
 
 
 class _Session:

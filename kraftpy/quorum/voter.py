@@ -2,6 +2,8 @@
 
 Rules:
 
+* A command of a type that this release doesn't know is refused; once it is committed, by a leader
+  of a later release, it ends this voter.
 * Proposals wait until the back-end's next turn on the event loop; those of one turn share a write.
 * After `stop` nothing is proposed or answered any more; what was under way is cancelled (its
   outcome is unknown).
@@ -36,6 +38,7 @@ from kraftpy.quorum.port import (
 )
 from kraftpy.quorum.replica import Replica
 from kraftpy.quorum.snapshot import VOTERS_NAME
+from kraftpy.quorum.state import type_of
 
 __all__ = ["Proposal", "Voter", "VotersChangedError"]
 
@@ -135,7 +138,7 @@ class Voter:
                     f"{MAX_COMMAND_SIZE_BYTES}: split it",
                 )
             )
-        elif (refusal := self._refusal()) is not None:
+        elif (refusal := self._refusal() or self._unknown(command)) is not None:
             future.set_exception(refusal)
         else:
             started_s = perf_counter()
@@ -164,6 +167,17 @@ class Voter:
     def _refusal(self) -> ProposalRefusedError | None:
         """Why no proposal can be taken now."""
         return None
+
+    def _unknown(self, command: bytes) -> ProposalRefusedError | None:
+        """Why a command can't be let in that would stop this voter once it is committed."""
+        name = type_of(command)
+        if self.machine.knows(name):
+            return None
+        return ProposalRefusedError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"controller {self.voter_id} has no command {name!r}: upgrade the controllers first, "
+            "all of them",
+        )
 
     def _turn(self) -> None:
         raise NotImplementedError

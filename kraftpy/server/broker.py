@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.core.config.understood import understood_broker_configs, understood_topic_configs
 from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import (
     BrokerChanged,
@@ -103,7 +104,7 @@ class Broker:
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
             session_timeout_ms=config.broker_session_timeout_ms,
         )
-        self.controller = Proposals(self._quorum)
+        self.controller = Proposals(self._quorum, lambda: self.metadata)
         self._membership = Membership(
             self.node_id, self._quorum, self.controller, config.broker_session_timeout_ms
         )
@@ -342,8 +343,8 @@ class Broker:
 
     def _set_config(self) -> None:
         self.config = self.config.with_dynamic(
-            self.metadata.config(ResourceType.BROKER, str(self.node_id)),
-            self.metadata.config(ResourceType.BROKER, ""),
+            understood_broker_configs(self.metadata.config(ResourceType.BROKER, str(self.node_id))),
+            understood_broker_configs(self.metadata.config(ResourceType.BROKER, "")),
         )
         self.listener.update_config(self.config)
         self.logs.cleaner.update_config(self.config)
@@ -379,7 +380,7 @@ class Broker:
         known = self._topic_configs.get(name)
         if known is not None and known[0] is overrides and known[1] is self.config:
             return known[2]
-        resolved = TopicConfig.resolve(overrides, self.config)
+        resolved = TopicConfig.resolve(understood_topic_configs(overrides), self.config)
         self._topic_configs[name] = (overrides, self.config, resolved)
         return resolved
 

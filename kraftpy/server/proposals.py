@@ -1,15 +1,19 @@
 """What handlers ask of the quorum, in Kafka's error terms: mostly, to change the metadata.
 
-Rule: when `propose` returns, the command is committed and this broker's own copy of the metadata
+Rules: when `propose` returns, the command is committed and this broker's own copy of the metadata
 has it, so that whatever the client asks next sees its change. An unknown outcome is
-REQUEST_TIMED_OUT, never a success and never a guess (metadata_and_replication.md).
+REQUEST_TIMED_OUT, never a success and never a guess (metadata_and_replication.md). Settings are
+judged here, before anything is proposed: see `kraftpy.core.metadata.judgement`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
+from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata.judgement import judge
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable, ProposalTimeout
 from kraftpy.quorum.messages import QuorumDescription
@@ -30,16 +34,27 @@ def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], Error
 class Proposals:
     """The controller as handlers see it."""
 
-    def __init__(self, client: ControllerClient) -> None:
+    def __init__(self, client: ControllerClient, metadata: Callable[[], MetadataState]) -> None:
         self._client = client
+        self._metadata = metadata
 
     async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
         """(index, result) of the committed and locally applied command.
 
-        A result's error says that the rules refused it. Raises KafkaError: REQUEST_TIMED_OUT when
-        the outcome is unknown, or the news of it late; NOT_CONTROLLER when no controller could be
-        reached in time, so nothing was changed; INVALID_REQUEST for a command that is too large.
+        A result's error says that the rules refused it. The index is -1 if nothing was left to
+        commit, because the settings of all items were refused. Raises KafkaError: REQUEST_TIMED_OUT
+        when the outcome is unknown, or the news of it late; NOT_CONTROLLER when no controller could
+        be reached in time, so nothing was changed; INVALID_REQUEST for a command that is too large.
         """
+        judged = judge(self._metadata(), command)
+        if judged.command is None:
+            return -1, CommandResult(ErrorCode.NONE, None, dict(judged.answers({})))
+        index, result = await self._propose(judged.command, timeout_ms)
+        if result.error is ErrorCode.NONE:
+            result = result._replace(value=dict(judged.answers(result.value)))
+        return index, result
+
+    async def _propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
         timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
         deadline_s = time.monotonic() + timeout_ms / 1000
         try:

@@ -423,7 +423,7 @@ _IN_EFFECT = BROKER_SETTINGS.keys() - settings_of(NotedSettings).keys()
 
 def validate_dynamic_broker_configs(configs: Mapping[str, str]) -> None:
     """Checks configs set on a broker resource while it runs. Raises ConfigError."""
-    for key, value in configs.items():
+    for key, value in sorted(configs.items()):
         definition = BROKER_SETTINGS.get(key)
         if definition is None:
             raise unknown_key(key, value, BROKER_SETTINGS)

@@ -17,6 +17,7 @@ from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig
 from kraftpy.core.config.kinds import ConfigType
 from kraftpy.core.config.settings import Setting, parse_value
 from kraftpy.core.config.topic import TOPIC_SETTINGS, inherited_value
+from kraftpy.core.config.understood import understood_broker_configs, understood_topic_configs
 
 
 class ConfigSource(IntEnum):
@@ -67,6 +68,7 @@ def describe_broker_defaults(configs: Mapping[str, str]) -> list[ConfigEntry]:
     """The cluster-wide dynamic broker configs: those that are set, as Kafka does."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     entries = []
+    configs = understood_broker_configs(configs)
     for key in sorted(configs):
         definition = BROKER_SETTINGS[key]
         value = parse_value(definition, configs[key])
@@ -77,6 +79,7 @@ def describe_broker_defaults(configs: Mapping[str, str]) -> list[ConfigEntry]:
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
     """Every setting of a topic with these overrides, as it is on a broker."""
     entries = []
+    overrides = understood_topic_configs(overrides)
     for key, definition in TOPIC_SETTINGS.items():
         values: list[_Value] = []
         if key in overrides:

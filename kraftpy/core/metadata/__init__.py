@@ -21,7 +21,7 @@ from kraftpy.core.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from kraftpy.core.metadata.state import MetadataState
+from kraftpy.core.metadata.state import MetadataState, UnknownCommandError
 
 __all__ = [
     "NO_LEADER",
@@ -38,4 +38,5 @@ __all__ = [
     "Topic",
     "TopicCreated",
     "TopicDeleted",
+    "UnknownCommandError",
 ]

@@ -1,35 +1,27 @@
 """The command on configuration.
 
-    alter_configs  resources [{type, name, ops [[key, op, value]]} or {type, name, configs {}}],
-                   validate_only?
+    alter_configs  resources [{type, name, ops [[key, op, value]], defaults? {key: value}} or
+                   {type, name, configs {}}], validate_only?
                    -> {resources: [{type, name, error, message}]}
 
 Rules: `ops` change single keys (IncrementalAlterConfigs, KIP-339): 0 sets, 1 deletes, 2 appends to
 and 3 subtracts from a list; `configs` replaces all that is set (the older AlterConfigs). A list
-that is not set starts from its default. Each resource changes as a whole or not at all. Topics take
-topic settings, brokers the dynamic broker settings; the name of a broker is its id, and "" is the
-default for all brokers. Only that, and topics, can have min.insync.replicas (KIP-966).
+that is not set starts from what `defaults` has for it. Each resource changes as a whole or not at
+all. Which settings there are, and which values they take, has been judged by whoever proposed the
+command (`judgement`). The name of a broker is its id, and "" is the default for all brokers. Only
+that, and topics, can have min.insync.replicas (KIP-966).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraftpy.core.config import (
-    BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    ConfigError,
-    ConfigType,
-    Setting,
-    validate_dynamic_broker_configs,
-    validate_topic_configs,
-)
-from kraftpy.core.config.kinds import split_list
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.fields import Fields
 from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, MIN_ISR_KEY, review
-from kraftpy.core.metadata.records import Change, ConfigChanged, ResourceType
+from kraftpy.core.metadata.records import Change as StateChange
+from kraftpy.core.metadata.records import ConfigChanged, ResourceType
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
     NAME_FIELD_LENGTH_MAX,
@@ -49,34 +41,39 @@ OP_SUBTRACT = 3
 
 _Op = tuple[str, int, str | None]
 
+_DEFAULTS = {"cleanup.policy": "delete"}
+"""Of lists that aren't empty, for commands that an earlier release left in the log without."""
+
+
+class Change(NamedTuple):
+    """One item of alter_configs: `ops`, or `configs` that replace everything."""
+
+    type: int
+    name: str
+    ops: list[_Op] | None
+    configs: dict[str, str | None]
+    defaults: Mapping[str, str | None]
+
 
 def alter_configs(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataState, _index: int, command: Fields, changes: list[StateChange]
 ) -> dict[str, Any]:
     """Changes the configuration of topics and brokers."""
     validate_only = command.flag("validate_only")
-    items = [
-        (
-            each.integer("type", -128, 127),
-            each.text("name", NAME_FIELD_LENGTH_MAX),
-            _ops(each) if each.has("ops") else None,
-            each.texts("configs", CONFIGS_MAX),
-        )
-        for each in command.items("resources", RESOURCES_PER_COMMAND_MAX)
-    ]
+    items = [read_change(each) for each in command.items("resources", RESOURCES_PER_COMMAND_MAX)]
     answers: list[dict[str, Any]] = []
     seen: set[tuple[int, str]] = set()
     ruled: set[tuple[ResourceType, str]] = set()
-    for type_, name, ops, replacement in items:
+    for item in items:
+        type_, name = item.type, item.name
         answer: dict[str, Any] = {"type": type_, "name": name}
         try:
             if (type_, name) in seen:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is in the request twice")
             seen.add((type_, name))
-            resource_type = _check_resource(state, type_, name)
+            resource_type = check_resource(state, type_, name)
             old = state.config(resource_type, name)
-            new = _replaced(replacement) if ops is None else _altered(resource_type, old, ops)
-            _check_configs(resource_type, new)
+            new = changed(item, old)
             _check_min_isr(resource_type, name, new)
             if not validate_only and new != old:
                 _set_configs(state, resource_type, name, new, changes)
@@ -87,6 +84,17 @@ def alter_configs(
             answers.append(answer | {"error": int(error.code), "message": error.message})
     _review_elections(state, ruled, changes)
     return {"resources": answers}
+
+
+def read_change(item: Fields) -> Change:
+    """One item of alter_configs. Raises KafkaError(INVALID_REQUEST)."""
+    return Change(
+        item.integer("type", -128, 127),
+        item.text("name", NAME_FIELD_LENGTH_MAX),
+        _ops(item) if item.has("ops") else None,
+        item.texts("configs", CONFIGS_MAX),
+        item.texts("defaults", CONFIGS_MAX),
+    )
 
 
 def _ops(item: Fields) -> list[_Op]:
@@ -107,8 +115,8 @@ def _ops(item: Fields) -> list[_Op]:
     return found
 
 
-def _check_resource(state: MetadataState, type_: int, name: str) -> ResourceType:
-    """The type of an existing resource."""
+def check_resource(state: MetadataState, type_: int, name: str) -> ResourceType:
+    """The type of an existing resource. Raises KafkaError."""
     if type_ == ResourceType.TOPIC:
         problem = topic_name_error(name)
         if problem is not None:
@@ -129,8 +137,11 @@ def _check_resource(state: MetadataState, type_: int, name: str) -> ResourceType
     return ResourceType.BROKER
 
 
-def _settings(resource_type: ResourceType) -> Mapping[str, Setting]:
-    return TOPIC_SETTINGS if resource_type is ResourceType.TOPIC else BROKER_SETTINGS
+def changed(change: Change, old: Mapping[str, str]) -> dict[str, str]:
+    """What is set after the change. Raises KafkaError, but looks at no value."""
+    if change.ops is None:
+        return _replaced(change.configs)
+    return _altered(old, change.ops, change.defaults)
 
 
 def _replaced(configs: dict[str, str | None]) -> dict[str, str]:
@@ -142,8 +153,10 @@ def _replaced(configs: dict[str, str | None]) -> dict[str, str]:
     return new
 
 
-def _altered(resource_type: ResourceType, old: Mapping[str, str], ops: list[_Op]) -> dict[str, str]:
-    """The configuration after the operations. Values are checked later, all together."""
+def _altered(
+    old: Mapping[str, str], ops: list[_Op], defaults: Mapping[str, str | None]
+) -> dict[str, str]:
+    """The configuration after the operations."""
     if len({key for key, _, _ in ops}) < len(ops):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a key is in the request twice")
     new = dict(old)
@@ -156,24 +169,17 @@ def _altered(resource_type: ResourceType, old: Mapping[str, str], ops: list[_Op]
         if op == OP_SET:
             new[key] = value
         elif op in (OP_APPEND, OP_SUBTRACT):
-            new[key] = _list_changed(_settings(resource_type), key, new.get(key), op, value)
+            current = new.get(key)
+            if current is None:
+                current = defaults.get(key) or _DEFAULTS.get(key, "")
+            new[key] = _list_changed(current, op, value)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no config operation {op}")
     return new
 
 
-def _list_changed(
-    settings: Mapping[str, Setting], key: str, current: str | None, op: int, value: str
-) -> str:
-    definition = settings.get(key)
-    if definition is None or definition.kind.type is not ConfigType.LIST:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{key[:120]} is not a list: it can be set or deleted, not appended to or subtracted "
-            "from",
-        )
-    parts = split_list(current if current is not None else definition.default or "")
-    changed = split_list(value)
+def _list_changed(current: str, op: int, value: str) -> str:
+    parts, changed = _parts(current), _parts(value)
     if op == OP_APPEND:
         parts += [each for each in changed if each not in parts]
     else:
@@ -181,14 +187,8 @@ def _list_changed(
     return ",".join(parts)
 
 
-def _check_configs(resource_type: ResourceType, configs: dict[str, str]) -> None:
-    try:
-        if resource_type is ResourceType.TOPIC:
-            validate_topic_configs(configs)
-        else:
-            validate_dynamic_broker_configs(configs)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+def _parts(value: str) -> list[str]:
+    return [part for part in (part.strip() for part in value.split(",")) if part]
 
 
 def _check_min_isr(resource_type: ResourceType, name: str, configs: Mapping[str, str]) -> None:
@@ -206,7 +206,7 @@ def _set_configs(
     resource_type: ResourceType,
     name: str,
     configs: dict[str, str],
-    changes: list[Change],
+    changes: list[StateChange],
 ) -> None:
     if configs:
         state.configs[resource_type, name] = configs
@@ -216,7 +216,7 @@ def _set_configs(
 
 
 def _review_elections(
-    state: MetadataState, ruled: set[tuple[ResourceType, str]], changes: list[Change]
+    state: MetadataState, ruled: set[tuple[ResourceType, str]], changes: list[StateChange]
 ) -> None:
     """Applies the new rules of elections to the topics of the resources in `ruled`."""
     if (ResourceType.BROKER, "") in ruled:

@@ -31,11 +31,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.config import PARTITIONS_MAX
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.broker_commands import living_broker
 from kraftpy.core.metadata.elections import Electorate, Wish, settled
 from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
 from kraftpy.core.metadata.records import NO_LEADER, Change, PartitionState, Topic, TopicRules
 from kraftpy.core.metadata.topic_commands import (

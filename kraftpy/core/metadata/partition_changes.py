@@ -5,6 +5,7 @@ Rule: an event on one broker looks at that broker's partitions only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ UNCLEAN_KEY = "unclean.leader.election.enable"
 MIN_ISR_KEY = "min.insync.replicas"
 ELECTION_KEYS = (UNCLEAN_KEY, MIN_ISR_KEY)
 """The settings that decide who is in sync, eligible or elected."""
+_NUMBER = re.compile(r"\s*\+?([0-9]{1,19})\s*", re.ASCII)
 
 
 def electorate_of(state: MetadataState) -> Electorate:
@@ -40,17 +42,26 @@ def electorate_of(state: MetadataState) -> Electorate:
 
 
 def rules_of(state: MetadataState, topic: str) -> TopicRules:
-    """The topic's own settings, else the cluster-wide ones, else those of the brokers' files."""
+    """The topic's own settings, else the cluster-wide ones, else those of the brokers' files.
+
+    A value that says nothing here, because a later release let it in, is passed over.
+    """
     own = state.config(ResourceType.TOPIC, topic)
     common = state.config(ResourceType.BROKER, "")
     rules = state.common_rules
-    min_isr = own.get(MIN_ISR_KEY) or common.get(MIN_ISR_KEY)
+    min_isr = _whole_number(own.get(MIN_ISR_KEY)) or _whole_number(common.get(MIN_ISR_KEY))
     if min_isr is not None:
-        rules = rules._replace(min_isr=int(min_isr))
+        rules = rules._replace(min_isr=min_isr)
     unclean = own.get(UNCLEAN_KEY) or common.get(UNCLEAN_KEY)
     if unclean is not None:
         rules = rules._replace(unclean=unclean.strip().lower() == "true")
     return rules
+
+
+def _whole_number(text: str | None) -> int | None:
+    """A number of 1 or more; None for anything else."""
+    found = None if text is None else _NUMBER.fullmatch(text)
+    return None if found is None else int(found[1]) or None
 
 
 def put(

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.config import PARTITIONS_MAX
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.elections import Assignment, Electorate, Wish, settled
 from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
 from kraftpy.core.metadata.records import Change, PartitionState, TopicRules
 from kraftpy.core.metadata.topic_commands import (

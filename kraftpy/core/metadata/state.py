@@ -5,8 +5,12 @@ Rules:
 * State changes only in `apply`, one committed command at a time. Every node applies the same
   commands in the same order and must reach the same state, so nothing in here may depend on a
   clock, on randomness, on the node's own configuration or on the order of a set.
-* `apply` is total: whatever the command holds, it answers with a Kafka error code and never raises.
-  A command that fails as a whole changed nothing; in a command on several items each item succeeds
+* `apply` is total: whatever the command holds, it answers with a Kafka error code and never raises,
+  but for a command of a type that this release doesn't know: a later release has carried it out, so
+  whoever goes on without it is wrong from there on (`UnknownCommandError`). None is let into the
+  log by a controller that doesn't know it (`knows`).
+* No table of a release is looked at in here: settings are judged before (`judgement`).
+* A command that fails as a whole changed nothing; in a command on several items each item succeeds
   or fails by itself, as a whole.
 * A command says what it was decided on (broker epochs), so that a decision of a replaced
   broker or controller is refused here, on all nodes alike.
@@ -23,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from kraftpy import __version__
 from kraftpy.core.metadata import (
     broker_commands,
     config_commands,
@@ -39,6 +44,10 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _Command = Callable[["MetadataState", int, Fields, list[Change]], dict[str, Any]]
+
+
+class UnknownCommandError(Exception):
+    """A later release put a command into the log that this one doesn't know; says what to do."""
 
 
 class MetadataState:
@@ -58,30 +67,37 @@ class MetadataState:
         self.replica_index = ReplicaIndex()
 
     def apply(self, index: int, command: object) -> Result:
-        """Carries out the committed command at `index` of the log. Never raises.
+        """Carries out the committed command at `index` of the log.
 
-        An index that is not above `applied_index` is refused and changes nothing.
+        An index that is not above `applied_index` is refused and changes nothing. Raises
+        UnknownCommandError, and nothing else; then nothing has changed either.
         """
         if index <= self.applied_index:
             return Result(
                 ErrorCode.INVALID_REQUEST,
                 f"index {index} is applied already; the last one was {self.applied_index}",
             )
+        name = command.get("type") if isinstance(command, dict) else None
+        if not self.knows(name):
+            raise UnknownCommandError(
+                f"the metadata has a command {name!r} at index {index} that kraftpy {__version__} "
+                "doesn't know: the other nodes run a later release. Upgrade this node to theirs "
+                "and start it again"
+            )
         self.applied_index = index
         changes: list[Change] = []
         try:
             fields = Fields(command)
-            name = fields.text("type", 64)
-            function = _COMMANDS.get(name)
-            if function is None:
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"this release has no command {name!r}"
-                )
-            value = function(self, index, fields, changes)
+            value = _COMMANDS[fields.text("type", 64)](self, index, fields, changes)
         except KafkaError as error:
             assert not changes, "a command that fails must not have changed anything"
             return Result(error.code, error.message)
         return Result(value=value, changes=tuple(changes))
+
+    @staticmethod
+    def knows(name: object) -> bool:
+        """Whether `apply` can tell what a command of the type `name` does; not if it's of any."""
+        return not isinstance(name, str) or name in _COMMANDS
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The configuration set on a resource: its overrides only, without defaults."""

@@ -9,12 +9,13 @@
     create_partitions  topics [{name, count, assignments? [[broker id]]}], seed, validate_only?
                        -> {topics: [{name, error, message}]}
 
-Rules: the answers stand in the order of the items. Defaults of a broker (-1 partitions or replicas)
-are resolved by the proposer, because they come from its own configuration; `assignments` has the
-replicas of each new partition and takes the place of `partitions` and `replication_factor`. `seed`
-is the proposer's randomness for the placement. A replica is in sync from the start if its broker is
-up. Names are Kafka's: 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen, not `.` or `..`, and
-no two that differ only in dot and underscore (metric names can't tell them apart).
+Rules: the answers stand in the order of the items. Settings have been judged by the proposer
+(`judgement`). Defaults of a broker (-1 partitions or replicas) are resolved by it, because they
+come from its own configuration; `assignments` has the replicas of each new partition and takes the
+place of `partitions` and `replication_factor`. `seed` is the proposer's randomness for the
+placement. A replica is in sync from the start if its broker is up. Names are Kafka's: 1 to 249 of
+a-z, A-Z, 0-9, dot, underscore and hyphen, not `.` or `..`, and no two that differ only in dot and
+underscore (metric names can't tell them apart).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.config import PARTITIONS_MAX, ConfigError, validate_topic_configs
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.elections import directory_of
 from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.placement import place
 from kraftpy.core.metadata.records import (
     Change,
@@ -71,7 +72,7 @@ def topic_name_error(name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _NewTopic:
+class NewTopic:
     """One item of create_topics, read but not yet checked."""
 
     name: str
@@ -88,7 +89,7 @@ def create_topics(
     """Creates topics, each with all its partitions and configuration or not at all."""
     seed = command.integer("seed", maximum=fields.LONG_MAX)
     validate_only = command.flag("validate_only")
-    items = [_new_topic(each) for each in command.items("topics", TOPICS_PER_COMMAND_MAX)]
+    items = [read_new_topic(each) for each in command.items("topics", TOPICS_PER_COMMAND_MAX)]
     _check_batch(sum(_partition_count(item) for item in items))
     answers: list[dict[str, Any]] = []
     named: set[str] = set()
@@ -101,7 +102,7 @@ def create_topics(
                     f"topic {item.name[:NAME_LENGTH_MAX]} is in the request twice",
                 )
             named.add(item.name)
-            configs = _check_new_topic(state, item)
+            configs = check_new_topic(state, item)
             replicas = _replicas(state, item, seed + number)
             answer |= {
                 "topic_id": item.topic_id,
@@ -202,10 +203,11 @@ def create_partitions(
 # -- reading and checking
 
 
-def _new_topic(item: Fields) -> _NewTopic:
+def read_new_topic(item: Fields) -> NewTopic:
+    """One item of create_topics. Raises KafkaError(INVALID_REQUEST)."""
     assignments = _assignments(item)
     automatic = assignments is None
-    return _NewTopic(
+    return NewTopic(
         name=item.text("name", NAME_FIELD_LENGTH_MAX),
         topic_id=item.uuid("topic_id"),
         partitions=item.integer("partitions", -fields.INT_MAX - 1) if automatic else 0,
@@ -230,7 +232,7 @@ def _assignments(item: Fields) -> Assignment | None:
     ]
 
 
-def _partition_count(item: _NewTopic) -> int:
+def _partition_count(item: NewTopic) -> int:
     count = item.partitions if item.assignments is None else len(item.assignments)
     return max(0, min(count, PARTITIONS_MAX))
 
@@ -244,8 +246,8 @@ def _check_batch(new_partitions: int) -> None:
         )
 
 
-def _check_new_topic(state: MetadataState, item: _NewTopic) -> dict[str, str]:
-    """Checks all of a new topic but its replicas; its configuration."""
+def check_new_topic(state: MetadataState, item: NewTopic) -> dict[str, str]:
+    """Checks a new topic but for its replicas and its settings (see `judgement`); the settings."""
     problem = topic_name_error(item.name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -259,23 +261,15 @@ def _check_new_topic(state: MetadataState, item: _NewTopic) -> dict[str, str]:
         )
     if item.topic_id in _RESERVED_IDS or item.topic_id in state.topics_by_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic id is taken")
-    return _checked_configs(item.configs)
-
-
-def _checked_configs(configs: dict[str, str | None]) -> dict[str, str]:
-    checked: dict[str, str] = {}
-    for key, value in configs.items():
+    configs: dict[str, str] = {}
+    for key, value in item.configs.items():
         if value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key[:120]} has no value")
-        checked[key] = value
-    try:
-        validate_topic_configs(checked)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    return checked
+        configs[key] = value
+    return configs
 
 
-def _replicas(state: MetadataState, item: _NewTopic, seed: int) -> Assignment:
+def _replicas(state: MetadataState, item: NewTopic, seed: int) -> Assignment:
     """The replicas of a new topic's partitions, placed or checked."""
     if item.assignments is not None:
         if not item.assignments:
@@ -390,7 +384,7 @@ def _check_assignments(
 
 def _add_topic(
     state: MetadataState,
-    item: _NewTopic,
+    item: NewTopic,
     replicas: Assignment,
     configs: dict[str, str],
     changes: list[Change],

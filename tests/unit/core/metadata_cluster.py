@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
 
 from kraftpy.core.metadata import MetadataState, PartitionState, Result
+from kraftpy.core.metadata.judgement import judge
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -68,7 +70,18 @@ class Cluster:
             self.unfence(broker_id)
 
     def apply(self, command: Any) -> Result:
-        return self.state.apply(self.state.applied_index + 1, command)
+        """Judges the command as a proposer does, and applies what is left of it."""
+        index = self.state.applied_index + 1
+        if not isinstance(command, dict):
+            return self.state.apply(index, command)
+        judged = judge(self.state, command)
+        if judged.command is None:
+            self.state.apply(index, {"type": "barrier"})
+            return Result(value=dict(judged.answers({})))
+        result = self.state.apply(index, judged.command)
+        if result.error is not ErrorCode.NONE:
+            return result
+        return replace(result, value=dict(judged.answers(result.value)))
 
     def ok(self, command: Any) -> Result:
         """Applies a command that must succeed, and all of its items with it."""

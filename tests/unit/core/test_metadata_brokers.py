@@ -14,6 +14,7 @@ from kraftpy.core.metadata import (
     MetadataState,
     PartitionChanged,
     PartitionState,
+    UnknownCommandError,
 )
 from kraftpy.protocol.errors import ErrorCode
 
@@ -251,11 +252,15 @@ def test_a_malformed_command_changes_nothing(command: Any, sentence: str) -> Non
     assert message.startswith(sentence)
 
 
-def test_an_unknown_command_is_refused() -> None:
-    assert Cluster().error({"type": "make_tea"}) == (
-        ErrorCode.UNSUPPORTED_VERSION,
-        "this release has no command 'make_tea'",
-    )
+def test_an_unknown_command_ends_whoever_applies_it() -> None:
+    """A later release has carried it out: who goes on without it would be wrong from there on."""
+    state = Cluster(1).state
+    before = packed(state)
+    with pytest.raises(UnknownCommandError, match=r"a command 'make_tea' at index 3 .* Upgrade"):
+        state.apply(3, {"type": "make_tea"})
+    assert packed(state) == before
+    assert not state.knows("make_tea")
+    assert state.knows("barrier")
 
 
 def test_an_index_is_applied_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kraftpy.core.metadata import UnknownCommandError
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -31,8 +32,13 @@ class Values:
             return Result(ErrorCode.INVALID_REQUEST, command["fail"])
         if "bug" in command:
             raise RuntimeError("a bug in the rules")
+        if not self.knows(command.get("type")):
+            raise UnknownCommandError("upgrade this node")
         self.values.append(command["add"])
         return Result(value={"count": len(self.values), "index": index})
+
+    def knows(self, name: object) -> bool:
+        return name != "of a later release"
 
     def snapshot(self) -> dict[str, Any]:
         return {"values": self.values}

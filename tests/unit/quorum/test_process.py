@@ -17,8 +17,13 @@ from typing import Any
 
 import pytest
 
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.journal import Journal
+from kraftpy.quorum.port import Entry
 from kraftpy.quorum.process import ExitCode
 from kraftpy.quorum.snapshot import JOURNAL_NAME
+from kraftpy.quorum.state import pack_envelope
 
 from .stack import TIMEOUT_MS, VOTER, Broker, listening_socket, port_of, run, until
 
@@ -237,6 +242,34 @@ def test_a_bug_in_the_rules_ends_the_process(parent: Parent, tmp_path: Path) -> 
     asyncio.run(test())
     assert parent.ask(watch=True) == {"exit_code": ExitCode.BUG}
     assert "a bug in the rules" in parent.log.read_text()
+
+
+def test_a_command_of_a_later_release_is_not_let_in(parent: Parent, tmp_path: Path) -> None:
+    """Once committed it would stop every voter that doesn't know it."""
+
+    async def test() -> None:
+        async with broker_of(started) as broker:
+            _, result = await broker.client.propose({"type": "of a later release"}, TIMEOUT_MS)
+            assert result.error is ErrorCode.UNSUPPORTED_VERSION
+            assert "upgrade the controllers first" in (result.message or "")
+            await broker.add("x")
+
+    started = parent.spawn(tmp_path / "m")
+    asyncio.run(test())
+
+
+def test_a_committed_command_of_a_later_release_ends_the_process_with_a_sentence(
+    parent: Parent, tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    journal = Journal.create(folder / JOURNAL_NAME, FileLayer())
+    later = pack_envelope(b"c" * 16, 1, 1, 0, {"type": "of a later release"})
+    journal.append([Entry(1, 1, later)])
+    journal.close()
+    parent.spawn(folder)
+    assert parent.ask(watch=True) == {"exit_code": ExitCode.RELEASE_TOO_OLD}
+    assert "the controller does not start: upgrade this node" in parent.log.read_text()
 
 
 def test_two_controllers_do_not_share_a_folder(parent: Parent, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState, Result
+from kraftpy.core.metadata.judgement import judge
 from kraftpy.protocol import codec
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ADVERTISED, ApiKey
@@ -67,8 +69,12 @@ class FakeController:
         self.timeouts_ms.append(timeout_ms)
         if self.failure is not None:
             raise self.failure
+        judged = judge(self.metadata, command)
+        if judged.command is None:
+            return -1, Result(value=dict(judged.answers({})))
         index = self.metadata.applied_index + 1
-        return index, self.metadata.apply(index, command)
+        result = self.metadata.apply(index, judged.command)
+        return index, replace(result, value=dict(judged.answers(result.value)))
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumDescription:
         if self.quorum is None:

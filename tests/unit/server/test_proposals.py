@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
 from kraftpy.quorum.port import CommandResult
@@ -43,7 +44,7 @@ class Client:
 def test_only_what_was_not_proposed_is_said_to_have_met_no_controller(
     asked: Exception | None, waited: Exception | None, code: ErrorCode
 ) -> None:
-    proposals = Proposals(Client(asked, waited))  # type: ignore[arg-type]
+    proposals = Proposals(Client(asked, waited), MetadataState)  # type: ignore[arg-type]
     with pytest.raises(KafkaError) as failure:
         asyncio.run(proposals.propose({"type": "alter_partition"}, 100))
     assert failure.value.code is code
