@@ -55,6 +55,7 @@ from kraftpy.server.membership import Membership
 from kraftpy.server.metadata_events import tell_broker, tell_topic_created, tell_topic_deleted
 from kraftpy.server.offset_forwarding import OffsetForwarding
 from kraftpy.server.partition import Partition
+from kraftpy.server.placement import MetadataPlacement
 from kraftpy.server.producer_ids import ProducerIds
 from kraftpy.server.proposals import Proposals
 from kraftpy.server.replicas import ReplicaManager
@@ -166,7 +167,9 @@ class Broker:
         await self._quorum.barrier(QUORUM_TIMEOUT_MS)
         await self._membership.fence_previous_life(self.metadata, directory_ids)
         self._set_config()
-        self.logs.load(self.topic_config, self.flusher, self._is_elsewhere)
+        self.logs.load(
+            self.topic_config, self.flusher, MetadataPlacement(self.metadata, self.node_id)
+        )
         if self.metadata.cluster_id is None and len(self.logs):
             raise StorageError(
                 f"the metadata log is empty, but there are {len(self.logs)} partitions in "
@@ -351,24 +354,6 @@ class Broker:
         self.dispatcher.slow.set_limit(self.config.kraftpy_log_slow_request_ms)
         self.leader_throttle.set_rate(self.config.leader_replication_throttled_rate)
         self.follower_throttle.set_rate(self.config.follower_replication_throttled_rate)
-
-    def _is_elsewhere(self, topic: str, partition: int) -> bool:
-        """Whether others have all that was acknowledged, and do without this replica already.
-
-        One whose former life still is let in might be elected, or get in sync, before this one
-        registers. The log of a deleted topic, whose records are kept for a while all the same
-        (`LogManager.set_aside_strays`), may be damaged too.
-        """
-        if self.metadata.cluster_id is None:
-            return False
-        own = self.metadata.brokers.get(self.node_id)
-        if own is not None and not own.fenced:
-            return False
-        known = self.metadata.topics.get(topic)
-        if known is None:
-            return True
-        state = known.partitions.get(partition)
-        return state is not None and bool(state.isr) and self.node_id not in state.isr
 
     def topic_config(self, name: str) -> TopicConfig:
         """The topic's configuration: its own settings over the broker's.

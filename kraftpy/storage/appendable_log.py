@@ -28,6 +28,7 @@ from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, split_batches
 from kraftpy.storage import checkpoints
+from kraftpy.storage.checkpoints import PartitionMetadata
 from kraftpy.storage.epochs import EpochSnapshot, LeaderEpochs
 from kraftpy.storage.files import Files, OpenFile, storage_failure
 from kraftpy.storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -76,7 +77,8 @@ class AppendableLog(ReadableLog):
 
     `appended_bytes` counts from when the log was opened, and never back. `stored` says whether it
     has a folder; the first append makes one. The recovery point's file may promise up to
-    `checkpointed_recovery_point`, and so may one that is being written.
+    `checkpointed_recovery_point`, and so may one that is being written. `topic_id` is None if the
+    file with it was lost; `topic_id_checked`: it had a checksum.
     """
 
     __slots__ = (
@@ -108,6 +110,7 @@ class AppendableLog(ReadableLog):
         "stored",
         "topic",
         "topic_id",
+        "topic_id_checked",
         "unflushed_since_ms",
         "uptime_ms",
     )
@@ -117,7 +120,7 @@ class AppendableLog(ReadableLog):
         folder: Path,
         topic: str,
         partition: int,
-        topic_id: bytes | None,
+        identity: PartitionMetadata,
         *,
         config: TopicConfig,
         directory: LogDir,
@@ -136,7 +139,7 @@ class AppendableLog(ReadableLog):
         self.topic = topic
         self.partition = partition
         self.key = (topic, partition)
-        self.topic_id = topic_id
+        self.topic_id, self.topic_id_checked = identity
         self.directory = directory
         self.cache: SegmentCache = directory.cache
         self._files = directory.files
@@ -366,7 +369,7 @@ class AppendableLog(ReadableLog):
         path = self.folder / checkpoints.PARTITION_METADATA_FILE
         checkpoints.write_partition_metadata(self._files, path, topic_id)
         self._folder_unsynced = True
-        self.topic_id = topic_id
+        self.topic_id, self.topic_id_checked = topic_id, True
 
     def write_leader_epochs(self, snapshot: EpochSnapshot, *, durable: bool = True) -> None:
         """Has `leader-epoch-checkpoint` say what `snapshot` says, or something newer.

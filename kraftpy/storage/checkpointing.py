@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kraftpy.storage import checkpoints
 from kraftpy.storage.checkpoints import TopicPartition
+from kraftpy.storage.clean_shutdown import file_checksum
 from kraftpy.storage.files import Files
 
 logger = logging.getLogger(__name__)
@@ -33,10 +34,39 @@ class OffsetCheckpoint:
         self._durable = durable
         self._lock = threading.Lock()
         self._newest = 0
+        self._damaged = False
 
     def load(self) -> None:
         """Raises StorageError, OSError."""
         self.offsets = checkpoints.read_offsets(self._path)
+
+    def load_noted(self, checksum: int, noted: Mapping[TopicPartition, int]) -> None:
+        """Loads the file as a clean shutdown left it; one with another checksum says `noted`.
+
+        Its contents are put right by `mend`. Raises StorageError, OSError.
+        """
+        if file_checksum(self._path) == checksum:
+            self.load()
+            return
+        logger.warning("%s isn't what the last shutdown left: going by its notes", self._path)
+        self.offsets = noted
+        self._damaged = True
+
+    def mend(self) -> None:
+        """Has a file that `load_noted` passed over say what it ought to. Raises OSError."""
+        if self._damaged:
+            self.begin()
+            with self._lock:
+                self._replace(self.offsets, durable=True)
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self._path.name
+
+    def checksum(self) -> int:
+        """`file_checksum` of what the file says now. Raises OSError."""
+        return file_checksum(self._path)
 
     def begin(self) -> int:
         """A ticket for `write`; earlier ones are void from now on. On the event loop."""
@@ -70,6 +100,7 @@ class OffsetCheckpoint:
     def _replace(self, offsets: Mapping[TopicPartition, int], *, durable: bool) -> None:
         checkpoints.write_offsets(self._files, self._path, offsets, durable=durable)
         self.offsets = offsets
+        self._damaged = False
 
 
 class Checkpointer:

@@ -4,8 +4,8 @@
   `replication-offset-checkpoint`, `cleaner-offset-checkpoint`): version 0, number of entries, then
   lines of topic, partition and offset.
 * `leader-epoch-checkpoint`: version 0, number of entries, then `epoch start-offset` lines.
-* `partition.metadata`: the topic's id. `meta.properties`: whose folder this is (KIP-858).
-* `.kafka_cleanshutdown`: there only between a clean shutdown and the next life that may write.
+* `partition.metadata`: the topic's id, and in a line of our own, which Kafka doesn't read, a
+  checksum. `meta.properties`: whose folder this is (KIP-858).
 
 Reading is strict: a file that doesn't parse raises MalformedError naming it and the line. A missing
 checkpoint is an empty one.
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import uuid
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kraftpy.storage.files import Files, StorageError
 
@@ -34,6 +34,7 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
 _MAX_CHECKPOINT_BYTES: Final = 64 << 20
+_CHECKSUM: Final = "checksum: "
 
 TopicPartition = tuple[str, int]
 
@@ -110,7 +111,7 @@ def _write_lines(files: Files, path: Path, lines: list[str], *, durable: bool) -
 
 
 def _read_lines(path: Path) -> Iterable[tuple[int, str]]:
-    text = _read_text(path)
+    text = read_text(path)
     if text is None:
         return []
     lines = text.splitlines()
@@ -121,7 +122,8 @@ def _read_lines(path: Path) -> Iterable[tuple[int, str]]:
     return enumerate(lines[2:], 3)
 
 
-def _read_text(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """The file's contents, None if there is none. Raises MalformedError, StorageError."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_CHECKPOINT_BYTES + 1)
@@ -147,24 +149,39 @@ def _malformed(path: Path, number: int, line: str) -> MalformedError:
     )
 
 
+class PartitionMetadata(NamedTuple):
+    """`topic_id` is None in a file that is missing, or torn by a crash.
+
+    `checked`: the id is that of whoever wrote the file. Without a checksum, as Kafka and earlier
+    versions wrote it, nobody can tell.
+    """
+
+    topic_id: bytes | None
+    checked: bool
+
+
 def write_partition_metadata(files: Files, path: Path, topic_id: bytes) -> None:
-    """Writes the topic's id; on disk after the next flush of the log. Raises OSError."""
+    """Replaces the topic's id; on disk after the next flush of the log. Raises OSError."""
     text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}\n"
-    file = files.open(path, create=True)
-    files.truncate(file, 0)
-    files.write_all(file, text.encode())
+    text += f"{_CHECKSUM}{zlib.crc32(text.encode()):08x}\n"
+    files.replace_contents(path, text.encode(), durable=False)
 
 
-def read_partition_metadata(path: Path) -> bytes | None:
-    """The topic's id, None when the file is missing or torn by a crash. Raises StorageError."""
-    text = _read_text(path)
+def read_partition_metadata(path: Path) -> PartitionMetadata:
+    """Whose partition it is. Raises StorageError."""
+    text = read_text(path)
     if not text or not text.strip("\0"):
-        return None
+        return PartitionMetadata(None, checked=False)
     lines = text.splitlines()
     if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
         raise _wrong_topic_id(path, f"{lines[0][:80]!r} is not 'version: 0'")
+    checked = len(lines) > 2
+    if checked:
+        checksum = zlib.crc32("".join(f"{line}\n" for line in lines[:2]).encode())
+        if lines[2:] != [f"{_CHECKSUM}{checksum:08x}"]:
+            raise _wrong_topic_id(path, "its checksum is wrong")
     try:
-        return uuid_from_text(lines[1].removeprefix("topic_id: "))
+        return PartitionMetadata(uuid_from_text(lines[1].removeprefix("topic_id: ")), checked)
     except ValueError as error:
         raise _wrong_topic_id(path, str(error)) from None
 
@@ -198,7 +215,7 @@ def write_meta_properties(files: Files, folder: Path, meta: MetaProperties) -> N
 def read_meta_properties(folder: Path) -> MetaProperties | None:
     """None when the folder has none yet. Raises StorageError."""
     path = folder / META_PROPERTIES_FILE
-    text = _read_text(path)
+    text = read_text(path)
     if text is None:
         return None
     values = {}
@@ -228,23 +245,14 @@ def _wrong_owner(path: Path, problem: str) -> StorageError:
     )
 
 
+def wrong_directory_id(path: Path, directory_id: str) -> StorageError:
+    """For a folder whose last clean shutdown knew it by another id, in text form."""
+    return StorageError(
+        f"{path} is damaged: its directory.id isn't the one that the folder had when the broker "
+        f"was shut down cleanly. Write the line directory.id={directory_id} again"
+    )
+
+
 def missing_meta_properties(path: Path) -> StorageError:
     """For a folder with partitions: whose they are must not be guessed."""
     return _wrong_owner(path, "it is missing, although there are partitions beside it")
-
-
-def write_clean_shutdown(files: Files, folder: Path, broker_epoch: int) -> None:
-    """Leaves the marker that lets the next start skip recovery (KIP-966 wants the epoch in it)."""
-    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
-    files.replace_contents(folder / CLEAN_SHUTDOWN_FILE, text.encode(), durable=True)
-
-
-def read_clean_shutdown(folder: Path) -> int | None:
-    """The broker epoch of the clean shutdown, -1 if unknown; None: there was none."""
-    text = _read_text(folder / CLEAN_SHUTDOWN_FILE)
-    if text is None:
-        return None
-    try:
-        return int(json.loads(text)["brokerEpoch"])
-    except (ValueError, KeyError, TypeError):
-        return -1

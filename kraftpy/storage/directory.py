@@ -7,10 +7,13 @@ Rules that it keeps:
 * `.kafka_cleanshutdown` stays until this life of the broker may write a record, and is removed,
   durably, before that: a start that is broken off costs nothing. What `load` does to a clean
   directory can be done again; a log that it sets aside is missed by the next start, too.
+* What the shutdown noted in it is believed rather than the checkpoints, which have no checksums.
 * A checkpointed recovery point never covers what isn't on disk: leader epochs below it are written
   first. Each point is written by the round that saw to its epochs, or stays as it was in the file.
 * A damaged log stops the start, unless others are in sync and this replica isn't: it is then kept
-  under another name, and fetched again.  Nothing damaged is removed.
+  under another name, and fetched again. Nothing damaged is removed, nothing that had records is
+  made anew without a word. A folder that is gone is damage; so is a wrong topic id, unless its
+  checksum shows that the topic was another one.
 * A deleted partition is renamed at once and removed later, on a thread that nothing waits for.
 """
 
@@ -23,22 +26,23 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
-from kraftpy.storage import checkpoints
+from kraftpy.storage import checkpoints, clean_shutdown
 from kraftpy.storage.appendable_log import AppendableLog
 from kraftpy.storage.checkpointing import Job, OffsetCheckpoint
 from kraftpy.storage.checkpoints import MetaProperties, TopicPartition
+from kraftpy.storage.clean_shutdown import CleanShutdown, LogNote
 from kraftpy.storage.epochs import EpochSnapshot
 from kraftpy.storage.files import Files, OpenFile, StorageError
 from kraftpy.storage.flusher import run_together
 from kraftpy.storage.log import Log
-from kraftpy.storage.recovery import new_log, open_log
+from kraftpy.storage.recovery import choices, new_log, open_log
 from kraftpy.storage.removal import DelayedRemoval
 from kraftpy.storage.segment import SegmentCache
 
@@ -49,8 +53,26 @@ DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 DAMAGED_SUFFIX: Final = "-damaged"
 
-IsElsewhere = Callable[[str, int], bool]
-"""Whether (topic, partition) is in sync elsewhere, and its replica here is not counted on."""
+
+class Placement(Protocol):
+    """What the metadata says of the replicas in this broker's folders."""
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """Of the topic that has this replica here, None if none has."""
+
+    def is_elsewhere(self, topic: str, partition: int) -> bool:
+        """Whether the partition is in sync elsewhere, and its replica here is not counted on."""
+
+
+class Nowhere:
+    """The placement where nothing is known."""
+
+    def topic_id(self, _topic: str, _partition: int) -> bytes | None:
+        return None
+
+    def is_elsewhere(self, _topic: str, _partition: int) -> bool:
+        return False
+
 
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -88,6 +110,25 @@ def partition_of(folder_name: str) -> TopicPartition | None:
     return None if name is None or folder_name in _NOT_OURS else (name[1], int(name[2]))
 
 
+def _check_topic(log: Log, placement: Placement) -> None:
+    """Raises StorageError if the log's topic isn't the one in the metadata, and may be.
+
+    A checksum shows that it is another one, deleted and made anew with the name while this broker
+    was down: that log is a stray.
+    """
+    wanted = placement.topic_id(*log.key)
+    if wanted is None or log.topic_id in (None, wanted) or log.topic_id_checked:
+        return
+    assert log.topic_id is not None
+    path = log.folder / checkpoints.PARTITION_METADATA_FILE
+    raise StorageError(
+        f"{path} has the topic id {checkpoints.uuid_to_text(log.topic_id)}, but the topic that has "
+        f"{log} here is {checkpoints.uuid_to_text(wanted)}. Either the file is damaged: remove it "
+        "and start again, the metadata has the id; or the topic was deleted and made anew while "
+        f"this broker was down: move {log.folder} away"
+    )
+
+
 class LogDir:
     """Opened by `LogManager`. `logs` is keyed by (topic, partition)."""
 
@@ -110,7 +151,10 @@ class LogDir:
         self.uptime_ms = uptime_ms
         self.logs: dict[TopicPartition, Log] = {}
         self.directory_id = b""
+        self.found: Set[TopicPartition] = frozenset()
+        self._notes: dict[TopicPartition, LogNote] = {}
         self.clean_shutdown_epoch: int | None = None
+        self._was_clean = False
         self._removal = removal
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._transactions = transactions
@@ -123,6 +167,12 @@ class LogDir:
         # Only a hint (consistency.md §3.5 rule 11): it may get lost.
         self._high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARK_FILE, durable=False)
         self._cleaner_offsets = self._checkpoint(checkpoints.CLEANER_OFFSET_FILE)
+        self._checkpoints = (
+            self._recovery_points,
+            self._log_starts,
+            self._high_watermarks,
+            self._cleaner_offsets,
+        )
 
     def _checkpoint(self, name: str, *, durable: bool = True) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.files, self.path / name, durable=durable)
@@ -139,18 +189,21 @@ class LogDir:
             self._lock = lock_directory(self.path, self.files)
             self._check_owner(cluster_id, node_id)
 
-    def load(self, config_for: Callable[[str], TopicConfig], is_elsewhere: IsElsewhere) -> None:
+    def load(self, config_for: Callable[[str], TopicConfig], placement: Placement) -> None:
         """Opens the logs; recovers them after an unclean shutdown. Raises StorageError.
 
-        A damaged one is set aside if `is_elsewhere` says that nobody depends on it.
+        A damaged one is set aside if `placement` says that nobody depends on it. `found` are those
+        that have folders.
         """
         with self._released_on_failure():
-            self._load_logs(config_for, is_elsewhere)
+            self._load_logs(config_for, placement)
 
     def begin(self) -> None:
         """Removes the marker of the clean shutdown, durably. Raises StorageError."""
         marker = self.path / checkpoints.CLEAN_SHUTDOWN_FILE
         with self._released_on_failure():
+            for checkpoint in self._checkpoints:
+                checkpoint.mend()
             if marker.exists():
                 self.files.unlink(marker)
                 self.files.sync_folder(self.path)
@@ -200,12 +253,53 @@ class LogDir:
             )
         self.directory_id = meta.directory_id
 
-    def _load_logs(
-        self, config_for: Callable[[str], TopicConfig], is_elsewhere: IsElsewhere
-    ) -> None:
+    def _load_logs(self, config_for: Callable[[str], TopicConfig], placement: Placement) -> None:
         path = self.path
-        self.clean_shutdown_epoch = checkpoints.read_clean_shutdown(path)
-        clean = self.clean_shutdown_epoch is not None
+        left = clean_shutdown.read(path)
+        clean = self._was_clean = left is not None
+        self.clean_shutdown_epoch = None if left is None else left.broker_epoch
+        self._load_checkpoints(left)
+        folders = []
+        for entry in os.scandir(path):
+            if not entry.is_dir():
+                continue
+            if _DELETED_FOLDER.fullmatch(entry.name):
+                self._removal.add(Path(entry.path), 0)
+            elif (key := partition_of(entry.name)) is not None:
+                folders.append((Path(entry.path), *key))
+        self.found = {(topic, partition) for _, topic, partition in folders}
+        started = time.monotonic()
+        if not clean and folders:
+            logger.info("%s was not shut down cleanly: checking %d logs", path, len(folders))
+        for folder, topic, partition in sorted(folders):
+            try:
+                log = self._open_log(folder, topic, partition, config_for(topic), clean=clean)
+                _check_topic(log, placement)
+            except StorageError as error:
+                self.logs.pop((topic, partition), None)
+                if not placement.is_elsewhere(topic, partition):
+                    raise
+                self._set_damaged_aside(folder, topic, partition, error)
+        if not clean and folders:
+            logger.info("checked %s in %.1f s", path, time.monotonic() - started)
+
+    def _load_checkpoints(self, left: CleanShutdown | None) -> None:
+        """The checkpoints, and what the last shutdown noted. Raises StorageError, OSError."""
+        self._notes = {}
+        if left is not None and left.logs is not None:
+            if left.directory_id != checkpoints.uuid_to_text(self.directory_id):
+                raise checkpoints.wrong_directory_id(
+                    self.path / checkpoints.META_PROPERTIES_FILE, left.directory_id
+                )
+            for name, note in left.logs.items():
+                if (key := partition_of(name)) is not None:
+                    self._notes[key] = note
+            ends = {key: note.log_end_offset for key, note in self._notes.items()}
+            starts = {key: note.log_start_offset for key, note in self._notes.items()}
+            # Whatever isn't known to be compacted is looked at again.
+            for checkpoint, noted in zip(self._checkpoints, (ends, starts, {}, {}), strict=True):
+                checkpoint.load_noted(left.files.get(checkpoint.name, 0), noted)
+            return
         self._recovery_points.load()
         self._log_starts.load()
         self._cleaner_offsets.load()
@@ -213,28 +307,6 @@ class LogDir:
             self._high_watermarks.load()
         except StorageError as error:
             logger.warning("going on without high watermarks: %s", error)
-        found = []
-        for entry in os.scandir(path):
-            if not entry.is_dir():
-                continue
-            if _DELETED_FOLDER.fullmatch(entry.name):
-                self._removal.add(Path(entry.path), 0)
-            elif (key := partition_of(entry.name)) is not None:
-                found.append((Path(entry.path), *key))
-        if clean:
-            self._look_for_missing({(topic, partition) for _, topic, partition in found})
-        started = time.monotonic()
-        if not clean and found:
-            logger.info("%s was not shut down cleanly: checking %d logs", path, len(found))
-        for folder, topic, partition in sorted(found):
-            try:
-                self._open_log(folder, topic, partition, config_for(topic), clean=clean)
-            except StorageError as error:
-                if not is_elsewhere(topic, partition):
-                    raise
-                self._set_damaged_aside(folder, topic, partition, error)
-        if not clean and found:
-            logger.info("checked %s in %.1f s", path, time.monotonic() - started)
 
     def _set_damaged_aside(
         self, folder: Path, topic: str, partition: int, error: StorageError
@@ -255,21 +327,41 @@ class LogDir:
             error,
         )
 
-    def _look_for_missing(self, found: set[TopicPartition]) -> None:
-        """A replica whose records somebody removed must not count as in sync (rules 16 to 18)."""
-        missing = [
-            f"{topic}-{partition}"
-            for (topic, partition), end_offset in self._recovery_points.offsets.items()
-            if end_offset > 0 and (topic, partition) not in found
-        ]
-        if missing:
+    def look_for_missing(self, found: Set[TopicPartition], placement: Placement) -> None:
+        """Looks for replicas that had records and are not among those `found` in any directory.
+
+        They must not count as in sync (rules 16 to 18); one that is counted on stops the start.
+        Raises StorageError.
+        """
+        if self._notes:
+            bounds = {
+                key: (note.log_start_offset, note.log_end_offset)
+                for key, note in self._notes.items()
+            }
+        else:
+            starts = self._log_starts.offsets
+            ends = self._recovery_points.offsets
+            bounds = {key: (starts.get(key, 0), end) for key, end in ends.items()}
+        missing = [key for key, (start, end) in bounds.items() if end > start and key not in found]
+        for key in missing:
+            topic_id, note = placement.topic_id(*key), self._notes.get(key)
+            if topic_id is None or placement.is_elsewhere(*key):
+                continue
+            if note is not None and note.topic_id not in ("", checkpoints.uuid_to_text(topic_id)):
+                continue  # the topic was deleted and made anew since
+            folder = self.path / f"{key[0]}-{key[1]}"
+            raise StorageError(
+                f"the folder {folder} is gone. It had records up to offset {bounds[key][1]}, and "
+                f"no other broker is known to have them all. {choices(folder)}"
+            )
+        if missing and self._was_clean:
             logger.warning(
                 "%s was shut down cleanly, but %d folders of partitions have disappeared since "
                 "(%s%s). This broker counts as one that was not, and gets their records from other "
                 "replicas if there are any.",
                 self.path,
                 len(missing),
-                ", ".join(missing[:5]),
+                ", ".join(f"{topic}-{partition}" for topic, partition in missing[:5]),
                 ", ..." if len(missing) > 5 else "",
             )
             self.clean_shutdown_epoch = None
@@ -278,7 +370,12 @@ class LogDir:
         self, folder: Path, topic: str, partition: int, config: TopicConfig, *, clean: bool
     ) -> Log:
         key = (topic, partition)
-        recovery_point = self._recovery_points.offsets.get(key, 0)
+        note = self._notes.get(key) if clean else None
+        if note is None:
+            recovery_point = self._recovery_points.offsets.get(key, 0)
+            log_start_offset = self._log_starts.offsets.get(key, 0)
+        else:
+            recovery_point, log_start_offset = note.log_end_offset, note.log_start_offset
         log = self.logs[key] = open_log(
             self,
             folder,
@@ -286,8 +383,9 @@ class LogDir:
             partition,
             config,
             clean=clean,
+            note=note,
             recovery_point=recovery_point,
-            log_start_offset=self._log_starts.offsets.get(key, 0),
+            log_start_offset=log_start_offset,
             producers=self._new_producers(),
         )
         log.checkpointed_recovery_point = recovery_point
@@ -480,5 +578,11 @@ class LogDir:
         self.write_log_starts()
         self.begin_cleaner_offsets()()
         self.begin_high_watermarks(high_watermarks)()
-        checkpoints.write_clean_shutdown(self.files, self.path, broker_epoch)
+        marker = CleanShutdown(
+            broker_epoch,
+            checkpoints.uuid_to_text(self.directory_id),
+            {log.folder.name: log.shutdown_note() for log in self.logs.values() if log.stored},
+            {each.name: each.checksum() for each in self._checkpoints},
+        )
+        clean_shutdown.write(self.files, self.path, marker)
         self.release()

@@ -18,6 +18,7 @@ from bisect import bisect_left
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.storage import checkpoints
 from kraftpy.storage.appendable_log import AppendableLog, FlushJob
+from kraftpy.storage.clean_shutdown import LogNote, epochs_checksum
 from kraftpy.storage.cleaning import swap
 from kraftpy.storage.cleaning.job import SWAP_SUFFIX
 from kraftpy.storage.files import storage_failure
@@ -322,6 +323,19 @@ class Log(AppendableLog):
         )
 
     # -- shutting down
+
+    def shutdown_note(self) -> LogNote:
+        """What the next start has to find, once all of it is on disk."""
+        filled = [segment for segment in self._segments if segment.size]
+        return LogNote(
+            topic_id="" if self.topic_id is None else checkpoints.uuid_to_text(self.topic_id),
+            first_offset=filled[0].base_offset if filled else self.log_start_offset,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            segments=len(filled),
+            size_bytes=sum(segment.size for segment in filled),
+            epochs=epochs_checksum(self.leader_epochs.entries()),
+        )
 
     def forget(self) -> None:
         """The log was deleted: whoever still reads keeps the files, everybody else is refused."""

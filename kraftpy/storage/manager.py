@@ -25,7 +25,7 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
 from kraftpy.storage.cleaning.schedule import LogCleaner
-from kraftpy.storage.directory import DAMAGED_SUFFIX, IsElsewhere, LogDir
+from kraftpy.storage.directory import DAMAGED_SUFFIX, LogDir, Nowhere, Placement
 from kraftpy.storage.files import Files, StorageError, storage_failure
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
@@ -41,6 +41,8 @@ _MAX_OPEN_FILES: Final = 1 << 15
 
 # How long upkeep may hold up the event loop at a time.
 _RETENTION_SLICE_S: Final = 0.005
+
+_NOWHERE: Final = Nowhere()
 
 HighWatermarks = Callable[[], Mapping[TopicPartition, int]]
 
@@ -152,18 +154,21 @@ class LogManager:
         self,
         config_for: Callable[[str], TopicConfig],
         flusher: Flusher,
-        is_elsewhere: IsElsewhere = lambda _topic, _partition: False,
+        placement: Placement = _NOWHERE,
     ) -> None:
         """Opens the logs; only `begin` may be called next. Raises StorageError.
 
-        `config_for(topic)` resolves the configuration that a log is opened with. A damaged log for
-        which `is_elsewhere` holds is set aside; others are refused.
+        `config_for(topic)` resolves the configuration that a log is opened with. A damaged log that
+        is elsewhere, as `placement` says, is set aside; others are refused.
         """
         self._flusher = flusher
         try:
             for directory in self.directories:
-                directory.load(config_for, is_elsewhere)
+                directory.load(config_for, placement)
                 self._take_logs(directory)
+            found = set().union(*(directory.found for directory in self.directories))
+            for directory in self.directories:
+                directory.look_for_missing(found, placement)
         except StorageError:
             self.release()
             raise
@@ -236,9 +241,11 @@ class LogManager:
 
         Such a log belongs to a topic that was deleted while this broker was down, or the metadata
         is older than the logs: nobody can tell which, so nothing is removed (NATS deleted streams
-        whose metadata was damaged, consistency.md §3.1).
+        whose metadata was damaged, consistency.md §3.1). One whose topic isn't known goes by name.
         """
         for key, log in list(self._logs.items()):
+            if log.topic_id is None and key in known:
+                continue  # a crash tore the file that says it, and `get_or_create` had no room
             if known.get(key) != log.topic_id:
                 try:
                     self._set_aside(log)

@@ -10,8 +10,9 @@ Without the clean-shutdown marker every batch from the segment of the recovery p
   is never cut silently: `StorageError` names the place and what can be done.
 
 Segments that aren't checked batch by batch must at least join: each ends where the next one begins
-(a compacted log has gaps), and the first holds the log start that a clean shutdown noted. So a
-segment that was removed or cut short is found at the start, and not by a consumer that skips it.
+(a compacted log has gaps). After a clean shutdown they are as many and as large as that noted, and
+begin where it noted. So a segment that was removed or cut short is found at the start, and not by a
+consumer that skips it.
 
 What was noted of leader epochs has to know the first batch and the last one of each segment. If it
 doesn't (somebody removed the file, a crash left it empty or brought an older log start back), they
@@ -38,6 +39,8 @@ from kraftpy.protocol.record_batch import LENGTH_END
 from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, check_batch
 from kraftpy.storage import checkpoints
 from kraftpy.storage.batches import BATCH_PREFIX, CHUNK_BYTES, DamageError, checked_batches
+from kraftpy.storage.checkpoints import PartitionMetadata
+from kraftpy.storage.clean_shutdown import LogNote, epochs_checksum
 from kraftpy.storage.cleaning import swap
 from kraftpy.storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, OpenFile, StorageError
@@ -69,18 +72,23 @@ def open_log(
     config: TopicConfig,
     *,
     clean: bool,
+    note: LogNote | None,
     recovery_point: int,
     log_start_offset: int,
     producers: ProducerStateManager,
 ) -> Log:
-    """The log in `folder`, which exists; `producers` is empty. Raises StorageError, OSError."""
+    """The log in `folder`, which exists; `producers` is empty. Raises StorageError, OSError.
+
+    `note` is what a clean shutdown noted of it, if it did.
+    """
     files = directory.files
     try:
         swap.complete(files, folder, directory.cache)
     except KafkaError as error:
         raise StorageError(f"{error.message}. {choices(folder)}") from error
+    identity = checkpoints.read_partition_metadata(folder / checkpoints.PARTITION_METADATA_FILE)
     segments, snapshots = _find_files(directory, folder)
-    epochs = LeaderEpochs(_noted_epochs(folder))
+    epochs = LeaderEpochs(_noted_epochs(folder, note))
     unflushed: list[Path] = []
     segments_found = bool(segments)
     try:
@@ -95,6 +103,7 @@ def open_log(
             _check_first(segments[0], log_start_offset)
             _check_joints(segments, config)
             end_offset = _trusted_end(segments[-1], recovery_point, config)
+            _check_noted(segments, note)
         else:
             recovery = _Recovery(segments, epochs, files, recovery_point, config)
             recovery.run()
@@ -113,7 +122,7 @@ def open_log(
         folder,
         topic,
         partition,
-        checkpoints.read_partition_metadata(folder / checkpoints.PARTITION_METADATA_FILE),
+        identity,
         config=config,
         directory=directory,
         segments=segments,
@@ -127,11 +136,15 @@ def open_log(
     )
     if not (clean and segments_found):
         log.sync_folders_later()
-    if log.unflushed_messages or unflushed:
-        directory.note_written(log)
+    _see_to_unflushed(log, config)
+    return log
+
+
+def _see_to_unflushed(log: Log, config: TopicConfig) -> None:
+    if log.unflushed_messages or log.has_sealed_unflushed:
+        log.directory.note_written(log)
     if log.unflushed_messages >= config.flush_messages:
         log.flush()
-    return log
 
 
 def new_log(
@@ -149,7 +162,7 @@ def new_log(
         folder,
         topic,
         partition,
-        topic_id,
+        PartitionMetadata(topic_id, checked=True),
         config=config,
         directory=directory,
         segments=[_empty_segment(0, folder, directory)],
@@ -249,13 +262,38 @@ def _trusted_end(last: Segment, recovery_point: int, config: TopicConfig) -> int
     return end_offset
 
 
-def _noted_epochs(folder: Path) -> list[tuple[int, int]]:
-    """What `leader-epoch-checkpoint` says, nothing if that makes no sense. Raises StorageError."""
+def _check_noted(segments: Sequence[Segment], note: LogNote | None) -> None:
+    """Compares the files with what the clean shutdown noted. Raises StorageError.
+
+    Nothing else tells that the first segment is gone, or any of a log that may have gaps.
+    """
+    filled = [segment for segment in segments if segment.size]
+    if note is None or (not filled and not note.segments):
+        return
+    found = len(filled), sum(segment.size for segment in filled), filled[:1]
+    if (note.segments, note.size_bytes) == found[:2] and filled[0].base_offset == note.first_offset:
+        return
+    folder = segments[0].path(LOG_SUFFIX).parent
+    raise StorageError(
+        f"{folder} had {note.segments} segments with records, {note.size_bytes} bytes from offset "
+        f"{note.first_offset} on, when the broker was shut down cleanly. Now it has {found[0]}, "
+        f"{found[1]} bytes from {filled[0].base_offset if filled else 'nowhere'} on: files are "
+        f"missing, or not from this log. {choices(folder)}"
+    )
+
+
+def _noted_epochs(folder: Path, note: LogNote | None) -> list[tuple[int, int]]:
+    """What `leader-epoch-checkpoint` says, nothing if that can't be true. Raises StorageError."""
+    path = folder / checkpoints.LEADER_EPOCH_FILE
     try:
-        return checkpoints.read_epochs(folder / checkpoints.LEADER_EPOCH_FILE)
+        entries = checkpoints.read_epochs(path)
     except checkpoints.MalformedError as error:
         logger.warning("passing over what was noted of leader epochs: %s", error)
         return []
+    if note is not None and epochs_checksum(entries) != note.epochs:
+        logger.warning("passing over %s: it isn't what the last shutdown left", path)
+        return []
+    return entries
 
 
 def _settle_epochs(
@@ -534,7 +572,7 @@ class _Recovery:
 def choices(folder: Path) -> str:
     """What somebody can do about a damaged log, for the end of a message."""
     return (
-        "Either restore the file from a copy; or, if other replicas have this partition, move "
-        f"{folder} away; or keep only the records before the damage: "
-        f"python -m kraftpy.storage.repair {folder}"
+        "Either restore the file from a copy; or, if other brokers have this partition, start them "
+        "first, and this one sets its folder aside and fetches it again; or keep only the records "
+        f"before the damage: python -m kraftpy.storage.repair {folder}"
     )

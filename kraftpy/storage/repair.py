@@ -2,7 +2,8 @@
 
 For the operator whom recovery refused, after the choice to give the rest up. Nothing is destroyed:
 the damaged file and those after it stay in the folder under names that end in `.damaged`. The
-recovery point is lowered, or the next start would miss what had been flushed.
+recovery point is lowered, or the next start would miss what had been flushed. Of a folder that is
+gone nothing is kept: the partition begins anew.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def repair(folder: Path, files: Files) -> str:
     Raises StorageError when a broker uses the log directory, OSError.
     """
     key = partition_of(folder.name)
-    if key is None or not folder.is_dir():
+    if key is None or not folder.parent.is_dir():
         raise StorageError(f"{folder} is no folder of a partition, as orders-0 would be")
     lock = lock_directory(folder.parent, files)
     paths = sorted(path for path in folder.glob("*" + LOG_SUFFIX) if path.stem.isdigit())

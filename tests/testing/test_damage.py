@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -17,15 +18,15 @@ from tests.replication.support import connect
 from tests.server.wire import fetch
 
 
-def fill(cluster: Cluster) -> None:
+def fill(cluster: Cluster, topic: str = "orders") -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
     for number in range(40):
-        producer.produce("orders", f"{number:>500}".encode(), partition=0)
+        producer.produce(topic, f"{number:>500}".encode(), partition=0)
         assert not producer.flush(20)
 
 
-def contents(cluster: Cluster, node: int) -> bytes:
-    paths = sorted(cluster.nodes[node].log_dir.glob("orders-0/*.log"))
+def contents(cluster: Cluster, node: int, topic: str = "orders") -> bytes:
+    paths = sorted(cluster.nodes[node].log_dir.glob(f"{topic}-0/*.log"))
     return b"".join(path.read_bytes() for path in paths)
 
 
@@ -89,6 +90,82 @@ def test_the_only_replica_is_never_given_up() -> None:
             cluster.restart(1)
         assert len(list(cluster.nodes[1].log_dir.glob("orders-0/*.log"))) > 3
         assert not list(cluster.nodes[1].log_dir.glob("*-damaged"))
+
+
+def lose_first_segment(folder: Path) -> None:
+    min(folder.glob("*.log")).unlink()
+
+
+def flip_topic_id(folder: Path) -> None:
+    path = folder / "partition.metadata"
+    data = bytearray(path.read_bytes())
+    at = data.index(b"topic_id: ") + 13
+    data[at] = ord("A") if data[at] != ord("A") else ord("B")
+    path.write_bytes(data)
+
+
+def lose_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def lose_files(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+LOSSES = {
+    "first": lose_first_segment,
+    "flipped": flip_topic_id,
+    "folder": lose_folder,
+    "files": lose_files,
+}
+
+
+def test_what_is_lost_after_a_clean_stop_is_fetched_again() -> None:
+    with Cluster(3, log_segment_bytes=4096) as cluster:
+        for topic in LOSSES:
+            fill(cluster, topic)
+        cluster.wait_healthy()
+        victim = cluster.leader_of("first")
+        assert victim is not None
+        before = {topic: contents(cluster, victim, topic) for topic in LOSSES}
+        cluster.stop(victim)
+        for topic, loss in LOSSES.items():
+            loss(cluster.nodes[victim].log_dir / f"{topic}-0")
+        cluster.restart(victim)
+        cluster.wait_healthy()
+        assert {topic: contents(cluster, victim, topic) for topic in LOSSES} == before
+        assert {name.split("-")[0] for name in damaged_folders(cluster, victim)} == {
+            "first",
+            "flipped",
+            "files",
+        }
+        log = cluster.nodes[victim].log_path.read_text()
+        assert "folders of partitions have disappeared since (folder-0)" in log
+        for topic in ("first", "flipped", "files"):
+            assert f"set {topic}-0 aside as " in log
+
+
+def test_an_only_replica_that_lost_something_stops_with_a_sentence() -> None:
+    with Cluster(1, links=False, log_segment_bytes=4096) as cluster:
+        fill(cluster)
+        cluster.stop(1)
+        folder = cluster.nodes[1].log_dir / "orders-0"
+        whole = folder.with_name("whole")
+        shutil.copytree(folder, whole)
+        for loss in LOSSES.values():
+            loss(folder)
+            with pytest.raises(ClusterError, match="orders-0") as error:
+                cluster.restart(1)
+            assert "Traceback" not in str(error.value)
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(whole, folder)
+        cluster.restart(1)
+        assert contents(cluster, 1) == contents_of(whole)
+
+
+def contents_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
 def stop_and_damage(cluster: Cluster, node: int, log: str, at: int) -> None:

@@ -1,0 +1,42 @@
+"""Which replicas the metadata has in this broker's folders: what a start may set aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata import MetadataState
+
+
+class MetadataPlacement:
+    """`storage.directory.Placement` as the metadata has it before this life registers."""
+
+    def __init__(self, metadata: MetadataState, node_id: int) -> None:
+        self._metadata = metadata
+        self._node_id = node_id
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """Of the topic that has this replica here, None if none has."""
+        known = self._metadata.topics.get(topic)
+        state = None if known is None else known.partitions.get(partition)
+        if known is None or state is None or self._node_id not in state.replicas:
+            return None
+        return known.id
+
+    def is_elsewhere(self, topic: str, partition: int) -> bool:
+        """Whether others have all that was acknowledged, and do without this replica already.
+
+        One whose former life still is let in might be elected, or get in sync, before this one
+        registers. The log of a deleted topic, whose records are kept for a while all the same
+        (`LogManager.set_aside_strays`), may be damaged too.
+        """
+        if self._metadata.cluster_id is None:
+            return False
+        own = self._metadata.brokers.get(self._node_id)
+        if own is not None and not own.fenced:
+            return False
+        known = self._metadata.topics.get(topic)
+        if known is None:
+            return True
+        state = known.partitions.get(partition)
+        return state is not None and bool(state.isr) and self._node_id not in state.isr
