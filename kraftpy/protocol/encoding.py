@@ -5,6 +5,8 @@ and file slices given as `records` are passed on untouched, so nothing large is 
 
 * A field that cannot be encoded (None where the version has no null, a number out of its type's
   range, a uuid that is not 16 bytes, text that UTF-8 cannot hold) is a `ValueError` with its name.
+* In a response a name that may be null from a later version on is empty where it is None before
+  that: a client that asked for an id in an old version named nothing either.
 * A tagged field with its default value is not written (KIP-482); tags are written in order.
 
 An encoder in slices, `encode(message, append, errors)`, is a generator that writes the same bytes
@@ -65,6 +67,8 @@ def bad_field(schema: Schema, version: int, struct_name: str, message: Any) -> s
             continue
         if value is None:
             if field.nullable_in(version) or (field.is_struct and field.tag is not None):
+                continue
+            if _is_empty_before_null(schema, field):
                 continue
             return str(null_field(what))
         for element in value if field.is_array else (value,):
@@ -233,7 +237,8 @@ class EncoderWriter(CodeWriter):
     def _write_null(self, v: str, field: Field, what: str, *, wide: bool) -> None:
         """Write the null branch for the value in the variable `v`."""
         if not field.nullable_in(self.version):
-            self.emit(f"if {v} is None: raise null_field('{what}')")
+            if not _is_empty_before_null(self.schema, field):
+                self.emit(f"if {v} is None: raise null_field('{what}')")
             return
         pending = list(self._pending)
         with self.block(f"if {v} is None:"):
@@ -251,7 +256,8 @@ class EncoderWriter(CodeWriter):
         self._write_null(v, field, what, wide=wide)
         with self.block("else:") if field.nullable_in(self.version) else nullcontext():
             if field.type == "string":
-                self.emit(f"{v} = {v}.encode()")
+                or_empty = " or ''" if _is_empty_before_null(self.schema, field) else ""
+                self.emit(f"{v} = ({v}{or_empty}).encode()")
             self.emit(f"{n} = {size}{' + 1' if self.flexible else ''}")
             self._write_length(n, wide=wide)
             if field.type == "records":
@@ -286,6 +292,11 @@ class EncoderWriter(CodeWriter):
             self._flush()
             if self._sliced and field.type[0].isupper():
                 self.emit("yield")
+
+
+def _is_empty_before_null(schema: Schema, field: Field) -> bool:
+    """Whether None is written as "" in versions in which the field can't be null yet."""
+    return schema.kind == "response" and field.nullable_from is not None and field.type == "string"
 
 
 def _is_default(obj: str, field: Field) -> str:

@@ -15,10 +15,14 @@ class ApiVersionsRequest(Message):
     API_KEY: ClassVar[int] = 18
     client_software_name: str
     client_software_version: str
+    cluster_id: str | None
+    node_id: int
     def __init__(
         self,
         client_software_name: str = ...,
         client_software_version: str = ...,
+        cluster_id: str | None = ...,
+        node_id: int = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
@@ -557,6 +561,58 @@ class UnregisterBrokerResponse(Message):
         throttle_time_ms: int = ...,
         error_code: int = ...,
         error_message: str | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class UpdateFeaturesRequest(Message):
+    API_KEY: ClassVar[int] = 57
+    class FeatureUpdateKey(Message):
+        feature: str
+        max_version_level: int
+        allow_downgrade: bool
+        upgrade_type: int
+        def __init__(
+            self,
+            feature: str = ...,
+            max_version_level: int = ...,
+            allow_downgrade: bool = ...,
+            upgrade_type: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    timeout_ms: int
+    feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey]
+    validate_only: bool
+    def __init__(
+        self,
+        timeout_ms: int = ...,
+        feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = ...,
+        validate_only: bool = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class UpdateFeaturesResponse(Message):
+    API_KEY: ClassVar[int] = 57
+    class UpdatableFeatureResult(Message):
+        feature: str
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            feature: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    results: list[UpdateFeaturesResponse.UpdatableFeatureResult]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        results: list[UpdateFeaturesResponse.UpdatableFeatureResult] = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
@@ -2056,10 +2112,12 @@ class DeleteGroupsResponse(Message):
     class DeletableGroupResult(Message):
         group_id: str
         error_code: int
+        error_message: str | None
         def __init__(
             self,
             group_id: str = ...,
             error_code: int = ...,
+            error_message: str | None = ...,
             _tags: dict[int, bytes] | None = ...,
         ) -> None: ...
     throttle_time_ms: int

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 
+from kraftpy.protocol.errors import ErrorCode
 from tests.clients.driver import T0_MS, TIMEOUT_S, Driver, Message, until
 
 
@@ -85,3 +90,46 @@ def test_broker_config_becomes_the_topics_default(
     finally:
         only(admin.incremental_alter_configs([broker(None)], request_timeout=TIMEOUT_S))
     wait_for_segment_bytes("1073741824")
+
+
+def test_what_nobody_has_set_up(admin: AdminClient) -> None:
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    assert admin.describe_acls(everything).result(TIMEOUT_S) == []  # it hides SECURITY_DISABLED
+    assert admin.describe_user_scram_credentials().result(TIMEOUT_S) == {}
+    (user,) = admin.describe_user_scram_credentials(["alice"]).values()
+    with pytest.raises(KafkaException) as caught:
+        user.result(TIMEOUT_S)
+    assert caught.value.args[0].code() == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_what_one_may_do_with_a_group(
+    admin: AdminClient, reference: Driver, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    group = f"g-{topic}"
+    reference.produce(topic, [Message(b"x")])
+    reference.group_read(topic, group, 1)
+
+    def operations(asked: bool) -> set[AclOperation] | None:
+        described = only(
+            admin.describe_consumer_groups([group], include_authorized_operations=asked)
+        )
+        found = described.authorized_operations
+        return None if found is None else set(found)
+
+    assert operations(False) is None
+    assert operations(True) == {
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    }

@@ -178,7 +178,22 @@ def test_console_consumer_of_a_consumer_group(
 
 def test_kafka_features(tool: Callable[..., str]) -> None:
     """It finds out that there is the consumer group protocol."""
-    described = re.search(r"Feature: group\.version.*", tool("kafka-features", "describe"))
+    out = tool("kafka-features", "describe")
+    described = re.search(r"Feature: group\.version.*", out)
     assert described is not None
     assert "SupportedMaxVersion: 1" in described[0]
     assert "FinalizedVersionLevel: 1" in described[0]
+    # The tool is of a release that doesn't know this level by its name.
+    assert re.search(r"Feature: metadata\.version .*FinalizedVersionLevel: UNKNOWN 33\b", out)
+    upgrade = ("kafka-features", "upgrade", "--feature")
+    assert "upgraded to 33" in tool(*upgrade, "metadata.version=33")
+    with pytest.raises(RuntimeError, match=r"Could not upgrade no\.such to 1"):
+        tool(*upgrade, "no.such=1")
+
+
+def test_kafka_acls(tool: Callable[..., str]) -> None:
+    with pytest.raises(RuntimeError, match=r"(?i)no authorizer"):
+        tool("kafka-acls", "--list")
+    add = ("--add", "--allow-principal", "User:a", "--operation", "read", "--topic", "t")
+    with pytest.raises(RuntimeError, match=r"(?i)no authorizer"):
+        tool("kafka-acls", *add)

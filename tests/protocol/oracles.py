@@ -15,6 +15,12 @@ from kio.static.constants import EntityType
 
 from kraftpy.protocol import schema
 
+# Apache Kafka 4.4 has brought these; their fields were read off its kafka-clients jar.
+NEWER_THAN_THE_ORACLES = {
+    *((f"ApiVersions{kind}", 5) for kind in ("Request", "Response")),
+    *((f"DeleteGroups{kind}", 3) for kind in ("Request", "Response")),
+}
+
 _KAFKA_PYTHON_MODULES = (
     "admin.acl",
     "admin.client_quotas",

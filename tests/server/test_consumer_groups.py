@@ -283,10 +283,10 @@ def test_who_may_commit_and_fetch(group: Group) -> None:
 def test_the_features_of_the_cluster(wire: Wire) -> None:
     asked = messages.ApiVersionsRequest("a-client", "1.0")
     answer = wire.call(ApiKey.API_VERSIONS, 3, asked)
-    assert [(f.name, f.max_version) for f in answer.supported_features] == [("group.version", 1)]
-    assert [(f.name, f.max_version_level) for f in answer.finalized_features] == [
-        ("group.version", 1)
-    ]
+    levels = {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 33}
+    assert {f.name: f.max_version for f in answer.supported_features} == levels
+    assert {f.name: f.min_version for f in answer.supported_features} == levels
+    assert {f.name: f.max_version_level for f in answer.finalized_features} == levels
     assert answer.finalized_features_epoch >= 0
     ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     assert ranges[ApiKey.CONSUMER_GROUP_HEARTBEAT] == (0, 1)

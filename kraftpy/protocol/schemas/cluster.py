@@ -1,11 +1,13 @@
 """Schema tables: versions, brokers, replicas and the quorum."""
 
 TABLES = """
-ApiVersionsRequest request 18 v0-4 flex3+
+ApiVersionsRequest request 18 v0-5 flex3+
   client_software_name                 string                   3+
   client_software_version              string                   3+
+  cluster_id                           string?                  5+ =null
+  node_id                              int32                    5+ =-1
 
-ApiVersionsResponse response 18 v0-4 flex3+
+ApiVersionsResponse response 18 v0-5 flex3+
   error_code                           int16
   api_keys                             []ApiVersion
     api_key                            int16
@@ -175,4 +177,22 @@ UnregisterBrokerResponse response 64 v0-0 flex0+
   throttle_time_ms                     int32
   error_code                           int16
   error_message                        string?                  =null
+
+UpdateFeaturesRequest request 57 v0-2 flex0+
+  timeout_ms                           int32                    =60000
+  feature_updates                      []FeatureUpdateKey
+    feature                            string
+    max_version_level                  int16
+    allow_downgrade                    bool                     0
+    upgrade_type                       int8                     1+ =1
+  validate_only                        bool                     1+
+
+UpdateFeaturesResponse response 57 v0-2 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?
+  results                              []UpdatableFeatureResult 0-1
+    feature                            string
+    error_code                         int16
+    error_message                      string?
 """

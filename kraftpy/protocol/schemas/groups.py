@@ -205,14 +205,15 @@ ListGroupsResponse response 16 v0-5 flex3+
     group_state                        string                   4+
     group_type                         string                   5+
 
-DeleteGroupsRequest request 42 v0-2 flex2+
+DeleteGroupsRequest request 42 v0-3 flex2+
   groups_names                         []string
 
-DeleteGroupsResponse response 42 v0-2 flex2+
+DeleteGroupsResponse response 42 v0-3 flex2+
   throttle_time_ms                     int32
   results                              []DeletableGroupResult
     group_id                           string
     error_code                         int16
+    error_message                      string?                  3+ =null
 
 ConsumerGroupHeartbeatRequest request 68 v0-1 flex0+
   group_id                             string

@@ -17,6 +17,7 @@ FAMILIES = (
     "produce",
     "producer_ids",
     "quorum",
+    "security",
     "topic_partitions",
     "topics",
 )

@@ -1,8 +1,12 @@
-"""ApiVersions 0-4 (KIP-511): which APIs and versions this broker answers.
+"""ApiVersions 0-5 (KIP-511): which APIs and versions this broker answers. UpdateFeatures 0-2.
 
-From version 3 on it also says which features the cluster has (KIP-584). There is one that clients
-and tools look for: `group.version` 1, groups whose coordinator assigns partitions (KIP-848). It can
-neither be raised nor lowered, so `kafka-features describe` shows one level.
+From version 3 on it also says which features the cluster has (KIP-584, `kraftpy.server.features`).
+From version 5 on a client may say which cluster and which node it believes to talk to, both or
+neither: another one than this is answered with REBOOTSTRAP_REQUIRED, so that a client whose
+broker's address was given to somebody else looks for its cluster again.
+
+UpdateFeatures asks for levels of features. They are what they are here, so it finds the level in
+use right and any other one wrong: INVALID_UPDATE_VERSION, and for all features of the request.
 
 The response header is always v0, and a request of an unknown version is answered by the dispatcher
 with UNSUPPORTED_VERSION in a v0 body, so that any client can read it.
@@ -15,14 +19,21 @@ from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
+from kraftpy.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.features import LEVELS
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
-_FEATURES = {"group.version": 1}
+_NO_NODE = -1
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 # KIP-511: what a software name or version may look like.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -31,20 +42,62 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def api_versions(
     broker: Broker, ctx: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
-    """The advertised ranges; INVALID_REQUEST for a malformed software name."""
+    """The advertised ranges.
+
+    INVALID_REQUEST for a malformed software name, or a cluster without a node and the other way
+    round; REBOOTSTRAP_REQUIRED if this isn't the node that the client looks for.
+    """
     if ctx.api_version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return broker.api_versions(ErrorCode.INVALID_REQUEST)
+    if (request.cluster_id is None) != (request.node_id == _NO_NODE):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if request.cluster_id is not None and (
+        request.cluster_id != broker.cluster_id or request.node_id != broker.node_id
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     response = broker.api_versions(ErrorCode.NONE)
     response.supported_features = [
         ApiVersionsResponse.SupportedFeatureKey(name, level, level)
-        for name, level in _FEATURES.items()
+        for name, level in LEVELS.items()
     ]
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
-        for name, level in _FEATURES.items()
+        for name, level in LEVELS.items()
     ]
     response.finalized_features_epoch = broker.metadata.applied_index
     return response
+
+
+@handles(ApiKey.UPDATE_FEATURES)
+def update_features(
+    broker: Broker, ctx: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    """NONE if all features have the wanted levels already, INVALID_UPDATE_VERSION if one hasn't."""
+    for update in request.feature_updates:
+        problem = _why_not(update)
+        if problem is not None:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_message=f"no feature was changed, because of {update.feature[:120]!r}: "
+                f"{problem}",
+            )
+    names = dict.fromkeys(update.feature for update in request.feature_updates)
+    result = UpdateFeaturesResponse.UpdatableFeatureResult
+    return UpdateFeaturesResponse(
+        error_message=None, results=[result(name, ErrorCode.NONE, None) for name in names]
+    )
+
+
+def _why_not(update: UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
+    """What is wrong with an update, if it isn't to what is there already."""
+    level = LEVELS.get(update.feature)
+    if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        return f"there is no upgrade type {update.upgrade_type}"
+    if level is None:
+        return f"there is no such feature; there are {', '.join(LEVELS)}"
+    if update.max_version_level != level:
+        return f"it has level {level} and no other, so it can't become {update.max_version_level}"
+    return None

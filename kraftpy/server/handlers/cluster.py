@@ -1,10 +1,11 @@
-"""DescribeCluster 0-2, UnregisterBroker 0, DescribeLogDirs 1-4 and AlterReplicaLogDirs 1-2.
+"""DescribeCluster 0-2, UnregisterBroker 0, DescribeLogDirs 1-5 and AlterReplicaLogDirs 1-2.
 
 DescribeCluster (KIP-700, KIP-1073) names every live broker, and the fenced ones if they are asked
 for, under the address that this client can use. The controller is the active one where that node
 takes clients; any broker passes on to the quorum what only a controller can do.
 UnregisterBroker (KIP-631) forgets a broker that won't come back.
-DescribeLogDirs (KIP-113, KIP-827) says how much of what lies in this broker's folders.
+DescribeLogDirs (KIP-113, KIP-827) says how much of what lies in this broker's folders; none of them
+is ever cordoned off (version 5).
 AlterReplicaLogDirs (KIP-113) says whether replicas are in the folders that they are wanted in, as
 kafka-reassign-partitions asks for every plan with folders; nothing moves between folders here.
 """

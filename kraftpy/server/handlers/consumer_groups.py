@@ -21,6 +21,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.groups import client_of
 from kraftpy.server.long_answers import elements
+from kraftpy.server.operations import GROUP_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -45,18 +46,24 @@ def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """State, members, assignments and targets of consumer groups, each once."""
     group_ids = list(dict.fromkeys(request.group_ids))
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return ConsumerGroupDescribeResponse(
-        groups=elements(group_ids, partial(_describe, broker), ctx, _refuse)
+        groups=elements(group_ids, partial(_describe, broker, operations), ctx, _refuse)
     )
 
 
-def _describe(broker: Broker, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+def _describe(
+    broker: Broker, operations: int, group_id: str
+) -> ConsumerGroupDescribeResponse.DescribedGroup:
     try:
-        return broker.groups.describe_consumer_group(group_id)
+        group = broker.groups.describe_consumer_group(group_id)
     except KafkaError as error:
         return ConsumerGroupDescribeResponse.DescribedGroup(
             error_code=error.code, error_message=error.message, group_id=group_id
         )
+    if not group.error_code:
+        group.authorized_operations = operations
+    return group
 
 
 def _refuse(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:

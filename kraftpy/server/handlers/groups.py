@@ -1,6 +1,6 @@
 """Consumer groups: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
 0-5, OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
-DeleteGroups 0-2.
+DeleteGroups 0-3.
 
 This module turns versions into one form and errors into the place where each response has them; the
 rules are in `kraftpy.core.groups`. A request about one group fails as Kafka's does: with the error
@@ -47,6 +47,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.offset_forwarding import forwarded
+from kraftpy.server.operations import GROUP_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -319,12 +320,14 @@ def describe_groups(
 ) -> DescribeGroupsResponse:
     """State, members and assignments of groups, each once."""
     names = list(dict.fromkeys(request.groups))
-    return DescribeGroupsResponse(
-        groups=elements(names, partial(_describe, broker, ctx.api_version), ctx, _refuse_group)
-    )
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    describe = partial(_describe, broker, ctx.api_version, operations)
+    return DescribeGroupsResponse(groups=elements(names, describe, ctx, _refuse_group))
 
 
-def _describe(broker: Broker, version: int, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+def _describe(
+    broker: Broker, version: int, operations: int, group_id: str
+) -> DescribeGroupsResponse.DescribedGroup:
     try:
         group = broker.groups.describe_group(group_id)
     except KafkaError as error:
@@ -336,6 +339,8 @@ def _describe(broker: Broker, version: int, group_id: str) -> DescribeGroupsResp
     ):
         group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         group.error_message = f"there is no classic group {group.group_id!r}"
+    if not group.error_code:
+        group.authorized_operations = operations
     return group
 
 
@@ -371,7 +376,7 @@ async def delete_groups(
     errors = await asyncio.gather(*_deletions(broker, names))
     return DeleteGroupsResponse(
         results=[
-            DeleteGroupsResponse.DeletableGroupResult(name, error)
+            DeleteGroupsResponse.DeletableGroupResult(name, error, error.message if error else None)
             for name, error in zip(names, errors, strict=True)
         ]
     )

@@ -1,4 +1,4 @@
-"""Metadata 0-12 (KIP-516 topic ids): who is there, which topics, who leads.
+"""Metadata 0-13 (KIP-516 topic ids): who is there, which topics, who leads.
 
 The address of this broker is the one that the client connected to, unless `advertised.listeners`
 says otherwise (protocol.md): no listener dance on a laptop. A topic that doesn't exist is created
@@ -17,7 +17,7 @@ from kraftpy.core.metadata import NO_LEADER, PartitionState, Topic
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.long_answers import elements
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NO_ID = bytes(16)
 FIRST_VERSION_WITH_EMPTY_MEANING_NONE = 1
+FIRST_VERSION_WITH_IDS = 12
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 
@@ -47,12 +48,11 @@ async def metadata(
         answers = elements(known, partial(_describe, broker, operations), ctx, _refuse_topic)
     else:
         wanted = list(dict.fromkeys((each.name, each.topic_id) for each in topics))
-        if any(name is None and topic_id == NO_ID for name, topic_id in wanted):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
         errors: dict[str, ErrorCode] = {}
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             errors = await _create_missing(broker, [name for name, _ in wanted if name is not None])
-        answers = elements(wanted, partial(_look_up, broker, operations, errors), ctx, _refuse)
+        look_up = partial(_look_up, broker, ctx.api_version, operations, errors)
+        answers = elements(wanted, look_up, ctx, _refuse)
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node.node_id, node.host, node.port, node.rack)
@@ -82,10 +82,14 @@ _Wanted = tuple[str | None, bytes]
 
 
 def _look_up(
-    broker: Broker, operations: int, errors: dict[str, ErrorCode], wanted: _Wanted
+    broker: Broker, version: int, operations: int, errors: dict[str, ErrorCode], wanted: _Wanted
 ) -> TopicAnswer:
     name, topic_id = wanted
-    if topic_id != NO_ID:
+    by_id = topic_id != NO_ID
+    # Versions 10 and 11 have a place for an id, and for no name, but Kafka takes neither there.
+    if name is None if not by_id else version < FIRST_VERSION_WITH_IDS:
+        return _refuse(wanted)
+    if by_id or name is None:
         topic = broker.metadata.topics_by_id.get(topic_id)
         if topic is None:
             return TopicAnswer(
@@ -95,7 +99,6 @@ def _look_up(
                 topic_authorized_operations=operations,
             )
         return _describe(broker, operations, topic)
-    assert name is not None
     topic = broker.metadata.topics.get(name)
     if topic is not None:
         return _describe(broker, operations, topic)
@@ -106,9 +109,14 @@ def _look_up(
 
 
 def _refuse(wanted: _Wanted) -> TopicAnswer:
-    """It doesn't fit into the answer."""
+    """It makes no sense, or doesn't fit into the answer."""
     name, topic_id = wanted
-    return TopicAnswer(ErrorCode.INVALID_REQUEST, name=name, topic_id=topic_id)
+    return TopicAnswer(
+        ErrorCode.INVALID_REQUEST,
+        name=name,
+        topic_id=topic_id,
+        topic_authorized_operations=NOT_ASKED,
+    )
 
 
 def _refuse_topic(topic: Topic) -> TopicAnswer:

@@ -1,0 +1,128 @@
+"""DescribeAcls, CreateAcls, DeleteAcls 1-3; DescribeClientQuotas 0-1; DescribeUserScramCredentials.
+
+There are no access control lists, quotas of clients or SCRAM credentials yet, and these requests
+say so as Kafka does without an authorizer and where nothing was set: SECURITY_DISABLED for lists,
+an empty list of quotas, RESOURCE_NOT_FOUND for each user. A broker that doesn't know a request
+closes the connection, and tools that begin with one of these would take it for dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.handlers.topics import repeated
+from kraftpy.server.long_answers import elements
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+NO_AUTHORIZER = "this broker has no authorizer: everybody may do everything"
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+EXACT, DEFAULT, ANY = range(3)
+
+
+@handles(ApiKey.DESCRIBE_ACLS)
+def describe_acls(
+    broker: Broker, ctx: RequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse:
+    """SECURITY_DISABLED."""
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+
+
+@handles(ApiKey.CREATE_ACLS, long=True)
+def create_acls(
+    broker: Broker, ctx: RequestContext, request: CreateAclsRequest
+) -> CreateAclsResponse:
+    """SECURITY_DISABLED for each."""
+    refused = CreateAclsResponse.AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    return CreateAclsResponse(results=elements(request.creations, lambda _: refused))
+
+
+@handles(ApiKey.DELETE_ACLS, long=True)
+def delete_acls(
+    broker: Broker, ctx: RequestContext, request: DeleteAclsRequest
+) -> DeleteAclsResponse:
+    """SECURITY_DISABLED for each filter."""
+    refused = DeleteAclsResponse.DeleteAclsFilterResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    return DeleteAclsResponse(filter_results=elements(request.filters, lambda _: refused))
+
+
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+def describe_client_quotas(
+    broker: Broker, ctx: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    """No quotas match; INVALID_REQUEST or UNSUPPORTED_VERSION for a filter that none could."""
+    try:
+        _check_filter(request.components)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(
+            error_code=error.code, error_message=error.message, entries=None
+        )
+    return DescribeClientQuotasResponse(entries=[])
+
+
+def _check_filter(components: Sequence[DescribeClientQuotasRequest.ComponentData]) -> None:
+    """Raises KafkaError as Kafka's `ClientQuotasImage.describe` refuses filters."""
+    types: set[str] = set()
+    for component in components:
+        kind = component.entity_type
+        problem = None
+        if not kind:
+            problem = "an entity type is empty"
+        elif kind in types:
+            problem = f"entity type {kind} is in the filter twice"
+        elif component.match_type not in (EXACT, DEFAULT, ANY):
+            problem = f"there is no match type {component.match_type}"
+        elif component.match_type == EXACT and component.match is None:
+            problem = f"{kind} is to match exactly (type 0), but the filter doesn't say what"
+        elif component.match_type != EXACT and component.match is not None:
+            problem = f"{kind} has something to match, which only match type 0 looks at"
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"there are quotas of {USER}, {CLIENT_ID} and {IP}, not of {kind[:120]}",
+            )
+        types.add(kind)
+    if IP in types and len(types) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{IP} goes with no other entity type")
+
+
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, long=True)
+def describe_user_scram_credentials(
+    broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Nobody has credentials."""
+    names = [user.name for user in request.users or ()]
+    twice = repeated(names)
+
+    def result(
+        name: str,
+    ) -> DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials"
+        if name in twice:
+            code, message = ErrorCode.DUPLICATE_RESOURCE, "the user is in the request twice"
+        return DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
+            name, code, message
+        )
+
+    once = list(dict.fromkeys(names))
+    return DescribeUserScramCredentialsResponse(results=elements(once, result))
