@@ -17,7 +17,7 @@ import contextlib
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -287,7 +287,7 @@ class GroupCoordinator:
         effects = machine.commit(
             future,
             request,
-            self._partition_exists,
+            self._partitions_of,
             self._now_ms(),
             api_version=api_version,
         )
@@ -321,7 +321,7 @@ class GroupCoordinator:
         """OffsetDelete."""
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[OffsetDeleteResponse] = self._loop.create_future()
-        effects = machine.delete_offsets(future, request, self._partition_exists)
+        effects = machine.delete_offsets(future, request, self._partitions_of)
         return self._result(partition, effects, future)
 
     def delete_group(self, group_id: str) -> ErrorCode | asyncio.Future[ErrorCode]:
@@ -375,9 +375,9 @@ class GroupCoordinator:
         if (not group_id and not allow_empty) or too_long(group_id):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
 
-    def _partition_exists(self, topic: str, index: int) -> bool:
+    def _partitions_of(self, topic: str) -> Container[int]:
         known = self._host.metadata.topics.get(topic)
-        return known is not None and index in known.partitions
+        return () if known is None else known.partitions
 
     def _result(
         self, partition: GroupPartition, effects: Effects, future: asyncio.Future[T]

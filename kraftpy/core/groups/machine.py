@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from kraftpy.core.groups.commits import Commits, PartitionExists
+from kraftpy.core.groups.commits import Commits, PartitionsOf
 from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
 from kraftpy.core.groups.consumer.classic_service import ClassicMembers
 from kraftpy.core.groups.consumer.migration import Migration
@@ -29,7 +29,7 @@ from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.memory import GroupMemory, MachineMemory
-from kraftpy.core.groups.offset_runs import OffsetRun
+from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
@@ -187,13 +187,13 @@ class GroupMachine:
         self,
         token: object,
         request: OffsetCommitRequest,
-        partition_exists: PartitionExists,
+        partitions_of: PartitionsOf,
         now_ms: int,
         *,
         api_version: int = 8,
     ) -> Effects:
-        """OffsetCommit 2-9; `partition_exists(topic, index)` knows the cluster's partitions."""
-        self._commits.commit(token, request, partition_exists, now_ms, api_version, self._topics)
+        """OffsetCommit 2-9; `partitions_of(topic)` has the indexes of a topic's partitions."""
+        self._commits.commit(token, request, partitions_of, now_ms, api_version, self._topics)
         return self._out.take()
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
@@ -210,10 +210,10 @@ class GroupMachine:
         return [(name, self.offsets.rows(group_id, name, indexes)) for name, indexes in topics]
 
     def delete_offsets(
-        self, token: object, request: OffsetDeleteRequest, partition_exists: PartitionExists
+        self, token: object, request: OffsetDeleteRequest, partitions_of: PartitionsOf
     ) -> Effects:
         """OffsetDelete 0."""
-        self._commits.delete_offsets(token, request, partition_exists)
+        self._commits.delete_offsets(token, request, partitions_of)
         return self._out.take()
 
     def delete_topic(self, topic: str) -> Effects:
@@ -319,18 +319,7 @@ class GroupMachine:
     def committed(self, write: Write, now_ms: int) -> Effects:
         """The batch is below the high watermark: its records take effect, its requests end."""
         self._out.landed(write)
-        offsets = [record for record in write.records if isinstance(record, OffsetRecord)]
-        self.offsets.replay(offsets)
-        has_groups = len(offsets) < len(write.records)
-        for record in write.records if has_groups else ():
-            if isinstance(record, OffsetRecord):
-                continue
-            if not isinstance(record, GroupRecord):
-                self._consumers.replay(record, now_ms)
-            elif record.snapshot is not None:
-                self._rebalance.replay(record.group_id, record.snapshot, now_ms)
-            else:
-                self._replay_tombstone(record.group_id)
+        has_groups = self._replay(write.records, now_ms)
         if not write.settled:
             write.settled = True
             write.on_committed(now_ms)
@@ -339,6 +328,26 @@ class GroupMachine:
         if has_groups:
             self._account(*write.group_ids)
         return self._out.take()
+
+    def _replay(self, records: Sequence[CoordinatorRecord], now_ms: int) -> bool:
+        """Whether there was something else than offsets."""
+        if isinstance(records, OffsetRuns):
+            for run in records.runs:
+                self.offsets.put_run(run)
+            return False
+        offsets = [record for record in records if isinstance(record, OffsetRecord)]
+        self.offsets.replay(offsets)
+        has_groups = len(offsets) < len(records)
+        for record in records if has_groups else ():
+            if isinstance(record, OffsetRecord):
+                continue
+            if not isinstance(record, GroupRecord):
+                self._consumers.replay(record, now_ms)
+            elif record.snapshot is not None:
+                self._rebalance.replay(record.group_id, record.snapshot, now_ms)
+            else:
+                self._replay_tombstone(record.group_id)
+        return has_groups
 
     def failed(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
         """The batch is not in the log and never will be."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from operator import lt
 
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset
@@ -75,9 +76,9 @@ class Leaf:
         start: int,
         end: int,
         keys: array[int],
-        offsets: list[int],
-        epochs: list[int],
-        times_ms: list[int],
+        offsets: Sequence[int],
+        epochs: Sequence[int],
+        times_ms: Sequence[int],
     ) -> bool:
         """Puts these entries in the place of some; False if columns are too narrow for them."""
         base_ms = self.base_ms
@@ -163,7 +164,11 @@ class Page:
         return True
 
     def put_run(
-        self, keys: array[int], offsets: list[int], epochs: list[int], times_ms: list[int]
+        self,
+        keys: array[int],
+        offsets: Sequence[int],
+        epochs: Sequence[int],
+        times_ms: Sequence[int],
     ) -> int:
         """Puts entries without metadata and expiry times in order; how many are new.
 

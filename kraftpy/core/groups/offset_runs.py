@@ -1,4 +1,4 @@
-"""Offset records read and written many at a time: loading a log is little else.
+"""Offset records kept, read and written many at a time: commits and loading a log are little else.
 
 The records of a commit differ in nothing but partition, offset, leader epoch and time where they
 are of one group and topic, and so have one layout. Rule: what doesn't fit that is left to
@@ -8,14 +8,16 @@ here, and what is written is what they would give.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat, takewhile
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from kraftpy.core.groups.records import (
     NO_TIMESTAMP,
     PLAIN_OFFSET_VALUE,
+    CommittedOffset,
     CoordinatorRecord,
     OffsetRecord,
     decode_key_prefix,
@@ -37,7 +39,7 @@ _NO_METADATA = b"\0\0"
 _NO_HEADERS = 0
 # From the key's last field on: partition; value; headers.
 _TAIL = f"i{len(_VALUE_START)}sqi{len(_NO_METADATA)}sqB"
-_RECORD_TAIL = Struct(">" + _TAIL)
+_TAIL_BYTES = Struct(">" + _TAIL).size
 # Attributes and timestamp delta, both 0.
 _RECORD_START = b"\0\0"
 
@@ -47,10 +49,35 @@ class OffsetRun(NamedTuple):
 
     group_id: str
     topic: str
-    partitions: list[int]
-    offsets: list[int]
-    leader_epochs: list[int]
-    commit_timestamps_ms: list[int]
+    partitions: Sequence[int]
+    offsets: Sequence[int]
+    leader_epochs: Sequence[int]
+    commit_timestamps_ms: Sequence[int]
+
+
+class OffsetRuns(Sequence[OffsetRecord]):
+    """The records of some runs, one run after the other; each is made when it is looked at."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: Sequence[OffsetRun]) -> None:
+        self.runs = runs
+
+    def __len__(self) -> int:
+        return sum(len(run.partitions) for run in self.runs)
+
+    @overload
+    def __getitem__(self, index: int) -> OffsetRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[OffsetRecord]: ...
+    def __getitem__(self, index: int | slice) -> OffsetRecord | Sequence[OffsetRecord]:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[OffsetRecord]:
+        for group_id, topic, *columns in self.runs:
+            for partition, offset, epoch, time_ms in zip(*columns, strict=True):
+                committed = CommittedOffset(offset, epoch, "", time_ms, NO_TIMESTAMP)
+                yield OffsetRecord(group_id, topic, partition, committed)
 
 
 def read_offset_runs(data: bytes, count: int) -> list[OffsetRun] | None:
@@ -138,29 +165,81 @@ def _layout(head_bytes: int, delta_bytes: int, prefix_bytes: int) -> Struct:
 def build_offset_batch(records: Sequence[CoordinatorRecord], timestamp_ms: int) -> bytes | None:
     """The batch of these records, at least one, all with one timestamp.
 
-    None if any of them is something else than an offset without metadata and expiry time.
+    None if any of them is something else than an offset without metadata and expiry time. Raises
+    struct.error for a number that its field can't hold.
     """
+    runs = records.runs if isinstance(records, OffsetRuns) else _runs_of(records)
+    if runs is None:
+        return None
     parts: list[bytes] = []
+    for run in runs:
+        _write_run(run, parts)
+    return build_batch_of_data(b"".join(parts), len(parts), timestamp_ms)
+
+
+def _runs_of(records: Sequence[CoordinatorRecord]) -> list[OffsetRun] | None:
+    runs: list[OffsetRun] = []
+    columns: tuple[list[int], ...] = ()
     last_group_id = last_topic = None
-    delta_bytes = 0
-    head = key = b""
-    pack = _RECORD_TAIL.pack
-    for number, record in enumerate(records):
+    for record in records:
         if not isinstance(record, OffsetRecord):
             return None
         group_id, topic, partition, committed = record
-        if committed is None:
+        if committed is None or committed.metadata or committed.expire_timestamp_ms != NO_TIMESTAMP:
             return None
-        offset, epoch, metadata, time_ms, expire_ms = committed
-        if metadata or expire_ms != NO_TIMESTAMP:
-            return None
-        delta = encode_varint(number)
-        if topic is not last_topic or group_id is not last_group_id or len(delta) != delta_bytes:
-            last_group_id, last_topic, delta_bytes = group_id, topic, len(delta)
-            prefix = offset_key_prefix(group_id, topic)
-            key = encode_varint(len(prefix) + _INT32_BYTES) + prefix
-            size_bytes = len(_RECORD_START) + delta_bytes + len(key) + _RECORD_TAIL.size
-            head = encode_varint(size_bytes) + _RECORD_START
-        tail = pack(partition, _VALUE_START, offset, epoch, _NO_METADATA, time_ms, _NO_HEADERS)
-        parts += (head, delta, key, tail)
-    return build_batch_of_data(b"".join(parts), len(records), timestamp_ms)
+        if topic is not last_topic or group_id is not last_group_id:
+            last_group_id, last_topic = group_id, topic
+            columns = [], [], [], []
+            runs.append(OffsetRun(group_id, topic, *columns))
+        offset, epoch, _, time_ms, _ = committed
+        for column, value in zip(columns, (partition, offset, epoch, time_ms), strict=True):
+            column.append(value)
+    return runs
+
+
+def _write_run(run: OffsetRun, parts: list[bytes]) -> None:
+    """Adds a run's records to those before it in their batch, one part each."""
+    group_id, topic, *columns = run
+    left = len(run.partitions)
+    while left:
+        deltas = _deltas(len(parts), left)
+        pack, head, key = _start(group_id, topic, len(deltas[0]))
+        if len(deltas) < left:
+            partitions, offsets, epochs, times_ms = (each[: len(deltas)] for each in columns)
+            columns = [each[len(deltas) :] for each in columns]
+        else:
+            partitions, offsets, epochs, times_ms = columns
+        parts += map(
+            pack,
+            repeat(head),
+            deltas,
+            repeat(key),
+            partitions,
+            repeat(_VALUE_START),
+            offsets,
+            epochs,
+            repeat(_NO_METADATA),
+            times_ms,
+            repeat(_NO_HEADERS),
+        )
+        left -= len(deltas)
+
+
+@lru_cache(maxsize=1024)
+def _start(
+    group_id: str, topic: str, delta_bytes: int
+) -> tuple[Callable[..., bytes], bytes, bytes]:
+    """What writes a record, what stands before its offset delta, and its key but the partition."""
+    prefix = offset_key_prefix(group_id, topic)
+    key = encode_varint(len(prefix) + _INT32_BYTES) + prefix
+    size_bytes = len(_RECORD_START) + delta_bytes + len(key) + _TAIL_BYTES
+    head = encode_varint(size_bytes) + _RECORD_START
+    return Struct(f">{len(head)}s{delta_bytes}s{len(key)}s{_TAIL}").pack, head, key
+
+
+@lru_cache(maxsize=256)
+def _deltas(first: int, most: int) -> list[bytes]:
+    """Offset deltas from `first` on as varints, as many as are of one size, up to `most`."""
+    size = len(encode_varint(first))
+    deltas = map(encode_varint, range(first, first + most))
+    return list(takewhile(lambda delta: len(delta) == size, deltas))

@@ -28,8 +28,8 @@ DELAY_MS = 3_000
 TOPICS = {"t": 10, "u": 10}
 
 
-def partition_exists(topic: str, index: int) -> bool:
-    return 0 <= index < TOPICS.get(topic, 0)
+def partitions_of(topic: str) -> range:
+    return range(TOPICS.get(topic, 0))
 
 
 class Driver:
@@ -221,7 +221,7 @@ class Driver:
                 for (topic, index), offset in offsets.items()
             ],
         )
-        self.carry_out(self.machine.commit(token, request, partition_exists, self.now_ms))
+        self.carry_out(self.machine.commit(token, request, partitions_of, self.now_ms))
         return token
 
     def commit_errors(self, token: str) -> list[ErrorCode]:
@@ -262,7 +262,7 @@ class Driver:
                 for topic, index in places
             ],
         )
-        self.carry_out(self.machine.delete_offsets(token, request, partition_exists))
+        self.carry_out(self.machine.delete_offsets(token, request, partitions_of))
         return token
 
     def expire(self) -> int:

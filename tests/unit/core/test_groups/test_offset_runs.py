@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record, encode_record
-from kraftpy.core.groups.offset_runs import build_offset_batch, read_offset_runs
+from kraftpy.core.groups.offset_runs import (
+    OffsetRun,
+    OffsetRuns,
+    build_offset_batch,
+    read_offset_runs,
+)
 from kraftpy.protocol.records import (
     RecordInput,
     batch_data,
@@ -86,6 +91,23 @@ def test_batches_are_those_that_are_built_from_records(
         record.committed is not None and record.committed[2::2] == ("", -1) for record in records
     )
     assert built == (batch_of(records, [time_ms]) if is_plain else None)
+
+
+def test_records_kept_as_runs_are_the_same_records_in_the_same_batch() -> None:
+    """Offset deltas of one and two bytes in one run and across runs."""
+    columns = [
+        (list(range(count)), [7] * count, [3] * count, [NOW_MS] * count) for count in (1, 99)
+    ]
+    runs = [OffsetRun("g", topic, *each) for topic, each in zip("tu", columns, strict=True)]
+    kept = OffsetRuns(runs)
+    records = [
+        OffsetRecord("g", topic, index, CommittedOffset(7, 3, "", NOW_MS, -1))
+        for topic, count in (("t", 1), ("u", 99))
+        for index in range(count)
+    ]
+    assert list(kept) == records
+    assert (len(kept), kept[0], kept[-1], kept[1:3]) == (100, records[0], records[-1], records[1:3])
+    assert build_offset_batch(kept, NOW_MS) == batch_of(records, [NOW_MS])
 
 
 def test_a_commit_of_many_partitions_is_few_runs() -> None:

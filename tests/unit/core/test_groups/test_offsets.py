@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record, encode_record
+from kraftpy.core.groups import CommittedOffset, OffsetRecord, commits, decode_record, encode_record
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import EXPECTED_OFFSET_TAG
 
-from .driver import DELAY_MS, Driver, partition_exists
+from .driver import DELAY_MS, Driver, partitions_of
 
 RETENTION_MS = 10_080 * 60_000
 
@@ -20,7 +22,46 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
+asked = messages.OffsetCommitRequest
+asked_partitions = st.lists(
+    st.builds(
+        asked.OffsetCommitRequestPartition,
+        partition_index=st.integers(-1, 11),
+        committed_offset=st.integers(0, 2**63 - 1),
+        committed_leader_epoch=st.integers(-1, 9),
+        committed_metadata=st.sampled_from([None, "", "", "", "note"]),
+        _tags=st.sampled_from([None, None, None, {7: b""}]),
+    ),
+    max_size=12,
+)
+asked_topics = st.lists(
+    st.builds(
+        asked.OffsetCommitRequestTopic,
+        name=st.sampled_from("ttuuz"),
+        partitions=asked_partitions,
+    ),
+    max_size=3,
+)
+
+
 class TestCommit:
+    @given(asked_topics, st.sampled_from([-1, -1, -1, 5]))
+    def test_at_once_or_one_by_one_is_the_same(
+        self, topics: list[asked.OffsetCommitRequestTopic], retention_ms: int
+    ) -> None:
+        """Repeated, unordered, unknown partitions too: what judges in columns may only decline."""
+        request = asked(group_id="g", topics=topics, retention_time_ms=retention_ms)
+        ends = []
+        for judge in (commits._judge_at_once, lambda *_: None):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(commits, "_judge_at_once", judge)
+                driver = Driver()
+                driver.carry_out(driver.machine.commit("c", request, partitions_of, driver.now_ms))
+            if retention_ms < 0:  # no version has both that and a leader epoch
+                assert driver.reloaded().committed() == driver.committed()
+            ends.append((driver.replies, driver.committed(), driver.log))
+        assert ends[0] == ends[1]
+
     def test_from_outside_any_group(self) -> None:
         driver = Driver()
         commit = driver.commit({("t", 0): 5, ("u", 3): 7}, metadata="note")
@@ -205,7 +246,7 @@ class TestExpectedOffset:
         topics = [request.OffsetCommitRequestTopic(name="t", partitions=twice)]
         driver.carry_out(
             driver.machine.commit(
-                "token", request(group_id="g", topics=topics), partition_exists, driver.now_ms
+                "token", request(group_id="g", topics=topics), partitions_of, driver.now_ms
             )
         )
         untried = ErrorCode.OPERATION_NOT_ATTEMPTED

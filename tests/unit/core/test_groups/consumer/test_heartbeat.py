@@ -504,7 +504,7 @@ def commit(
     effects = story.machine.commit(
         token,
         request,
-        lambda name, index: True,
+        lambda name: range(100),
         story.now_ms,
         api_version=version,
     )

@@ -345,7 +345,7 @@ def commit(world: Mixed) -> None:
     topic = request.OffsetCommitRequestTopic(name="apples", partitions=[partition])
     wanted = request(group_id=GROUP, topics=[topic])
     world.carry_out(
-        world.machine.commit(world.token(), wanted, lambda topic, index: True, world.now_ms)
+        world.machine.commit(world.token(), wanted, lambda topic: range(100), world.now_ms)
     )
     world.land()
 
