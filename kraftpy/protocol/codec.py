@@ -19,6 +19,7 @@ from kraftpy.protocol.generator import (
     Decoder,
     check_version,
     decoder,
+    decoder_of_few,
     encoder,
     error_counter,
     sliced_decoder,
@@ -30,6 +31,7 @@ __all__ = [
     "decode_request",
     "decode_request_header",
     "decode_request_in_slices",
+    "decode_request_of_few",
     "decode_response",
     "decode_versioned",
     "decoder",
@@ -135,6 +137,7 @@ _response_encoders = _Cache(
     api.RESPONSE_NAMES, lambda key, name, v: (encoder(name, v), _response_tags(key, v))
 )
 
+_request_decoders_of_few = _Cache(api.REQUEST_NAMES, lambda key, name, v: decoder_of_few(name, v))
 _sliced_request_decoders = _Cache(api.REQUEST_NAMES, lambda key, name, v: sliced_decoder(name, v))
 _sliced_response_encoders = _Cache(
     api.RESPONSE_NAMES, lambda key, name, v: (sliced_encoder(name, v), _response_tags(key, v))
@@ -149,6 +152,12 @@ def decode_request(api_key: int, version: int, buf: memoryview | bytes, pos: int
     included, and `ValueError` for an API or version without a schema.
     """
     request, _ = _request_decoders[api_key, version](buf, pos)
+    return request
+
+
+def decode_request_of_few(api_key: int, version: int, buf: memoryview | bytes, pos: int) -> Any:
+    """Like `decode_request`; raises `ManyElements` for a request of more than FEW_ELEMENTS."""
+    request, _ = _request_decoders_of_few[api_key, version](buf, pos)
     return request
 
 

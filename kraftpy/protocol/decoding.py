@@ -13,7 +13,8 @@ Rules that every generated decoder keeps, whatever the bytes are:
 A decoder in slices, `decode(b, p, count)`, is a generator that returns the same and yields every
 SLICE_ELEMENTS elements of an array, so that its caller may do something else in between.  It calls
 `count(field, n)` before it builds the elements of an array: who calls it sets limits there, by
-raising `DecodeError`.
+raising `DecodeError`.  A decoder of few is like the first, but raises `ManyElements` where the
+arrays come to more than FEW_ELEMENTS, which costs next to nothing.
 
 What makes them fast: neighbouring fixed-size fields, and the length or tag count behind them, are
 read by one `struct` call straight into the object's slots; objects are made without `__init__`.
@@ -32,6 +33,11 @@ from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import decode_uvarint, finish_uvarint
 
 SLICE_ELEMENTS = 256
+FEW_ELEMENTS = 2_000
+
+
+class ManyElements(DecodeError):
+    """A decoder of few met more than that; the bytes may be fine."""
 
 
 def overrun(field: str, size: int, left: int) -> DecodeError:
@@ -81,6 +87,7 @@ def copy_tags(tags: dict[int, memoryview]) -> dict[int, bytes] | None:
 
 _RUNTIME = {
     "DecodeError": DecodeError,
+    "ManyElements": ManyElements,
     "copy_tags": copy_tags,
     "finish_uvarint": finish_uvarint,
     "new": object.__new__,
@@ -98,7 +105,8 @@ _RUNTIME = {
 class DecoderWriter(CodeWriter):
     """Writes one decoder.  In the source, `b` is the buffer, `p` the position, `e` the end.
 
-    With `sliced` it writes a decoder in slices.
+    With `sliced` it writes a decoder in slices, with `few` one of few elements (tagged fields
+    aside).
     """
 
     def __init__(
@@ -108,10 +116,12 @@ class DecoderWriter(CodeWriter):
         classes: Mapping[str, type[Message]],
         *,
         sliced: bool = False,
+        few: bool = False,
     ) -> None:
         super().__init__(schema, version, classes)
         self._counts = sliced
         self._yields = sliced
+        self._few = few
 
     def write(self) -> str:
         """Return the source of `decode` and its helpers; `namespace` has the names they use."""
@@ -120,6 +130,8 @@ class DecoderWriter(CodeWriter):
         with self.function("decode(b, p, count)" if self._counts else "decode(b, p)"):
             self.emit("if b.__class__ is not memoryview: b = memoryview(b)")
             self.emit("e = len(b)")
+            if self._few:
+                self.emit("few = 0")
             with self.block("try:"):
                 self.emit(f"m = new(C_{name})")
                 self._read_struct("m", name)
@@ -129,6 +141,8 @@ class DecoderWriter(CodeWriter):
             what = f"{name} v{self.version}"
             with self.block("except (struct_error, IndexError):"):
                 self.emit(f"raise DecodeError('{what}: the bytes end too early') from None")
+            if self._few:
+                self.emit("except ManyElements: raise")
             with self.block("except ValueError as x:"):
                 self.emit(f"raise DecodeError(f'{what}: {{x}}') from None")
             self.emit("return m, p")
@@ -186,7 +200,9 @@ class DecoderWriter(CodeWriter):
     def _write_tags_helper(self, struct_name: str, tagged: list[Field]) -> str:
         helper = self.fresh("tags")
         readers = {field.name: self.fresh("tag") for field in tagged}
-        yields, self._yields = self._yields, False  # their functions are none that yield
+        # Their functions are none that yield, and don't know the count.
+        yields, self._yields = self._yields, False
+        few, self._few = self._few, False
         for field in tagged:
             with self.function(f"{readers[field.name]}(b{self._counter})"):
                 what = f"{struct_name}.{field.name}"
@@ -203,7 +219,7 @@ class DecoderWriter(CodeWriter):
                 self.emit(f"if v is not None: m.{field.name} = {read}")
             self.emit("m._tags = copy_tags(tags)")
             self.emit("return p")
-        self._yields = yields
+        self._yields, self._few = yields, few
         return helper
 
     @property
@@ -291,6 +307,9 @@ class DecoderWriter(CodeWriter):
             self.emit(f"if {check} > e - p: raise too_many('{what}', {n}, e - p)")
             if self._counts:
                 self.emit(f"count('{what}', {n})")
+            if self._few:
+                self.emit(f"few += {n}")
+                self.emit(f"if few > {FEW_ELEMENTS}: raise ManyElements('{what}')")
             if fmt == "16s":
                 self.emit(f"q = p + 16 * {n}")
                 self.emit(f"{target} = [b[i:i + 16].tobytes() for i in range(p, q, 16)]; p = q")

@@ -106,6 +106,16 @@ def encoder(name: str, version: int) -> Encoder:
 
 
 @cache
+def decoder_of_few(name: str, version: int) -> Decoder:
+    """Build the decoder of few elements of one message version; errors as `check_version`."""
+    classes = message_classes(name)
+    writer = DecoderWriter(check_version(name, version), version, classes, few=True)
+    _execute(writer.write(), f"{name} v{version} decoder of few", writer.namespace)
+    decode: Decoder = writer.namespace["decode"]
+    return decode
+
+
+@cache
 def sliced_decoder(name: str, version: int) -> SlicedDecoder:
     """Build the decoder in slices of one message version; errors as `check_version`."""
     classes = message_classes(name)

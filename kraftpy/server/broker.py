@@ -74,6 +74,7 @@ SESSION_CHECK_MIN_S = 0.05
 QUORUM_TIMEOUT_MS = 30_000
 DRAIN_TIMEOUT_S = 5.0
 GONE_LISTED_S = 5.0
+CREATED_TOGETHER_MAX = 1_000
 NO_CONTROLLER = -1
 
 
@@ -520,7 +521,11 @@ class Broker:
         return endpoint.host, endpoint.port
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
-        """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
+        """Creates topics with the broker's defaults; why it didn't, for those that aren't there.
+
+        The first CREATED_TOGETHER_MAX of them: clients ask again for the others.
+        """
+        names = names[:CREATED_TOGETHER_MAX]
         topics = [
             {
                 "name": name,
@@ -538,12 +543,15 @@ class Broker:
         except KafkaError as error:
             log.warning("can't create topics on demand: %s", error)
             return dict.fromkeys(names, error.code)
-        errors = {}
-        for answer in value["topics"]:
-            if answer["name"] not in self.metadata.topics:
-                errors[answer["name"]] = ErrorCode(answer["error"])
-                log.warning("can't create %s on demand: %s", answer["name"], answer["message"])
-        return errors
+        failed = [each for each in value["topics"] if each["name"] not in self.metadata.topics]
+        if failed:
+            log.warning(
+                "can't create %d topics on demand, the first, %s: %s",
+                len(failed),
+                failed[0]["name"],
+                failed[0]["message"],
+            )
+        return {each["name"]: ErrorCode(each["error"]) for each in failed}
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         if self.cut_off:

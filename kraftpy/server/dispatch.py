@@ -8,7 +8,8 @@ Rules that it keeps:
 * Bytes that don't decode close the connection with one log line. A handler that fails gets its
   Kafka error into the response where the schema has a place for it, else closes the connection.
 * A handler returns the response, None (no answer is due: acks=0), or an awaitable of the response.
-* Answers that may be long are built in slices (`server.long_answers`).
+* Answers that may be long are built in slices (`server.long_answers`), and requests of many
+  elements are decoded in slices (`server.long_requests`).
 * Requests that came together are timed together, from when they came until all of them have been
   handled: their answers leave together.
 * What is done for metrics of single requests is what small requests pay for (`make bench
@@ -25,6 +26,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -33,9 +35,11 @@ from kraftpy.events import emit
 from kraftpy.metrics.instruments import ApiNumbers
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.decoding import FEW_ELEMENTS, ManyElements
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.connection import CORK_MAX_BYTES
 from kraftpy.server.long_answers import AnswerBuilders, LongAnswer
+from kraftpy.server.long_requests import LONG_REQUEST_BYTES, LongRequest, LongRequests
 from kraftpy.server.produce_size import is_large_by_records
 from kraftpy.storage.segment import FileSlice
 
@@ -211,6 +215,7 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._builders = AnswerBuilders()
+        self._long_requests = LongRequests(self._builders.turns)
         # What came together: of which kind, how many, and how long that took.
         self._noted: list[tuple[_Route, int, float]] = []
         self._unusual: list[_Route] = []  # answered now, and of another kind than was usual
@@ -235,7 +240,12 @@ class Dispatcher:
                     f"only records may have more than {SMALL_REQUEST_MAX_BYTES}"
                 )
                 return 0
-            request = codec.decode_request(*key, frame, position)
+            if len(frame) > LONG_REQUEST_BYTES:
+                request = self._decode_long(connection, route, header, frame, position)
+                if request is None:
+                    return 0
+            else:
+                request = codec.decode_request(*key, frame, position)
         except DecodeError as error:
             connection.close(f"a request that can't be decoded: {error}")
             return 0
@@ -330,6 +340,54 @@ class Dispatcher:
         response = self._broker.api_versions(ErrorCode.UNSUPPORTED_VERSION)
         connection.respond(_encode(route, header.correlation_id, response))
 
+    def _decode_long(
+        self,
+        connection: Connection,
+        route: _Route,
+        header: codec.RequestHeader,
+        frame: memoryview,
+        position: int,
+    ) -> Any:
+        """The request, or None: it has many elements and is answered later.
+
+        Raises DecodeError.
+        """
+        if route.key is ApiKey.PRODUCE:  # most are long by their records, which aren't copied
+            with suppress(ManyElements):
+                return codec.decode_request_of_few(route.key, route.version, frame, position)
+        long = LongRequest(connection, route.key, route.version, frame, position)
+        if long.advance() and long.elements <= FEW_ELEMENTS:
+            return long.request
+        context = RequestContext(
+            header,
+            connection.listener,
+            connection.local_host,
+            connection.local_port,
+            connection.peer,
+            route.numbers.errors,
+        )
+        answer = self._serve_long(connection, route, context, long)
+        self._defer(connection, route, context, answer, in_turn=True)
+        return None
+
+    async def _serve_long(
+        self, connection: Connection, route: _Route, context: RequestContext, long: LongRequest
+    ) -> _Frame | None:
+        """The frame of the answer to a long request, if one is due."""
+        try:
+            await self._long_requests.finish(connection, long)
+            result = route.function(self._broker, context, long.request)
+            if result is not None and type(result) is not route.response_class:
+                result = await result
+            if result is None:
+                return None
+            return await self._build(connection, route, context, result)
+        except DecodeError as error:
+            connection.close(f"a request that can't be decoded: {error}")
+            return None
+        finally:
+            long.release()
+
     def _answer_long(
         self, connection: Connection, route: _Route, context: RequestContext, result: Any
     ) -> bool:
@@ -337,33 +395,41 @@ class Dispatcher:
 
         `result` is a response or an awaitable of one.
         """
-        answer = None
-        if type(result) is route.response_class:
-            answer = _long_answer(connection, route, context, result)
-            if answer.advance():
-                connection.respond(answer.parts)
-                return True
-        self._defer(
-            connection, route, context, self._build(connection, route, context, result, answer)
-        )
+        if type(result) is not route.response_class:
+            self._defer(
+                connection, route, context, self._build_later(connection, route, context, result)
+            )
+            return False
+        answer = _long_answer(connection, route, context, result)
+        if answer.advance():
+            connection.respond(answer.parts)
+            return True
+        self._defer(connection, route, context, self._finish(connection, answer))
         return False
 
-    async def _build(
+    async def _build_later(
         self,
         connection: Connection,
         route: _Route,
         context: RequestContext,
-        result: Any,
-        answer: LongAnswer | None,
+        result: Awaitable[Any],
     ) -> _Frame | None:
-        """The frame of `result`, of which `answer` is the beginning if it's begun."""
-        if answer is None:
-            response = await result
-            if response is None:
-                return None
-            answer = _long_answer(connection, route, context, response)
-            if answer.advance():
-                return _Frame(answer.parts)
+        response = await result
+        if response is None:
+            return None
+        return await self._build(connection, route, context, response)
+
+    async def _build(
+        self, connection: Connection, route: _Route, context: RequestContext, response: Any
+    ) -> _Frame:
+        """The frame of `response`."""
+        answer = _long_answer(connection, route, context, response)
+        if answer.advance():
+            return _Frame(answer.parts)
+        return await self._finish(connection, answer)
+
+    async def _finish(self, connection: Connection, answer: LongAnswer) -> _Frame:
+        """The frame of an answer that wasn't whole after its first slice."""
         try:
             await self._builders.finish(connection, answer)
             return _Frame(answer.parts)
@@ -376,11 +442,14 @@ class Dispatcher:
         route: _Route,
         context: RequestContext,
         awaitable: Awaitable[Any],
+        *,
+        in_turn: bool = False,
     ) -> None:
+        """Answers when `awaitable` is done; `in_turn`: nothing behind it is taken before that."""
         came_s = connection.taken_s
         correlation_id = context.correlation_id
         future = asyncio.ensure_future(awaitable)
-        slot = connection.defer(route.concurrent or context.may_overlap)
+        slot = connection.defer(not in_turn and (route.concurrent or context.may_overlap))
         slot.on_abandon = future.cancel
         self._tasks.add(future)
         route.numbers.waiting += 1

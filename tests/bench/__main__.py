@@ -12,6 +12,7 @@
     python -m tests.bench groups                                   only offsets and rebalances
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
+    python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
     python -m tests.bench spark [read | stream | write | pipeline] Spark: ours, Kafka's connector
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race is
@@ -38,6 +39,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import kraftpy
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_broker_jars
 from tests.bench import (
+    amplification,
     figures,
     groups,
     many,
@@ -71,6 +73,7 @@ MODES = [
     "offsets-load",
     "compaction",
     "metrics",
+    "amplification",
     "spark",
     "groups",
 ]
@@ -281,6 +284,10 @@ def main() -> int:
             print(many.run(ApacheKafkaQuorum, say))
         elif options.mode == "metrics":
             text, holds = metrics.run(options.rounds or BENCH_ROUNDS, say)
+            print(text)
+            return 0 if holds else 1
+        elif options.mode == "amplification":
+            text, holds = amplification.run(say, options.only)
             print(text)
             return 0 if holds else 1
         elif options.mode == "spark":

@@ -1,11 +1,14 @@
-"""kraftpy in two builds that benchmarks alone start: `python -m tests.bench.builds BUILD server`.
+"""kraftpy in builds that benchmarks alone start: `python -m tests.bench.builds BUILD server`.
 
 * `switched`: SIGUSR1 takes out what the hot path does for metrics, whole functions and single
   statements of others, and SIGUSR2 puts it back; which of the two holds is in the file that SWITCH
   names (`switch` waits for it);
 * `sliced`: each process that answers the exporter notes, in the folder that SLICES names, for each
   answer the longest slice of work that it did for that, by the clock and in CPU time (`slices_s`
-  reads them).
+  reads them);
+* `lagging`: a broker notes in the file that LAGS names the longest slice of work on its event loop
+  since the last SIGUSR1, by the clock and in CPU time (`lags_s` reads it, `forget_lags` begins
+  anew).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import ast
 import inspect
 import os
 import signal
+import socket
 import sys
 import textwrap
 import time
@@ -23,12 +27,15 @@ from typing import Any
 
 from kraftpy.metrics.channel import Responder
 from kraftpy.metrics.instruments import Histogram, Traffic
+from kraftpy.server.broker import Broker
 from kraftpy.server.connection import Connection
 from kraftpy.server.dispatch import Dispatcher
 from kraftpy.server.partition import Partition
 
 SLICES = "KRAFTPY_BENCH_SLICES"
 SWITCH = "KRAFTPY_BENCH_SWITCH"
+LAGS = "KRAFTPY_BENCH_LAGS"
+TICK_S = 0.001
 SWITCH_TIMEOUT_S = 10.0
 # They do nothing else.
 _WHOLE = (
@@ -152,7 +159,57 @@ def slices_s(folder: Path) -> list[list[tuple[float, float]]]:
     ]
 
 
-BUILDS = {build.__name__: build for build in (switched, sliced)}
+def lagging() -> None:
+    """Notes how long the loop of a broker is away from a timer that goes off all the time."""
+    file = Path(os.environ[LAGS])
+    start = Broker.start
+    longest = [0.0, 0.0]
+
+    def tell() -> None:
+        file.with_suffix(".new").write_text(f"{longest[0]} {longest[1]}")
+        file.with_suffix(".new").replace(file)
+
+    def forget(*_: Any) -> None:
+        longest[:] = 0.0, 0.0
+        tell()
+
+    async def watched(self: Broker, sockets: list[socket.socket]) -> None:
+        await start(self, sockets)
+        signal.signal(signal.SIGUSR1, forget)
+        last = [time.perf_counter(), time.thread_time()]
+
+        def tick() -> None:
+            now = [time.perf_counter(), time.thread_time()]
+            slices = [now[0] - last[0] - TICK_S, now[1] - last[1]]
+            if slices[0] > longest[0] or slices[1] > longest[1]:
+                longest[:] = map(max, longest, slices)
+                tell()
+            last[:] = time.perf_counter(), time.thread_time()
+            self.loop.call_later(TICK_S, tick)
+
+        tick()
+
+    Broker.start = watched  # type: ignore[method-assign]
+
+
+def lags_s(file: Path) -> tuple[float, float]:
+    """The longest slice: by the clock, in CPU time."""
+    clock, cpu = map(float, file.read_text().split())
+    return clock, cpu
+
+
+def forget_lags(pid: int, file: Path) -> None:
+    """Begins anew; on return the slices before are forgotten."""
+    file.unlink(missing_ok=True)
+    os.kill(pid, signal.SIGUSR1)
+    deadline = time.monotonic() + SWITCH_TIMEOUT_S
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {pid} doesn't heed SIGUSR1")
+        time.sleep(0.001)
+
+
+BUILDS = {build.__name__: build for build in (switched, sliced, lagging)}
 
 if __name__ == "__main__":
     from kraftpy.cli import main

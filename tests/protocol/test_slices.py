@@ -9,7 +9,7 @@ import pytest
 
 from kraftpy.protocol import codec, messages, schema
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
-from kraftpy.protocol.decoding import SLICE_ELEMENTS
+from kraftpy.protocol.decoding import FEW_ELEMENTS, SLICE_ELEMENTS, ManyElements
 from kraftpy.protocol.errors import DecodeError
 from tests.protocol.random_messages import RandomMessages
 
@@ -145,3 +145,21 @@ def test_an_array_that_is_made_while_it_is_written() -> None:
     drain(writing)
     _, read = codec.decode_response(ApiKey.LIST_GROUPS, 4, b"".join(parts))
     assert [each.group_id for each in read.groups] == ["g0", "g1", "g2"]
+
+
+@pytest.mark.parametrize(("topics", "each"), [(1, 2_000), (1_500, 1), (40, 49)])
+def test_a_decoder_of_few_stops_where_there_are_more(topics: int, each: int) -> None:
+    kinds = messages.ProduceRequest
+    some = [kinds.PartitionProduceData(i, b"r") for i in range(each)]
+    request = kinds(
+        topic_data=[kinds.TopicProduceData("t", partition_data=some) for _ in range(topics)]
+    )
+    for version in (3, 9):
+        frame = b"".join(codec.encode_request(ApiKey.PRODUCE, version, 1, None, request))
+        _, position = codec.decode_request_header(frame)
+        if topics + topics * each > FEW_ELEMENTS:
+            with pytest.raises(ManyElements):
+                codec.decode_request_of_few(ApiKey.PRODUCE, version, frame, position)
+        else:
+            read = codec.decode_request_of_few(ApiKey.PRODUCE, version, frame, position)
+            assert read == codec.decode_request(ApiKey.PRODUCE, version, frame, position)

@@ -88,7 +88,7 @@ def produce(
     timeout_ms: int = 10_000,
 ) -> messages.ProduceResponse.PartitionProduceResponse:
     """Sends one batch; the partition's answer."""
-    response = wire.call(
+    response: messages.ProduceResponse = wire.call(
         ApiKey.PRODUCE, version, produce_request(topic, batch, partition, acks, timeout_ms)
     )
     return response.responses[0].partition_responses[0]
@@ -148,6 +148,8 @@ def fetch(
     wire: Wire, topic: str, offset: int, **options: Any
 ) -> messages.FetchResponse.PartitionData:
     """One partition's answer to a Fetch v12 without a session."""
-    response = wire.call(ApiKey.FETCH, 12, fetch_request(topic, offset, **options))
+    response: messages.FetchResponse = wire.call(
+        ApiKey.FETCH, 12, fetch_request(topic, offset, **options)
+    )
     assert response.error_code == 0
     return response.responses[0].partitions[0]

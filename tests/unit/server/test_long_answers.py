@@ -24,7 +24,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server import long_answers
 from kraftpy.server.dispatch import Dispatcher
-from kraftpy.server.handlers import groups  # noqa: F401 - registers its handlers
+from kraftpy.server.handlers import groups, produce  # noqa: F401 - registers their handlers
 from kraftpy.server.listener import Listener, bind
 
 DEADLINE_S = 20.0

@@ -1,0 +1,182 @@
+"""`make bench ARGS=amplification`: what a request of up to 1 MiB can do to a broker.
+
+Each array of each advertised API, repeated to 1 MiB with one name and with others each time, and
+null where that asks for everything (`tests.server.amplified`), on a broker that has a topic of
+1,000 partitions and groups with as many offsets and with a large member. Beside it somebody asks
+for metadata every 10 ms. Of each API are told: the longest slice on the broker's event loop, in CPU
+time (by the clock a busy machine stretches it), how far memory rose above idle at its highest, what
+all but the slowest percent of the probe's questions took at most, of the worst request, and the
+largest answer. What passes a limit ends the bench with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kraftpy.protocol.api import ADVERTISED, ApiKey, advertised
+from kraftpy.protocol.messages import MetadataRequest
+from kraftpy.server import handlers
+from kraftpy.server.dispatch import implemented
+from tests.bench import builds, figures
+from tests.bench.measure import KIB, Say
+from tests.bench.probe import percentile
+from tests.processes import Kraftpy, split_address
+from tests.server.amplified import Case, cases, populate
+from tests.server.wire import Closed, Wire
+
+SIZE_BYTES = 1024 * KIB
+SLICE_MAX_S = 0.050
+MEMORY_MAX_MIB = 300
+PROBE_MAX_S = 0.100
+PROBE_EACH_S = 0.010
+TIMEOUT_S = 120.0
+
+
+class _Lagging(Kraftpy):
+    @classmethod
+    def command(cls, *args: str) -> list[str]:
+        return [sys.executable, "-m", builds.__name__, "lagging", *args]
+
+
+class Row(NamedTuple):
+    """What one API's requests did."""
+
+    slice_s: float
+    clock_s: float
+    memory_mib: float
+    probe_s: float
+    answer_bytes: int
+    worst: str
+
+    def holds(self) -> bool:
+        return (
+            self.slice_s <= SLICE_MAX_S
+            and self.memory_mib <= MEMORY_MAX_MIB
+            and self.probe_s <= PROBE_MAX_S
+        )
+
+
+class _Probe:
+    """Asks for the metadata of no topic, again and again, until it's left."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = host, port
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.times_s: list[float] = []
+
+    def __enter__(self) -> _Probe:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join(TIMEOUT_S)
+
+    def _run(self) -> None:
+        with Wire(*self._address, timeout_s=TIMEOUT_S) as wire:
+            while not self.times_s or not self._ending.wait(PROBE_EACH_S):
+                began_at = time.perf_counter()
+                wire.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+                self.times_s.append(time.perf_counter() - began_at)
+
+
+def run(say: Say, only: Sequence[str] = ()) -> tuple[str, bool]:
+    """The table, and whether all limits hold; `only`: parts of the names of some APIs."""
+    handlers.load()
+    with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
+        lags = Path(folder) / "lags"
+        os.environ[builds.LAGS] = str(lags)
+        node = _Lagging(Path(folder))
+        try:
+            node.start()
+            host, port = split_address(node.bootstrap)
+            with populate(host, port) as topic_id:
+                rows = {
+                    key.name: _measure(node, lags, key, topic_id, say)
+                    for key in advertised(implemented())
+                    if not only or any(part.upper() in key.name for part in only)
+                }
+        finally:
+            node.stop()
+    header = [
+        "API",
+        "longest slice",
+        "by the clock",
+        "memory above idle",
+        "probe p99",
+        "answer",
+        "",
+    ]
+    lines = [["", "ms of CPU", "ms", "MiB", "ms", "KiB", ""]]
+    lines += [
+        [
+            name,
+            figures.number(row.slice_s * 1000),
+            figures.number(row.clock_s * 1000),
+            figures.number(row.memory_mib),
+            figures.number(row.probe_s * 1000),
+            figures.number(row.answer_bytes / KIB),
+            "" if row.holds() else f"OVER: {row.worst}",
+        ]
+        for name, row in rows.items()
+    ]
+    return figures.layout(header, lines), all(row.holds() for row in rows.values())
+
+
+def _measure(node: Kraftpy, lags: Path, key: ApiKey, topic_id: bytes, say: Say) -> Row:
+    host, port = split_address(node.bootstrap)
+    low, high = ADVERTISED[key]
+    rows = []
+    for version in dict.fromkeys((low, high)):
+        for case in cases(key, version, SIZE_BYTES, topic_id):
+            rows.append(_row(node.pid, lags, host, port, case))
+            if not rows[-1].holds():
+                say(f"{key.name} {rows[-1]}")
+    say(key.name)
+    worst = max(rows, key=lambda row: (not row.holds(), row.slice_s))
+    return Row(
+        max(row.slice_s for row in rows),
+        max(row.clock_s for row in rows),
+        max(row.memory_mib for row in rows),
+        max(row.probe_s for row in rows),
+        max(row.answer_bytes for row in rows),
+        worst.worst,
+    )
+
+
+def _row(pid: int, lags: Path, host: str, port: int, case: Case) -> Row:
+    idle_mib = _memory_mib(pid, "VmRSS")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the highest so far is forgotten
+    builds.forget_lags(pid, lags)
+    size = 0
+    with _Probe(host, port) as probe, Wire(host, port, timeout_s=TIMEOUT_S) as wire:
+        try:
+            wire.send(case.key, case.version, case.request)
+            size = len(wire.receive_frame())
+        except Closed:
+            pass
+    clock_s, cpu_s = builds.lags_s(lags)
+    memory_mib = _memory_mib(pid, "VmHWM") - idle_mib
+    return Row(
+        cpu_s,
+        clock_s,
+        memory_mib,
+        percentile(probe.times_s, 0.99),
+        size,
+        f"v{case.version} {case.what}",
+    )
+
+
+def _memory_mib(pid: int, what: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"no {what}")

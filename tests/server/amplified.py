@@ -1,0 +1,259 @@
+"""Requests that repeat things: each array of each request of the schema tables, up to a size.
+
+What stands in the other fields is what exists on the broker under test, by the names of the fields;
+an API that is new gets its requests without a line here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from kraftpy.protocol import codec, messages, schema
+from kraftpy.protocol.api import REQUEST_NAMES, ApiKey
+from kraftpy.protocol.schema import ZERO_UUID, Field
+from tests.server.wire import Wire
+
+TOPIC, GROUP, MEMBERS, CONSUMERS, VICTIM = "many", "offsets", "members", "consumers", "victim"
+NODE_ID = 1
+PARTITIONS = 1_000
+MEMBER_BYTES = 300 * 1024
+
+# What asks about a group with members; what changes something, one that nothing else needs.
+_GROUP_OF = {
+    ApiKey.DESCRIBE_GROUPS: MEMBERS,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: CONSUMERS,
+    ApiKey.DELETE_GROUPS: VICTIM,
+    ApiKey.OFFSET_DELETE: VICTIM,
+    ApiKey.LEAVE_GROUP: VICTIM,
+    ApiKey.JOIN_GROUP: VICTIM,
+    ApiKey.SYNC_GROUP: VICTIM,
+    ApiKey.HEARTBEAT: VICTIM,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: VICTIM,
+    ApiKey.OFFSET_COMMIT: VICTIM,
+}
+_NUMBERS = {
+    "replica_id": -1,
+    "resource_type": 4,
+    "timeout_ms": 1_000,
+    "max_bytes": 1 << 20,
+    "partition_max_bytes": 1 << 20,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "count": 2_000,
+    "response_partition_limit": 2_000,
+    "acks": 1,
+    "endpoint_type": 1,
+    "max_num_offsets": 1_000,
+}
+_UNKNOWN_NUMBERS = ("epoch", "generation", "offset", "timestamp")
+
+
+class Case(NamedTuple):
+    """One request; `what` says which array is repeated and how."""
+
+    key: ApiKey
+    version: int
+    what: str
+    request: Any
+
+
+def cases(key: ApiKey, version: int, size_bytes: int, topic_id: bytes) -> Iterator[Case]:
+    """Every array of the request filled to `size_bytes`, with one name and with others each time.
+
+    And every array that may be null as null, which often asks for everything.
+    """
+    name = REQUEST_NAMES[key]
+    for path in _paths(schema.load(name), name, version, ()):
+        what = ".".join(field.name for field in path)
+        for distinct in (False, True):
+            make = _Maker(key, version, topic_id, path, distinct)
+            one, two = make.size_bytes(1), make.size_bytes(2)
+            count = max(1, (size_bytes - one) // (two - one) + 1)
+            kind = "different" if distinct else "same"
+            yield Case(key, version, f"{what} x {count:,} {kind}", make.request(count))
+        if len(path) == 1 and path[0].nullable_in(version):
+            request = _Maker(key, version, topic_id, path, False).request(1)
+            setattr(request, path[0].name, None)
+            yield Case(key, version, f"{what} null", request)
+    if not any(_paths(schema.load(name), name, version, ())):
+        yield Case(key, version, "no array", _Maker(key, version, topic_id, (), False).request(1))
+
+
+def _paths(
+    table: schema.Schema, struct: str, version: int, so_far: tuple[Field, ...]
+) -> Iterator[tuple[Field, ...]]:
+    for field in table.structs[struct]:
+        if not field.exists_in(version):
+            continue
+        if field.is_array:
+            yield (*so_far, field)
+        if field.type in table.structs:
+            yield from _paths(table, field.type, version, (*so_far, field))
+
+
+class _Maker:
+    def __init__(
+        self, key: ApiKey, version: int, topic_id: bytes, path: tuple[Field, ...], distinct: bool
+    ) -> None:
+        self._key = key
+        self._version = version
+        self._topic_id = topic_id
+        self._path = path
+        self._distinct = distinct
+        self._name = REQUEST_NAMES[key]
+        self._structs = schema.load(self._name).structs
+        self._root = getattr(messages, self._name)
+
+    def size_bytes(self, count: int) -> int:
+        frame = codec.encode_request(self._key, self._version, 1, "c", self.request(count))
+        return sum(map(len, frame))
+
+    def request(self, count: int) -> Any:
+        return self._struct(self._name, self._path, count, None)
+
+    def _struct(self, struct: str, path: tuple[Field, ...], count: int, number: int | None) -> Any:
+        """`number`: of the repeated element that this is in, if names are to differ."""
+        made = self._root() if struct == self._name else getattr(self._root, struct)()
+        fields = [f for f in self._structs[struct] if f.exists_in(self._version)]
+        names = {field.name for field in fields}
+        for field in fields:
+            if path and field is path[0]:
+                value = self._repeated(field, path[1:], count)
+            elif field.is_array:
+                value = [self._element(field, (), count, number)]
+            elif field.type in self._structs:
+                value = None if field.nullable_in(self._version) else made_struct(made, field)
+            else:
+                value = self._value(struct, field, number)
+            setattr(made, field.name, value)
+        if {"name", "topic_id"} <= names:
+            made.topic_id = ZERO_UUID  # one of the two is to be given
+        return made
+
+    def _repeated(self, field: Field, rest: tuple[Field, ...], count: int) -> Any:
+        if not field.is_array:
+            return self._struct(field.type, rest, count, None)
+        if rest:
+            return [self._element(field, rest, count, None)]
+        if not self._distinct:
+            return [self._element(field, (), 1, None)] * count
+        return [self._element(field, (), 1, number) for number in range(count)]
+
+    def _element(
+        self, field: Field, path: tuple[Field, ...], count: int, number: int | None
+    ) -> Any:
+        if field.type in self._structs:
+            return self._struct(field.type, path, count, number)
+        return self._value("", field._replace(nullable_from=None), number)
+
+    def _value(self, struct: str, field: Field, number: int | None) -> Any:
+        name = field.name
+        if field.type == "string":
+            return self._text(struct, field, number)
+        if field.type == "uuid":
+            return self._topic_id if number is None else (number + 1).to_bytes(16, "big")
+        if field.type == "bool":
+            return name != "allow_auto_topic_creation"
+        if field.type == "bytes":
+            return b""
+        if field.type in ("records", "float64"):
+            return None if field.type == "records" else 0.0
+        if name == "resource_type" and number is not None:
+            return 2
+        if name in _NUMBERS:
+            return _NUMBERS[name]
+        if "broker" in name or "replicas" in name:
+            return NODE_ID
+        if "partition" in name or "index" in name:
+            return number or 0
+        return -1 if any(each in name for each in _UNKNOWN_NUMBERS) else 0
+
+    def _text(self, struct: str, field: Field, number: int | None) -> str | None:
+        name = field.name
+        if number is not None:
+            return f"n{number:07d}"
+        if ("group" in name and "instance" not in name) or name in ("key", "coordinator_keys"):
+            return _GROUP_OF.get(self._key, GROUP)
+        if "topic" in name or (name == "name" and "Topic" in struct):
+            return TOPIC
+        if name == "resource_name":
+            return str(NODE_ID)
+        if field.nullable_in(self._version):
+            return None
+        return {"protocol_type": "consumer", "configuration_keys": "log.dirs"}.get(name, "")
+
+
+def made_struct(made: Any, field: Field) -> Any:
+    """What the message has there by itself."""
+    return getattr(made, field.name)
+
+
+@contextmanager
+def populate(host: str, port: int) -> Iterator[bytes]:
+    """Makes what the requests name; the topic's id. Members stay as long as the block does."""
+    with Wire(host, port) as wire, Wire(host, port) as member:
+        create = messages.CreateTopicsRequest
+        topics = [create.CreatableTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)]
+        (created,) = wire.call(ApiKey.CREATE_TOPICS, 7, create(topics, timeout_ms=30_000)).topics
+        assert created.error_code == 0, created
+        for group in (GROUP, VICTIM, MEMBERS, CONSUMERS):
+            find = messages.FindCoordinatorRequest(coordinator_keys=[group])
+            _until_ok(partial(_found, wire, find))
+        _commit(wire)
+        _join(member)
+        yield created.topic_id
+
+
+def _until_ok(ask: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30.0
+    while (answer := ask()).error_code:
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+    return answer
+
+
+def _found(wire: Wire, find: messages.FindCoordinatorRequest) -> Any:
+    return wire.call(ApiKey.FIND_COORDINATOR, 4, find).coordinators[0]
+
+
+def _commit(wire: Wire) -> None:
+    kinds = messages.OffsetCommitRequest
+    offsets = [
+        kinds.OffsetCommitRequestPartition(index, committed_offset=1, committed_metadata="m")
+        for index in range(PARTITIONS)
+    ]
+    request = kinds(GROUP, topics=[kinds.OffsetCommitRequestTopic(name=TOPIC, partitions=offsets)])
+    _until_ok(lambda: wire.call(ApiKey.OFFSET_COMMIT, 8, request).topics[0].partitions[0])
+
+
+def _join(wire: Wire) -> None:
+    """A classic group with a member that says much of itself, and one of the new kind."""
+    join = messages.JoinGroupRequest
+    protocol = join.JoinGroupRequestProtocol("range", bytes(MEMBER_BYTES))
+    request = join(
+        MEMBERS,
+        session_timeout_ms=300_000,
+        rebalance_timeout_ms=1_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    joined = _until_ok(lambda: wire.call(ApiKey.JOIN_GROUP, 3, request))
+    sync = messages.SyncGroupRequest(MEMBERS, joined.generation_id, joined.member_id)
+    sync.assignments = [
+        messages.SyncGroupRequest.SyncGroupRequestAssignment(joined.member_id, bytes(MEMBER_BYTES))
+    ]
+    _until_ok(lambda: wire.call(ApiKey.SYNC_GROUP, 3, sync))
+    beat = messages.ConsumerGroupHeartbeatRequest(
+        group_id=CONSUMERS,
+        member_id="AAAAAAAAAAAAAAAAAAAAAA",
+        rebalance_timeout_ms=300_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    _until_ok(lambda: wire.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat))
