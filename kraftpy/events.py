@@ -155,6 +155,10 @@ EVENTS: dict[str, Kind] = {
     "log-offline": _kind(
         "A partition's files can't be written; it takes no more requests.", "log reason advice"
     ),
+    "disk-failing": _kind(
+        "A log directory takes no writes; what this broker leads in it others are to lead.",
+        "path reason",
+    ),
     "replica-damaged": _kind(
         "What this broker has of a partition fails its checks; others' records take its place.",
         "partition reason",

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class MetadataPlacement:
-    """`storage.directory.Placement` as the metadata has it before this life registers."""
+    """`storage.placement.Placement` as the metadata has it before this life registers."""
 
     def __init__(self, metadata: MetadataState, node_id: int) -> None:
         self._metadata = metadata

@@ -8,7 +8,8 @@ Rules that it keeps:
 * A replica that the metadata took from this broker is deleted; what lies in the folders and is not
   in the metadata at all is set aside at the start.
 * A broker that may have been fenced without hearing of it leads nothing (rule 21).
-* A replica that its disk has damaged is begun anew when the metadata lets it (`damaged_replicas`).
+* A replica that its disk has damaged is begun anew when the metadata lets it (`damaged_replicas`);
+  one that can't be written is led by others (`unwritable_replicas`).
 * There is one fetcher per leader broker that this broker follows.
 """
 
@@ -28,9 +29,11 @@ from kraftpy.server.damaged_replicas import DamagedReplicas, Rereads
 from kraftpy.server.isr_proposals import IsrProposals, Proposer
 from kraftpy.server.partition import Partition
 from kraftpy.server.replica_fetcher import FetcherHost, ReplicaFetcher
+from kraftpy.server.unwritable_replicas import UnwritableReplicas
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState, Topic
+    from kraftpy.storage.directory import LogDir
     from kraftpy.storage.flusher import Flusher
     from kraftpy.storage.manager import LogManager
 
@@ -71,6 +74,7 @@ class ReplicaManager:
         self._resigned = False
         self._isr = IsrProposals(host)
         self._damaged = DamagedReplicas(host)
+        self._unwritable = UnwritableReplicas(host, self)
         self.rereads = Rereads()
         self.traffic = Traffic()
 
@@ -199,12 +203,12 @@ class ReplicaManager:
     def _set_role(self, partition: Partition, state: PartitionState) -> None:
         if state.leader == self.node_id:
             if not self._resigned:
-                self._stop_fetching(partition)
+                self.stop_fetching(partition)
                 partition.lead(state)
         elif partition.follow(state):
-            self._stop_fetching(partition)
-            if partition.following is not None:
-                self._fetcher(state.leader).add(partition)
+            self.stop_fetching(partition)
+            if not self._unwritable.holds_back(partition):
+                self.fetch_again(partition)
 
     def _fetcher(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
@@ -212,7 +216,13 @@ class ReplicaManager:
             fetcher = self._fetchers[leader_id] = ReplicaFetcher(self._host, leader_id)
         return fetcher
 
-    def _stop_fetching(self, partition: Partition) -> None:
+    def fetch_again(self, partition: Partition) -> None:
+        """Has the partition fetched, if it follows a leader."""
+        if partition.following is not None:
+            self._fetcher(partition.following.leader).add(partition)
+
+    def stop_fetching(self, partition: Partition) -> None:
+        """Nothing is asked for it any more."""
         for fetcher in self._fetchers.values():
             fetcher.remove(partition)
 
@@ -222,7 +232,7 @@ class ReplicaManager:
         self._delete_log(partition)
 
     def _remove(self, partition: Partition) -> None:
-        self._stop_fetching(partition)
+        self.stop_fetching(partition)
         partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         replicas = self._topics[partition.topic]
         del replicas[partition.index]
@@ -255,7 +265,7 @@ class ReplicaManager:
         for partition in self._topics.pop(name, {}).values():
             self._topics_by_id.pop(partition.topic_id, None)
             self.traffic.forget(name, partition.topic_id)
-            self._stop_fetching(partition)
+            self.stop_fetching(partition)
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._delete_log(partition)
 
@@ -279,7 +289,11 @@ class ReplicaManager:
         self._isr.look_at(partition)
 
     def tick(self) -> None:
-        """What goes by the clock: followers that lag, leaders that don't answer."""
+        """What goes by the clock: disks that failed, followers that lag, leaders that are mute."""
+        for stored in self._logs.take_failed():
+            partition = self.replica(stored.topic, stored.partition)
+            if partition is not None and partition.log is stored:
+                self._unwritable.note(partition)
         self._isr.tick(partition for partition in self if partition.leadership is not None)
         for leader_id, fetcher in list(self._fetchers.items()):
             if len(fetcher):
@@ -287,6 +301,12 @@ class ReplicaManager:
             else:
                 fetcher.close()
                 del self._fetchers[leader_id]
+
+    # -- disks that fail
+
+    def replicas_in(self, directory: LogDir) -> list[Partition]:
+        """All whose log is in a log directory."""
+        return [partition for partition in self if partition.log.directory is directory]
 
     # -- damage
 
@@ -338,6 +358,7 @@ class ReplicaManager:
         """Ends every wait; the logs stay for the log manager to close."""
         self._isr.close()
         self._damaged.close()
+        self._unwritable.close()
         for fetcher in self._fetchers.values():
             fetcher.close()
         for partition in self:

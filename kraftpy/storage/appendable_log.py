@@ -233,6 +233,9 @@ class AppendableLog(ReadableLog):
             segment.append(data, batches, self._index_interval_bytes)
         except OSError as error:
             raise self._append_failed(segment, error) from error
+        except KafkaError:
+            self.directory.failed_logs.add(self)
+            raise
         self.appended_bytes += size
         self.log_end_offset = last_offset + 1
         starts = self._append_starts
@@ -322,11 +325,13 @@ class AppendableLog(ReadableLog):
                 self.store()
             self._active.unseal()
             self.directory.note_written(self)
-        except OSError as error:
-            raise storage_failure(f"can't open {self._active}", error) from error
+        except (OSError, KafkaError) as error:
+            self.directory.failed_logs.add(self)
+            raise storage_failure(f"can't open {self._active}", str(error)) from error
 
     def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
         logger.error("can't append to %s: %s", segment, error)
+        self.directory.failed_logs.add(self)
         try:
             segment.restore_size()
         except OSError as second:
@@ -335,6 +340,7 @@ class AppendableLog(ReadableLog):
 
     def _go_offline(self, why: str) -> None:
         self._offline = why
+        self.directory.failed_logs.add(self)
         emit(
             logger,
             logging.CRITICAL,
@@ -414,6 +420,7 @@ class AppendableLog(ReadableLog):
             unflushed = active.seal()
         except (OSError, KafkaError) as error:
             self._give_up_segment(fresh, base_offset)
+            self.directory.failed_logs.add(self)
             raise storage_failure(f"can't begin a new segment of {self}", str(error)) from error
         self._sealed_unflushed += [*unflushed, snapshot]
         self._take_active(fresh)

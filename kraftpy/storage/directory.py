@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
@@ -42,6 +42,7 @@ from kraftpy.storage.epochs import EpochSnapshot
 from kraftpy.storage.files import Files, OpenFile, StorageError
 from kraftpy.storage.flusher import run_together
 from kraftpy.storage.log import Log
+from kraftpy.storage.placement import Placement, check_topic
 from kraftpy.storage.recovery import choices, new_log, open_log
 from kraftpy.storage.removal import DelayedRemoval
 from kraftpy.storage.segment import SegmentCache
@@ -54,29 +55,11 @@ STRAY_SUFFIX: Final = "-stray"
 DAMAGED_SUFFIX: Final = "-damaged"
 
 
-class Placement(Protocol):
-    """What the metadata says of the replicas in this broker's folders."""
-
-    def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """Of the topic that has this replica here, None if none has."""
-
-    def is_elsewhere(self, topic: str, partition: int) -> bool:
-        """Whether the partition is in sync elsewhere, and its replica here is not counted on."""
-
-
-class Nowhere:
-    """The placement where nothing is known."""
-
-    def topic_id(self, _topic: str, _partition: int) -> bytes | None:
-        return None
-
-    def is_elsewhere(self, _topic: str, _partition: int) -> bool:
-        return False
-
-
 _LOG_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_NAME_BYTES: Final = 255
+_TRIAL_FILE: Final = "trial.tmp"
+_TRIAL_BYTES: Final = 1 << 16
 # What logs want synced is open at the same time, so they are shut down a few at a time.
 _CLOSE_TOGETHER: Final = 64
 _MAX_FLUSH_MS: Final = 2**63 - 1
@@ -108,25 +91,6 @@ def partition_of(folder_name: str) -> TopicPartition | None:
     """(topic, partition) of a folder's name, None if it is no partition's."""
     name = _LOG_FOLDER.fullmatch(folder_name)
     return None if name is None or folder_name in _NOT_OURS else (name[1], int(name[2]))
-
-
-def _check_topic(log: Log, placement: Placement) -> None:
-    """Raises StorageError if the log's topic isn't the one in the metadata, and may be.
-
-    A checksum shows that it is another one, deleted and made anew with the name while this broker
-    was down: that log is a stray.
-    """
-    wanted = placement.topic_id(*log.key)
-    if wanted is None or log.topic_id in (None, wanted) or log.topic_id_checked:
-        return
-    assert log.topic_id is not None
-    path = log.folder / checkpoints.PARTITION_METADATA_FILE
-    raise StorageError(
-        f"{path} has the topic id {checkpoints.uuid_to_text(log.topic_id)}, but the topic that has "
-        f"{log} here is {checkpoints.uuid_to_text(wanted)}. Either the file is damaged: remove it "
-        "and start again, the metadata has the id; or the topic was deleted and made anew while "
-        f"this broker was down: move {log.folder} away"
-    )
 
 
 class LogDir:
@@ -162,6 +126,8 @@ class LogDir:
         self.shortest_flush_ms = _MAX_FLUSH_MS
         # Logs that were opened for appends: the others have nothing to flush.
         self.written_logs: set[AppendableLog] = set()
+        # Those that couldn't be written; whoever leads them elsewhere takes them out.
+        self.failed_logs: set[AppendableLog] = set()
         self._recovery_points = self._checkpoint(checkpoints.RECOVERY_POINT_FILE)
         self._log_starts = self._checkpoint(checkpoints.LOG_START_FILE)
         # Only a hint (consistency.md §3.5 rule 11): it may get lost.
@@ -227,6 +193,7 @@ class LogDir:
         self._lock = None
         self.logs.clear()
         self.written_logs.clear()
+        self.failed_logs.clear()
 
     def join_cluster(self, cluster_id: str, node_id: int) -> None:
         """Says durably whose directory this new one is. Raises StorageError."""
@@ -274,7 +241,7 @@ class LogDir:
         for folder, topic, partition in sorted(folders):
             try:
                 log = self._open_log(folder, topic, partition, config_for(topic), clean=clean)
-                _check_topic(log, placement)
+                check_topic(log, placement)
             except StorageError as error:
                 self.logs.pop((topic, partition), None)
                 if not placement.is_elsewhere(topic, partition):
@@ -458,6 +425,7 @@ class LogDir:
         self._high_watermarks.begin()
         self._cleaner_offsets.begin()
         self.written_logs.discard(log)
+        self.failed_logs.discard(log)
         del self.logs[log.key]
         log.forget()
         return target
@@ -475,6 +443,18 @@ class LogDir:
     def note_written(self, log: AppendableLog) -> None:
         """The log may have something to flush from now on."""
         self.written_logs.add(log)
+
+    def try_writing(self) -> OSError | None:
+        """Writes a file and removes it; what failed."""
+        path = self.path / _TRIAL_FILE
+        try:
+            self.files.write_all(self.files.open(path, create=True), bytes(_TRIAL_BYTES))
+        except OSError as error:
+            return error
+        finally:
+            with contextlib.suppress(OSError):
+                self.files.unlink(path)
+        return None
 
     # -- checkpoints
 

@@ -22,13 +22,15 @@ from typing import Final, NamedTuple
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.storage.appendable_log import AppendableLog
 from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
 from kraftpy.storage.cleaning.schedule import LogCleaner
-from kraftpy.storage.directory import DAMAGED_SUFFIX, LogDir, Nowhere, Placement
+from kraftpy.storage.directory import DAMAGED_SUFFIX, LogDir
 from kraftpy.storage.files import Files, StorageError, storage_failure
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
+from kraftpy.storage.placement import Nowhere, Placement
 from kraftpy.storage.removal import DelayedRemoval
 from kraftpy.storage.segment import SegmentCache
 
@@ -313,6 +315,14 @@ class LogManager:
     def cleaner(self) -> LogCleaner:
         """For its numbers."""
         return self._cleaner
+
+    def take_failed(self) -> list[AppendableLog]:
+        """The logs of which a write has failed since the last call."""
+        failed: list[AppendableLog] = []
+        for directory in self.directories:
+            failed += directory.failed_logs
+            directory.failed_logs.clear()
+        return failed
 
     # -- by the clock
 

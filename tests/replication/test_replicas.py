@@ -48,6 +48,9 @@ class Broker:
     def checkpointed_high_watermark(self, log: Log) -> int:
         return 0
 
+    def take_failed(self) -> list[Log]:
+        return []
+
     async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
         self.proposed.put_nowait(command)
         return await self.loop.create_future()

@@ -12,10 +12,10 @@ import pytest
 from kraftpy.core.config import TopicConfig
 from kraftpy.protocol.records import split_batches
 from kraftpy.storage import checkpoints, repair
-from kraftpy.storage.directory import Nowhere, Placement
 from kraftpy.storage.files import Files, StorageError
 from kraftpy.storage.log import Log
 from kraftpy.storage.manager import LogManager
+from kraftpy.storage.placement import Nowhere, Placement
 
 from .support import (
     CLUSTER_ID,
