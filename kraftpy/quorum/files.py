@@ -31,6 +31,14 @@ class FileLayer:
             view = view[written:]
             offset += written
 
+    def open_note(self, path: Path) -> int:
+        """Open a small file that is only ever overwritten, and need not be durable."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write_note(self, fd: int, data: bytes) -> None:
+        """Overwrite it from the start; the system writes it to disk when it likes."""
+        os.pwrite(fd, data, 0)
+
     def truncate(self, fd: int, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
 

@@ -22,8 +22,10 @@ Rules:
   byte is written (`JournalFullError`), and fdatasync need not write a new file size each time.
 * A failed write or fsync of any other kind is final (`JournalFailedError`): the kernel may have
   dropped the dirty pages and would report success next time.  The process has to stop.
-* If the very last record is complete but damaged (a bit flip after the fact) it can't be told from
-  an interrupted write, and is dropped like one.
+* How far the file is durable stands in a small file beside it (`quorum.confirmed`), written behind
+  each fdatasync and never synced: it survives this process, and after a power failure it's old or
+  gone, but never ahead.  A journal that is sound for less than that lost what it had confirmed, its
+  last records too, which would pass for an interrupted write otherwise.
 * What is read on opening may only be in the page cache, written by a process that was killed
   before its fdatasync returned.  It is synced before anybody counts on it.
 * The new file of a compaction is complete and durable before it takes the old one's name.
@@ -69,6 +71,9 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _MARKER = b"\xf5kpJ"
 _HEADER = struct.Struct(">4sIIB")
 _CHECKED = struct.Struct(">QIB")
+_CONFIRMED = struct.Struct(">QI")
+_CONFIRMED_CRC = struct.Struct(">I")
+CONFIRMED_SUFFIX = ".confirmed"
 _START, _VOTE, _ENTRIES = 1, 2, 3
 
 
@@ -101,6 +106,8 @@ class Journal:
         self.fsyncs = Histogram(DISK_BUCKETS)
         """What each fdatasync took; a journal that takes the place of another goes on with its."""
         self._entries: list[Entry] = []
+        self._note: int | None = None
+        self._unnoted = False
 
     @property
     def last_index(self) -> int:
@@ -135,6 +142,7 @@ class Journal:
         try:
             journal._replay(data)
             journal._sync()
+            journal._confirm()
         except BaseException:
             os.close(fd)
             raise
@@ -142,6 +150,8 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._fd)
+        if self._note is not None:
+            os.close(self._note)
 
     # Writing
 
@@ -222,6 +232,32 @@ class Journal:
             ) from None
         self._sync()
         self._end = end
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Note that everything up to the end is durable; what can't be noted isn't protected."""
+        said = _CONFIRMED.pack(self._end, self._seed)
+        try:
+            if self._note is None:
+                self._note = self._files.open_note(self.path.with_suffix(CONFIRMED_SUFFIX))
+            self._files.write_note(self._note, said + _CONFIRMED_CRC.pack(crc32c(said)))
+        except OSError as error:
+            if not self._unnoted:
+                logger.warning("can't note how far %s is durable: %s", self.path, error)
+            self._unnoted = True
+
+    def _confirmed_end(self) -> int | None:
+        """How far this file was durable at least; None if that isn't known."""
+        try:
+            data = self.path.with_suffix(CONFIRMED_SUFFIX).read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(data) != _CONFIRMED.size + _CONFIRMED_CRC.size:
+            return None
+        (crc,) = _CONFIRMED_CRC.unpack_from(data, _CONFIRMED.size)
+        end, seed = _CONFIRMED.unpack_from(data)
+        # Another seed: it is of the file that this one has taken the place of.
+        return end if crc == crc32c(data[: _CONFIRMED.size]) and seed == self._seed else None
 
     def _sync(self) -> None:
         started_s = perf_counter()
@@ -278,17 +314,10 @@ class Journal:
         if position == 0:
             raise self._damaged(0, "its opening record is missing")
         self._end = position
+        self._check_end(data)
         rest = data[position:]
         if rest.count(0) == len(rest):
             return
-        found = data.find(_MARKER, position + 1)
-        while found >= 0:
-            if _decode(data, found, self._seed) is not None:
-                raise self._damaged(
-                    position,
-                    f"an intact record follows at byte {found}, so this is no interrupted write",
-                )
-            found = data.find(_MARKER, found + 1)
         logger.warning(
             "%s ended in an interrupted write at byte %d; removed it (it was never confirmed)",
             self.path,
@@ -299,6 +328,25 @@ class Journal:
         except OSError as error:
             raise JournalFailedError(f"truncating {self.path} failed: {error}") from error
         self._allocated = position
+
+    def _check_end(self, data: bytes) -> None:
+        """Raises `JournalDamagedError` if more than an interrupted write is lost behind the end."""
+        found = data.find(_MARKER, self._end + 1)
+        while found >= 0:
+            if _decode(data, found, self._seed) is not None:
+                raise self._damaged(
+                    self._end,
+                    f"an intact record follows at byte {found}, so this is no interrupted write",
+                )
+            found = data.find(_MARKER, found + 1)
+        confirmed, note = self._confirmed_end(), self.path.with_suffix(CONFIRMED_SUFFIX).name
+        if confirmed is not None and self._end < confirmed:
+            raise self._damaged(
+                self._end,
+                f"it was durable up to byte {confirmed} before, so what it has lost was confirmed "
+                f"({note} says so; in a copy that was made while the node ran, delete {note} to "
+                "take it as it is)",
+            )
 
     def _replay_record(self, kind: int, value: Any, position: int) -> None:
         if position == 0:
@@ -393,6 +441,7 @@ def _write_file(
     journal.base_index, journal.base_term = base.index, base.term
     journal._entries = list(entries)
     journal._end = journal._allocated = len(data)
+    journal._confirm()
     return journal
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import (
+    CONFIRMED_SUFFIX,
     Journal,
     JournalDamagedError,
     JournalFailedError,
@@ -36,15 +37,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "quorum.journal"
 
 
-def write(path: Path, *appends: list[Entry]) -> list[int]:
-    """A journal with these appends; returns where each of their records starts, and the end."""
+def write(path: Path, *appends: list[Entry], confirmed: bool = False) -> list[int]:
+    """A journal with these appends; returns where each of their records starts, and the end.
+
+    Unless `confirmed`, the process died before the last one was durable, as far as it has noted.
+    """
     journal = Journal.create(path, FILES)
+    note = path.with_suffix(CONFIRMED_SUFFIX)
+    noted = note.read_bytes()
     starts = []
     for entries in appends:
         starts.append(journal.size_bytes)
+        noted = note.read_bytes()
         journal.append(entries)
     starts.append(journal.size_bytes)
     journal.close()
+    if not confirmed:
+        note.write_bytes(noted)
     return starts
 
 
@@ -87,9 +96,11 @@ def test_a_write_torn_at_any_byte_is_dropped_and_nothing_else(
     path: Path, rest: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, _, start, end = write(path, [entry(1), entry(2)], [entry(3)], [entry(4), entry(5)])
-    whole = path.read_bytes()
+    whole, note = path.read_bytes(), path.with_suffix(CONFIRMED_SUFFIX)
+    noted = note.read_bytes()
     for torn_at in range(start, end):
         caplog.clear()
+        note.write_bytes(noted)
         tail = {"cut": b"", "zeros": bytes(end - torn_at + 100), "garbage": b"\xf5kpJ\x07" * 9}
         path.write_bytes(whole[:torn_at] + tail[rest])
         journal = Journal.open(path, FILES)
@@ -128,11 +139,54 @@ def test_zeroed_block_in_the_middle_is_damage(path: Path) -> None:
 
 
 def test_a_lost_last_record_is_an_interrupted_write(path: Path) -> None:
-    """The documented limit: a bit flip in the very last record can't be told from a torn write."""
-    *_, start, _ = write(path, [entry(1)], [entry(2)])
+    """The documented limit: after a power failure, which may take what is noted along."""
+    *_, start, _ = write(path, [entry(1)], [entry(2)], confirmed=True)
     data = bytearray(path.read_bytes())
     data[start + 20] ^= 1
     path.write_bytes(data)
+    path.with_suffix(CONFIRMED_SUFFIX).unlink()
+    assert reopened(path) == [1]
+
+
+def test_what_was_confirmed_and_is_gone_is_damage_to_the_last_byte(path: Path) -> None:
+    """Zeros from anywhere on, a cut or a flipped bit: an interrupted write would look the same."""
+    starts = write(path, [entry(1)], [entry(2)], [entry(3)], confirmed=True)
+    whole = path.read_bytes()
+    for position in range(starts[0], starts[-1]):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1
+        zeroed = whole[:position] + bytes(len(whole) - position)
+        for damaged in (zeroed, whole[:position], bytes(flipped)):
+            path.write_bytes(damaged)
+            with pytest.raises(JournalDamagedError) as caught:
+                Journal.open(path, FILES)
+            assert f"{path} is damaged at byte" in str(caught.value)
+            assert "move the folder away and this node copies theirs" in str(caught.value)
+            assert path.read_bytes() == damaged
+
+
+def test_what_is_noted_of_another_file_says_nothing_of_this_one(path: Path) -> None:
+    """A crash between a compaction's rename and its note."""
+    note = path.with_suffix(CONFIRMED_SUFFIX)
+    journal = Journal.create(path, FILES)
+    journal.append([entry(n) for n in range(1, 21)])
+    noted = note.read_bytes()
+    journal.compact(19).close()
+    for other in (noted, b"", noted[:-1], bytes(len(noted)), b"\xff" * len(noted)):
+        note.write_bytes(other)
+        assert reopened(path) == [20]
+
+
+def test_a_note_that_cant_be_taken_stops_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = path.with_suffix(CONFIRMED_SUFFIX)
+    note.mkdir()
+    journal = Journal.create(path, FILES)
+    journal.append([entry(1)])
+    journal.close()
+    assert [r.message for r in caplog.records if "can't note" in r.message]
+    note.rmdir()
     assert reopened(path) == [1]
 
 
@@ -244,7 +298,8 @@ def test_compaction_on_a_full_disk_keeps_the_old_journal_in_use(path: Path) -> N
     journal.append([entry(6)])
     journal.close()
     assert reopened(path) == [1, 2, 3, 4, 5, 6]
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    names = {path.name, path.with_suffix(CONFIRMED_SUFFIX).name}
+    assert {p.name for p in path.parent.iterdir()} == names
 
 
 def test_compaction_may_crash_at_every_step(path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.journal import Journal
+from kraftpy.quorum.journal import CONFIRMED_SUFFIX, Journal
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.process import ExitCode
 from kraftpy.quorum.snapshot import JOURNAL_NAME
@@ -191,7 +191,7 @@ def test_what_reaches_the_whole_group_is_for_the_parent_only(
 
 
 def test_a_child_keeps_no_descriptor_of_its_parent(parent: Parent, tmp_path: Path) -> None:
-    """Only the log, the listening socket, the lock, the journal, and what the loop needs."""
+    """Only the log, the listening socket, the lock, the journal, its note, and the loop's."""
     started = parent.spawn(tmp_path / "m")
     asyncio.run(values_of(started))
     targets = []
@@ -199,7 +199,7 @@ def test_a_child_keeps_no_descriptor_of_its_parent(parent: Parent, tmp_path: Pat
         with contextlib.suppress(FileNotFoundError):  # the connection above is about to be closed
             targets.append(descriptor.readlink())
     files = {t.name for t in targets if t.is_absolute() and not t.is_relative_to("/dev")}
-    assert files == {".lock", "log", JOURNAL_NAME}
+    assert files == {".lock", "log", JOURNAL_NAME, f"quorum{CONFIRMED_SUFFIX}"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -230,6 +230,32 @@ def test_a_damaged_journal_ends_the_process_with_a_sentence(parent: Parent, tmp_
     assert parent.ask(watch=True) == {"exit_code": ExitCode.DATA_DAMAGED}
     assert f"does not start: quorum journal {journal} is damaged at byte" in parent.log.read_text()
     assert journal.read_bytes() == bytes(data)
+
+
+def test_a_journal_that_is_zeroed_in_its_middle_ends_the_process_with_a_sentence(
+    parent: Parent, tmp_path: Path
+) -> None:
+    """Zeros follow to the end, as an interrupted write leaves them, but they were confirmed."""
+
+    async def add() -> None:
+        async with broker_of(started) as broker:
+            for value in range(5):
+                await broker.add(value)
+
+    started = parent.spawn(tmp_path / "m")
+    asyncio.run(add())
+    os.kill(started["pid"], signal.SIGKILL)
+    assert gone(started["pid"])
+    journal = tmp_path / "m" / JOURNAL_NAME
+    data = journal.read_bytes()
+    middle = len(data.rstrip(b"\0")) // 2
+    journal.write_bytes(data[:middle] + bytes(len(data) - middle))
+    parent.spawn(tmp_path / "m")
+    assert parent.ask(watch=True) == {"exit_code": ExitCode.DATA_DAMAGED}
+    said = parent.log.read_text()
+    assert f"does not start: quorum journal {journal} is damaged at byte" in said
+    assert "what it has lost was confirmed" in said
+    assert "move the folder away" in said
 
 
 def test_a_bug_in_the_rules_ends_the_process(parent: Parent, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraftpy.quorum.files import FileLayer
-from kraftpy.quorum.journal import Journal, JournalDamagedError
+from kraftpy.quorum.journal import CONFIRMED_SUFFIX, Journal, JournalDamagedError
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.snapshot import (
     JOURNAL_NAME,
@@ -174,6 +174,9 @@ def test_a_missing_or_older_journal_is_refused(folder: Path) -> None:
     old = (folder / JOURNAL_NAME).read_bytes()
     grow(folder, 8, FileLayer(), snapshots=(7,))
     (folder / JOURNAL_NAME).write_bytes(old)
+    with pytest.raises(JournalDamagedError, match="what it has lost was confirmed"):
+        values_in(folder)
+    (folder / JOURNAL_NAME).with_suffix(CONFIRMED_SUFFIX).unlink()
     with pytest.raises(JournalDamagedError, match=r"ends at index 5 but snapshot .* is newer"):
         values_in(folder)
     (folder / JOURNAL_NAME).unlink()
@@ -228,7 +231,7 @@ def test_leftovers_of_interrupted_writes_are_removed(folder: Path) -> None:
     (folder / "quorum.journal.tmp").write_bytes(b"half")
     (folder / "00000000000000000004-0000000001.checkpoint.tmp").write_bytes(b"half")
     assert values_in(folder) == [1, 2, 3, 4, 5]
-    assert [p.name for p in folder.iterdir()] == [JOURNAL_NAME]
+    assert {p.name for p in folder.iterdir()} == {JOURNAL_NAME, f"quorum{CONFIRMED_SUFFIX}"}
 
 
 def test_an_open_journal_is_released_when_recovery_refuses(folder: Path) -> None:
