@@ -182,13 +182,21 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    async def request(self, request: Any, *, timeout_ms: int) -> Any:
+    def serves(self, api_key: ApiKey, version: int) -> bool:
+        """Whether the broker takes this version, whatever this client was written for."""
+        first, last = self._broker_versions.get(api_key, (0, -1))
+        return first <= version <= last
+
+    async def request(self, request: Any, *, timeout_ms: int, version: int | None = None) -> Any:
         """Send a request and wait for its response message.
 
+        `version` is one that the broker `serves`, None for the highest that both sides know.
         Raises `ConnectionLostError` when the connection ends or nothing comes within `timeout_ms`,
         and KafkaError(UNSUPPORTED_VERSION) when broker and client have no version in common.
         """
-        return await self._send(request, self.version(request.API_KEY), timeout_ms)
+        if version is None:
+            version = self.version(request.API_KEY)
+        return await self._send(request, version, timeout_ms)
 
     def post(self, request: Any, version: int, answered: Callable[[Any], None]) -> None:
         """Send a request; `answered` is called with its response or a `ConnectionLostError`.

@@ -71,14 +71,14 @@ async def list_offsets(
             for leader, wanted in by_leader.items():
                 found.update(await _list_offsets_of(cluster, leader, wanted, isolation))
         except (ConnectionError, KafkaError) as error:
-            if _partition_missing(cluster, missing, error):
+            if partition_missing(cluster, missing, error):
                 raise
             await retry.wait(error)
             for topic, _ in missing:
                 cluster.topics.pop(topic, None)
 
 
-def _partition_missing(cluster: Cluster, names: Iterable[Partition], error: Exception) -> bool:
+def partition_missing(cluster: Cluster, names: Iterable[Partition], error: Exception) -> bool:
     """Whether the metadata says that a topic or partition is not there: no reason to wait."""
     if not isinstance(error, KafkaError) or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return False

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kraftpy.client.cluster import Cluster, new_lane
-from kraftpy.client.fetcher import EARLIEST, LATEST, Fetched, Fetcher, Partition, list_offsets
+from kraftpy.client.cluster import Cluster, Retry, check, new_lane
+from kraftpy.client.fetcher import (
+    EARLIEST,
+    LATEST,
+    Fetched,
+    Fetcher,
+    Partition,
+    list_offsets,
+    partition_missing,
+)
+from kraftpy.protocol import messages
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import KafkaError
 
 
 class SimpleConsumer:
@@ -64,13 +75,42 @@ class SimpleConsumer:
         """Up to `max_offsets` valid offsets before a time, the latest first.
 
         `time_ms` may be `LATEST` (the log's end) or `EARLIEST` (its start).  For any other the
-        first is that of the first record which isn't older, so that everything before it is; the
-        log's start is the last one.  Today's protocol tells no more than these two; Kafka's first
-        brokers put the starts of segments in between.
+        first is that of the first record which isn't older, so that everything before it is.  The
+        starts of the log's segments before that one follow, the log's start is the last.
+
+        Apache Kafka's brokers since version 4 tell the first and the last one only.
         """
-        name = (topic, partition)
+        retry = Retry(self._cluster.request_timeout_ms)
+        while True:
+            try:
+                await self._cluster.topic(topic)
+                leader = self._cluster.leader(topic, partition)
+                connection = await self._cluster.connection(leader, self._lane)
+                if connection.serves(ApiKey.LIST_OFFSETS, 0):
+                    request = _before(topic, partition, time_ms, max_offsets)
+                    timeout_ms = self._cluster.request_timeout_ms
+                    answer = await connection.request(request, timeout_ms=timeout_ms, version=0)
+                    (found,) = answer.topics[0].partitions
+                    check(found.error_code)
+                    return list(found.old_style_offsets)
+                return await self._first_and_last((topic, partition), time_ms, max_offsets)
+            except (ConnectionError, KafkaError) as error:
+                if partition_missing(self._cluster, [(topic, partition)], error):
+                    raise
+                await retry.wait(error)
+                self._cluster.topics.pop(topic, None)
+
+    async def _first_and_last(self, name: Partition, time_ms: int, max_offsets: int) -> list[int]:
         start = (await list_offsets(self._cluster, {name: EARLIEST}))[name]
         found = (await list_offsets(self._cluster, {name: time_ms}))[name]
         if found < 0:
             found = (await list_offsets(self._cluster, {name: LATEST}))[name]
         return list(dict.fromkeys([max(found, start), start]))[:max_offsets]
+
+
+def _before(
+    topic: str, partition: int, time_ms: int, max_offsets: int
+) -> messages.ListOffsetsRequest:
+    kinds = messages.ListOffsetsRequest
+    wanted = kinds.ListOffsetsPartition(partition, timestamp=time_ms, max_num_offsets=max_offsets)
+    return kinds(replica_id=-1, topics=[kinds.ListOffsetsTopic(topic, [wanted])])

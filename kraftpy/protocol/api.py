@@ -77,7 +77,7 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (0, 11),
     ApiKey.FETCH: (4, 16),
     # Kafka 4 has dropped version 0; Burrow and other tools of its age know no other.
-    ApiKey.LIST_OFFSETS: (0, 7),
+    ApiKey.LIST_OFFSETS: (0, 11),
     ApiKey.METADATA: (0, 13),
     ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.OFFSET_FETCH: (1, 9),

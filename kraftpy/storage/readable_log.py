@@ -10,7 +10,7 @@ Rules that it keeps (consistency.md §3.5 rules 10 and 25):
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -249,6 +249,16 @@ class ReadableLog:
         """The log start offset (ListOffsets -2)."""
         start = self.log_start_offset
         return TimestampOffset(NO_TIMESTAMP, start, self.leader_epochs.epoch_for(start))
+
+    def starts_before(self, offset: int, count: int) -> list[int]:
+        """Where segments begin below `offset`, at most `count` of them, the latest first.
+
+        The last one is the log start offset, unless there are more.
+        """
+        end = bisect_left(self._bases, offset)
+        bases = reversed(self._bases[max(0, end - count) : end])
+        start = self.log_start_offset
+        return [*dict.fromkeys(max(base, start) for base in bases if offset > start)]
 
     def latest_offset(self, upper_offset: int) -> TimestampOffset:
         """`upper_offset` (what the asker may see) with its leader epoch (ListOffsets -1)."""

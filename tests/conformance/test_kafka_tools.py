@@ -108,6 +108,11 @@ def test_kafka_get_offsets(
     for time, expected in (("latest", [7, 0]), ("earliest", [0, 0]), (str(T0_MS + 3), [3])):
         out = tool("kafka-get-offsets", "--topic", topic, "--time", time)
         assert out.split() == [f"{topic}:{p}:{offset}" for p, offset in enumerate(expected)]
+    for time, expected in (("earliest-local", [0, 0]), ("-4", [0, 0])):
+        out = tool("kafka-get-offsets", "--topic", topic, "--time", time)
+        assert out.split() == [f"{topic}:{p}:{offset}" for p, offset in enumerate(expected)]
+    # Nothing is kept anywhere else, so there is nothing to print.
+    assert tool("kafka-get-offsets", "--topic", topic, "--time", "latest-tiered").split() == []
     out = tool("kafka-get-offsets", "--topic", topic, "--time", "max-timestamp")
     assert f"{topic}:0:6" in out.split()
 

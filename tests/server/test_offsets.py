@@ -15,6 +15,7 @@ from tests.server.wire import Wire, fetch, produce
 
 NewTopic = Callable[..., str]
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 
 
 def list_offset(
@@ -73,7 +74,7 @@ def test_offsets_before_as_the_first_clients_ask(wire: Wire, new_topic: NewTopic
     assert offsets(LATEST, 0) == offsets(LATEST, -1) == []
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 12))
 def test_positions_and_times(wire: Wire, new_topic: NewTopic, version: int) -> None:
     topic = new_topic()
     start = now_ms() - 10_000
@@ -90,7 +91,49 @@ def test_positions_and_times(wire: Wire, new_topic: NewTopic, version: int) -> N
     assert offset(start + 1001) == 2
     assert offset(start + 5001) == -1
     found = list_offset(wire, topic, MAX_TIMESTAMP, version=version)
-    assert (found.offset, found.timestamp) == (2, start + 5000)
+    if version >= 7:
+        assert (found.offset, found.timestamp) == (2, start + 5000)
+    else:
+        assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since", "offset"),
+    [
+        (EARLIEST_LOCAL, 8, 1),
+        (LATEST_TIERED, 9, -1),
+        (EARLIEST_PENDING_UPLOAD, 11, -1),
+        (-7, 12, None),
+        (-(2**63), 12, None),
+    ],
+)
+def test_positions_of_tiered_storage(
+    wire: Wire, new_topic: NewTopic, timestamp: int, since: int, offset: int | None
+) -> None:
+    """As Apache Kafka 4.4 answers without tiered storage."""
+    topic = new_topic()
+    for _ in range(3):
+        produce(wire, topic, batch(b"x"))
+    delete_before(wire, topic, 1)
+    for version in range(1, 12):
+        found = list_offset(wire, topic, timestamp, version=version)
+        assert found.timestamp == -1
+        if version < since:
+            assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        else:
+            assert (found.error_code, found.offset) == (ErrorCode.NONE, offset)
+            assert found.leader_epoch == (0 if offset == 1 else -1)
+
+
+def test_a_partition_that_is_named_twice(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2)
+    kinds = messages.ListOffsetsRequest
+    first, second, third = (kinds.ListOffsetsPartition(n, timestamp=LATEST) for n in (0, 1, 0))
+    named = [kinds.ListOffsetsTopic(topic, [first, second]), kinds.ListOffsetsTopic(topic, [third])]
+    for version in (0, 1, 11):
+        (answer,) = wire.call(ApiKey.LIST_OFFSETS, version, kinds(topics=named)).topics
+        found = {each.partition_index: each.error_code for each in answer.partitions}
+        assert found == {0: ErrorCode.INVALID_REQUEST, 1: ErrorCode.NONE}
 
 
 def test_an_empty_partition(wire: Wire, new_topic: NewTopic) -> None:

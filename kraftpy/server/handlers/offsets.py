@@ -1,10 +1,13 @@
-"""ListOffsets 0-7, OffsetForLeaderEpoch 2-4 (KIP-320), DeleteRecords 0-2 (KIP-107).
+"""ListOffsets 0-11, OffsetForLeaderEpoch 2-4 (KIP-320), DeleteRecords 0-2 (KIP-107).
 
 ListOffsets: -1 the next offset to be written that a consumer of the given isolation may read, -2
 the log start offset, -3 the offset of the record with the largest timestamp (KIP-734), else the
-first record at or after a time. Version 0 is that of clients before KIP-79: "offsets before", the
-latest first. Its answer has the same offset, and behind it the log's start if there is room for
-two; the starts of segments in between nobody needs.
+first record at or after a time. What KIP-405, KIP-1005 and KIP-1023 ask of tiered storage is
+answered as Kafka does without: -4 the log start offset; -5 and -6 that there is none.
+
+Version 0 is that of clients before KIP-79 (`getOffsetsBefore`, seed 004): valid offsets before a
+time, the latest first. Its answer begins with the same offset; behind it come the starts of the
+segments before that one, the log's start last, as many as were asked for.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from kraftpy.protocol.messages import (
     OffsetForLeaderEpochResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import elements
 from kraftpy.server.partition import Partition
 from kraftpy.server.reserved_topics import refuse_deletion_of_records
 from kraftpy.storage.readable_log import TimestampOffset
@@ -34,75 +38,108 @@ if TYPE_CHECKING:
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+FIRST_VERSION_OF_POSITION = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 UNKNOWN = -1
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
+Wanted = ListOffsetsRequest.ListOffsetsPartition
+Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
 
-@handles(ApiKey.LIST_OFFSETS)
+
+@handles(ApiKey.LIST_OFFSETS, long=True)
 def list_offsets(
     broker: Broker, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Offsets by timestamp or position, per partition."""
-    response = ListOffsetsResponse()
+    """Offsets by timestamp or position; one that is named twice is refused."""
+    wanted: dict[str, dict[int, Wanted]] = {}
+    twice: set[tuple[str, int]] = set()
     for topic in request.topics:
-        answers = []
-        for wanted in topic.partitions:
-            answer = ListOffsetsResponse.ListOffsetsPartitionResponse(
-                wanted.partition_index, timestamp=UNKNOWN, offset=UNKNOWN, leader_epoch=UNKNOWN
-            )
-            answers.append(answer)
-            try:
-                partition = broker.led_partition(
-                    topic.name, wanted.partition_index, wanted.current_leader_epoch
-                )
-                _find_offset(partition, wanted.timestamp, request.isolation_level, answer)
-                if ctx.api_version == 0:
-                    answer.old_style_offsets = _offsets_before(partition, wanted, answer.offset)
-            except KafkaError as error:
-                answer.error_code = error.code
-                if (
-                    error.code is ErrorCode.OFFSET_NOT_AVAILABLE
-                    and ctx.api_version < FIRST_VERSION_WITH_NOT_AVAILABLE
-                ):
-                    answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-        response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers))
-    return response
+        partitions = wanted.setdefault(topic.name, {})
+        for each in topic.partitions:
+            if partitions.setdefault(each.partition_index, each) is not each:
+                twice.add((topic.name, each.partition_index))
+    isolation, version = request.isolation_level, ctx.api_version
+
+    def of_topic(
+        item: tuple[str, dict[int, Wanted]],
+    ) -> ListOffsetsResponse.ListOffsetsTopicResponse:
+        name, partitions = item
+
+        def of_partition(wanted: Wanted) -> Listed:
+            if (name, wanted.partition_index) in twice:
+                return _refuse(wanted)
+            return _list_offset(broker, version, isolation, name, wanted)
+
+        answers = elements(list(partitions.values()), of_partition, ctx, _refuse)
+        return ListOffsetsResponse.ListOffsetsTopicResponse(name, answers)
+
+    return ListOffsetsResponse(topics=elements(list(wanted.items()), of_topic))
 
 
-def _find_offset(
-    partition: Partition,
-    timestamp: int,
-    isolation: int,
-    answer: ListOffsetsResponse.ListOffsetsPartitionResponse,
-) -> None:
+def _refuse(wanted: Wanted) -> Listed:
+    """It is in the request twice, or doesn't fit into the answer."""
+    return Listed(wanted.partition_index, ErrorCode.INVALID_REQUEST)
+
+
+def _list_offset(
+    broker: Broker, version: int, isolation: int, topic: str, wanted: Wanted
+) -> Listed:
+    answer = Listed(wanted.partition_index)
+    try:
+        partition = broker.led_partition(topic, wanted.partition_index, wanted.current_leader_epoch)
+        if version < FIRST_VERSION_OF_POSITION.get(wanted.timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        _find_offset(partition, wanted.timestamp, isolation, answer)
+        if version == 0:
+            answer.old_style_offsets = _offsets_before(partition, wanted, answer.offset)
+    except KafkaError as error:
+        answer.error_code = error.code
+        if (
+            error.code is ErrorCode.OFFSET_NOT_AVAILABLE
+            and version < FIRST_VERSION_WITH_NOT_AVAILABLE
+        ):
+            answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    return answer
+
+
+def _find_offset(partition: Partition, timestamp: int, isolation: int, answer: Listed) -> None:
     log = partition.log
     committed = isolation == READ_COMMITTED
     end_offset = partition.last_stable_offset if committed else partition.high_watermark
     if timestamp == LATEST:
         found: TimestampOffset | None = log.latest_offset(end_offset)
-    elif timestamp == EARLIEST:
-        found = log.earliest_offset()
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.timestamp, answer.offset, answer.leader_epoch = log.earliest_offset()
+        return
     elif timestamp == MAX_TIMESTAMP:
         found = _if_readable(log.max_timestamp_offset(), end_offset)
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return  # nothing is kept anywhere else, and nothing is about to be
     elif timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
     else:
         found = _if_readable(log.offset_for_timestamp(timestamp), end_offset)
-    if timestamp != EARLIEST and (found is None or timestamp == LATEST):
+    if found is None or timestamp == LATEST:
         # A new leader's high watermark may be behind: no answer that goes back later (rule 9).
         partition.check_settled()
     if found is not None:
         answer.timestamp, answer.offset, answer.leader_epoch = found
 
 
-def _offsets_before(
-    partition: Partition, wanted: ListOffsetsRequest.ListOffsetsPartition, found: int
-) -> list[int]:
+def _offsets_before(partition: Partition, wanted: Wanted, found: int) -> list[int]:
     """Up to `max_num_offsets`; where no record is as young as was asked for, all are before it."""
     latest = partition.high_watermark if found == UNKNOWN else found
-    every = dict.fromkeys((latest, partition.log.log_start_offset))
-    return list(every)[: max(wanted.max_num_offsets, 0)]
+    count = max(wanted.max_num_offsets, 0)
+    return [latest, *partition.log.starts_before(latest, count)][:count]
 
 
 def _if_readable(found: TimestampOffset | None, end_offset: int) -> TimestampOffset | None:
