@@ -9,11 +9,16 @@ Rules:
 * `EVENTS` is the table of all events and their fields; the operations guide shows it, and a test
   holds the calls of `emit` against it.
 * An event is a fact with its numbers and names; a sentence for a person is in `reason` or `advice`.
-* Nothing secret is a field. A text field is cut to `TEXT_MAX_LENGTH`; whoever shows one escapes it,
+* Nothing secret is a field. A text field is cut to `TEXT_MAX_LENGTH`, a client's name to
+  `CLIENT_MAX_LENGTH`; whoever shows one escapes it,
   since anybody may have chosen a topic's or a client's name.
 * Of one event by one logger at most `BURST` are written in `WINDOW_S`; the rest are counted, and
   `events-suppressed` says how many they were. What is suppressed costs about a microsecond.
-* The last `KEPT` events stay in memory for the node's page, whatever the level of the log. They are
+* What anybody can cause who reaches a port has one line for each peer and cause in
+  `PEER_WINDOW_S` (`Kind.of_peer`), of all listeners alike. So nobody fills a disk, and who tries
+  hides nobody else's trouble. `PEERS_MAX` such windows are remembered; others share one.
+* The last `KEPT` events stay in memory for the node's page, whatever the level of the log, but for
+  those of peers: they'd push out what matters. They are
   this process's: the child of a fork begins without any.
 * Any thread may emit. It is the one module below all others that has a clock: of that core sees
   nothing, and no decision hangs on it.
@@ -24,6 +29,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -36,7 +42,10 @@ if TYPE_CHECKING:
 KEPT = 200
 BURST = 20
 WINDOW_S = 10.0
+PEER_WINDOW_S = 1.0
+PEERS_MAX = 1000
 TEXT_MAX_LENGTH = 256
+CLIENT_MAX_LENGTH = 100
 ITEMS_MAX = 32
 
 Value = str | int | float | bool | None | Sequence[int] | Sequence[str]
@@ -44,14 +53,19 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class Kind(NamedTuple):
-    """What the table says of an event; `fields` is in the order in which they are written."""
+    """What the table says of an event; `fields` is in the order in which they are written.
+
+    `of_peer`: whoever reaches a port can cause it, as often as they like. It has the fields `peer`
+    and `reason`.
+    """
 
     doc: str
     fields: tuple[str, ...]
+    of_peer: bool = False
 
 
-def _kind(doc: str, fields: str) -> Kind:
-    return Kind(doc, tuple(fields.split()))
+def _kind(doc: str, fields: str, *, of_peer: bool = False) -> Kind:
+    return Kind(doc, tuple(fields.split()), of_peer)
 
 
 EVENTS: dict[str, Kind] = {
@@ -131,6 +145,13 @@ EVENTS: dict[str, Kind] = {
         "group generation members protocol",
     ),
     "group-member-gone": _kind("A member is taken out of its group.", "group member reason"),
+    "group-member-back": _kind(
+        "A static member is back under another id, in its old place.", "group member previous"
+    ),
+    "group-unassigned": _kind(
+        "The leader of a classic group assigns nothing to these members.",
+        "group generation members",
+    ),
     "group-limit": _kind(
         "Something a member says is more than its group may keep; the setting says how much.",
         "group reason setting",
@@ -166,8 +187,26 @@ EVENTS: dict[str, Kind] = {
     "fsync-failed": _kind(
         "What was written may not be on disk; the process ends at once.", "path reason advice"
     ),
+    "topic-refused": _kind("A topic that a client asked for can't be made.", "topic reason"),
+    # connections
+    "connection-closed": _kind(
+        "A listener of the broker, the controller or the metrics has hung up on a peer.",
+        "peer client reason",
+        of_peer=True,
+    ),
+    "connection-refused": _kind(
+        "A peer isn't let in: there are too many connections.", "peer reason", of_peer=True
+    ),
+    "request-failed": _kind(
+        "A defect kept a request from being answered; its traceback follows.",
+        "peer client api version reason",
+        of_peer=True,
+    ),
     # about events
-    "events-suppressed": _kind("So many events of this kind weren't written.", "event count"),
+    "events-suppressed": _kind(
+        "So many events of this kind weren't written; of peers, `about` has whose and why.",
+        "event about count",
+    ),
 }
 
 
@@ -182,13 +221,21 @@ class Event(NamedTuple):
     fields: dict[str, Value]
 
 
+# What counts as one: the event, its logger, and of events of peers whose and why.
+_Key = tuple[str, str, str]
+
+_CAUSE = re.compile(r"""[^\d'":]*""")
+
+
 class _Window:
-    """How many events of one kind and logger there were lately."""
+    """How many events of one kind, logger and peer there were lately."""
 
-    __slots__ = ("count", "level", "logger", "started_s", "suppressed")
+    __slots__ = ("burst", "count", "length_s", "level", "logger", "started_s", "suppressed")
 
-    def __init__(self, logger: logging.Logger, now_s: float) -> None:
+    def __init__(self, logger: logging.Logger, kind: Kind | None, now_s: float) -> None:
         self.logger = logger
+        of_peer = kind is not None and kind.of_peer
+        self.burst, self.length_s = (1, PEER_WINDOW_S) if of_peer else (BURST, WINDOW_S)
         self.start(now_s)
 
     def start(self, now_s: float) -> None:
@@ -202,9 +249,10 @@ class EventLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._windows: dict[tuple[str, str], _Window] = {}
+        self._windows: dict[_Key, _Window] = {}
         self._kept: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
+        self._tidied_s = -PEER_WINDOW_S
         self._call_later: CallLater | None = None
 
     def flush_with(self, call_later: CallLater) -> None:
@@ -214,47 +262,75 @@ class EventLog:
         """
         self._call_later = call_later
 
-    def emit(self, logger: logging.Logger, level: int, name: str, fields: dict[str, Value]) -> None:
+    def emit(self, logger: logging.Logger, level: int, name: str, fields: dict[str, Value]) -> bool:
         """See `emit` below."""
         now_s = time.monotonic()
+        kind = EVENTS.get(name)
+        about = _about(fields) if kind is not None and kind.of_peer else ""
         told = told_level = 0
         with self._lock:
-            window = self._windows.get((name, logger.name))
+            window = self._windows.get((name, logger.name, about))
             if window is None:
-                window = self._windows[name, logger.name] = _Window(logger, now_s)
-            elif now_s - window.started_s >= WINDOW_S:
+                about = self._room_for(about, now_s)
+                key = name, logger.name, about
+                window = self._windows.setdefault(key, _Window(logger, kind, now_s))
+            if now_s - window.started_s >= window.length_s:
                 told, told_level = window.suppressed, window.level
                 window.start(now_s)
             window.count += 1
-            suppressed = window.count > BURST
+            suppressed = window.count > window.burst
             if suppressed:
                 window.suppressed += 1
                 window.level = max(window.level, level)
                 if window.suppressed == 1 and self._call_later is not None:
-                    self._call_later(WINDOW_S, self.flush)
+                    self._call_later(window.length_s, self.flush)
         if told:
-            self._write(logger, told_level, "events-suppressed", {"event": name, "count": told})
+            self._tell(logger, told_level, name, about, told)
         if not suppressed:
             self._write(logger, level, name, fields)
+        return not suppressed
+
+    def _room_for(self, about: str, now_s: float) -> str:
+        """`about`, or what peers share when too many are remembered."""
+        if not about or len(self._windows) < PEERS_MAX:
+            return about
+        if now_s - self._tidied_s >= PEER_WINDOW_S:
+            self._tidied_s = now_s
+            self._windows = {
+                key: window
+                for key, window in self._windows.items()
+                if window.suppressed or now_s - window.started_s < window.length_s
+            }
+        return about if len(self._windows) < PEERS_MAX else "others"
 
     def flush(self) -> None:
         """Tells of what was suppressed up to now."""
         with self._lock:
-            due = [(name, each) for (name, _), each in self._windows.items() if each.suppressed]
-            told = [(each.logger, each.level, name, each.suppressed) for name, each in due]
+            due = [(key, each) for key, each in self._windows.items() if each.suppressed]
+            told = [(each.logger, each.level, key, each.suppressed) for key, each in due]
             for _, window in due:
                 window.suppressed, window.level = 0, logging.NOTSET
-        for logger, level, name, count in told:
-            self._write(logger, level, "events-suppressed", {"event": name, "count": count})
+        for logger, level, (name, _, about), count in told:
+            self._tell(logger, level, name, about, count)
+
+    def _tell(self, logger: logging.Logger, level: int, name: str, about: str, count: int) -> None:
+        fields: dict[str, Value] = {"event": name, "about": about, "count": count}
+        if not about:
+            del fields["about"]
+        self._write(logger, level, "events-suppressed", fields)
 
     def _write(
         self, logger: logging.Logger, level: int, name: str, fields: dict[str, Value]
     ) -> None:
         bounded = {key: _bounded(value) for key, value in fields.items()}
+        if isinstance(client := bounded.get("client"), str):
+            bounded["client"] = _cut(client, CLIENT_MAX_LENGTH)
         with self._lock:
             self._number += 1
             event = Event(self._number, int(time.time() * 1000), level, logger.name, name, bounded)
-            self._kept.append(event)
+            kind = EVENTS.get(name)
+            if (kind is None or not kind.of_peer) and "about" not in fields:
+                self._kept.append(event)
         if logger.isEnabledFor(level):
             logger.log(level, "%s", Text(name, bounded), extra={"event": event})
 
@@ -279,17 +355,36 @@ class Text:
 
 def _bounded(value: Value) -> Value:
     if isinstance(value, str):
-        return value if len(value) <= TEXT_MAX_LENGTH else value[:TEXT_MAX_LENGTH] + "..."
+        return _cut(value, TEXT_MAX_LENGTH)
     if isinstance(value, Sequence):
         return [_bounded(each) for each in value[:ITEMS_MAX]]  # type: ignore[return-value]
     return value
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + "..."
+
+
+def _about(fields: dict[str, Value]) -> str:
+    """Whose and why: the peer's address without its port, and the words that don't change."""
+    peer, reason = str(fields["peer"]), str(fields["reason"])[:TEXT_MAX_LENGTH]
+    cause = _CAUSE.match(reason)
+    return f"{peer.rpartition(':')[0] or peer} {cause.group().strip() if cause else ''}"
+
+
+def _escaped(text: str) -> str:
+    """In quotes, as in JSON, with all escaped that is no character to be shown."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in quoted)
 
 
 def _shown(value: Value) -> str:
     """A value after its equals sign: in quotes if it'd be taken for more than one."""
     if isinstance(value, str):
         plain = value and value.isprintable() and not any(each in value for each in ' "=\\')
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else _escaped(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -304,9 +399,9 @@ def _shown(value: Value) -> str:
 _log = EventLog()
 
 
-def emit(logger: logging.Logger, level: int, name: str, /, **fields: Value) -> None:
-    """Something that is in `EVENTS` has happened; see the module."""
-    _log.emit(logger, level, name, fields)
+def emit(logger: logging.Logger, level: int, name: str, /, **fields: Value) -> bool:
+    """Something that is in `EVENTS` has happened; whether it is written. See the module."""
+    return _log.emit(logger, level, name, fields)
 
 
 def flush() -> None:

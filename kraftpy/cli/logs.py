@@ -8,8 +8,8 @@ Events (`kraftpy.events`) end in `key=value` pairs, which JSON has under "fields
 are sentences.
 
 Rule: names of groups, members and clients are whatever somebody chose, so what is no character to
-be shown is escaped; nobody can write lines of their own into a log. In text, tracebacks keep their
-lines.
+be shown is escaped; nobody can write lines of their own into a log, and none of more than
+LINE_MAX_LENGTH. In text, tracebacks keep their lines.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from kraftpy.cli.common import printable
 from kraftpy.events import Event
 
+LINE_MAX_LENGTH = 4000
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -39,7 +40,7 @@ class LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The line without a traceback; see `logging.Formatter`."""
-        record.message = printable(record.message)
+        record.message = printable(_cut(record.message))
         return super().formatMessage(record)
 
 
@@ -65,10 +66,16 @@ class JsonFormatter(logging.Formatter):
         if isinstance(event, Event):
             line["event"] = event.name
             line["fields"] = event.fields
-        line["message"] = record.getMessage()
+        line["message"] = _cut(record.getMessage())
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def _cut(message: str) -> str:
+    if len(message) <= LINE_MAX_LENGTH:
+        return message
+    return f"{message[:LINE_MAX_LENGTH]}... ({len(message)} characters)"
 
 
 def log_to(

@@ -29,6 +29,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from kraftpy.events import emit
 from kraftpy.quorum.controller import ActiveController, ControllerSettings
 from kraftpy.quorum.liveness import NO_EPOCH
 from kraftpy.quorum.messages import FromBroker, FromController, QuorumReplica
@@ -143,10 +144,13 @@ class Listener:
             logger.info("node %d disconnected%s", broker.node_id, f": {reason}" if reason else "")
         else:
             self._unauthenticated.pop(broker, None)
-            logger.warning(
-                "closed the connection from %s: %s",
-                broker.peer,
-                reason or "it left before it authenticated",
+            emit(
+                logger,
+                logging.WARNING,
+                "connection-closed",
+                peer=broker.peer,
+                client=None,
+                reason=reason or "it left before it authenticated",
             )
 
     def _applied(self, batch: Sequence[Applied]) -> None:

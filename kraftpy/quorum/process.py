@@ -409,6 +409,15 @@ def _unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     """The loop's exception handler: a connection's trouble ends it; any other ends the process."""
     error = context.get("exception")
     if "transport" in context or "protocol" in context:
-        logger.error("closed a connection: %s", context["message"], exc_info=error)
+        transport = context.get("transport")
+        address = None if transport is None else transport.get_extra_info("peername")
+        emit(
+            logger,
+            logging.ERROR,
+            "connection-closed",
+            peer=f"{address[0]}:{address[1]}" if address else "?",
+            client=None,
+            reason=f"{context['message']}: {error!r}",
+        )
     else:
         _fatal(error if isinstance(error, Exception) else RuntimeError(context["message"]))

@@ -544,13 +544,9 @@ class Broker:
             log.warning("can't create topics on demand: %s", error)
             return dict.fromkeys(names, error.code)
         failed = [each for each in value["topics"] if each["name"] not in self.metadata.topics]
-        if failed:
-            log.warning(
-                "can't create %d topics on demand, the first, %s: %s",
-                len(failed),
-                failed[0]["name"],
-                failed[0]["message"],
-            )
+        for each in failed:
+            topic, reason = each["name"], each["message"]
+            emit(log, logging.WARNING, "topic-refused", topic=topic, reason=reason)
         return {each["name"]: ErrorCode(each["error"]) for each in failed}
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.events import emit
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
@@ -201,8 +202,8 @@ class Connection:
             self.close(f"connection lost: {error.strerror or error}")
             return
         except Exception:
-            log.exception("a defect met while serving %s", self.peer)
-            self.close("an internal error")
+            self.close("a defect of the broker; its traceback follows")
+            log.exception("serving %s", self.peer)
             return
         if self._out and not self._writing:
             self._flush()
@@ -508,7 +509,14 @@ class Connection:
             return
         self.closed = True
         if reason is not None:
-            log.warning("closed the connection of %s: %s", self.peer, reason)
+            emit(
+                log,
+                logging.WARNING,
+                "connection-closed",
+                peer=self.peer,
+                client=self.client_id,
+                reason=reason,
+            )
         self._pause_reading()
         if self._writing:
             self._writing = False

@@ -330,10 +330,8 @@ class Dispatcher:
     def _refuse(self, connection: Connection, header: codec.RequestHeader) -> None:
         """Answers a request of an API or version that isn't here."""
         if header.api_key != ApiKey.API_VERSIONS:
-            connection.close(
-                f"API {header.api_key} version {header.api_version} isn't supported "
-                f"(client {header.client_id!r})"
-            )
+            connection.client_id = header.client_id
+            connection.close(f"API {header.api_key} version {header.api_version} isn't supported")
             return
         route = self._find_route(ApiKey.API_VERSIONS, 0)
         assert route is not None
@@ -499,7 +497,7 @@ class Dispatcher:
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:
-            log.error("%s v%d failed", route.key.name, route.version, exc_info=error)
+            self._tell_defect(connection, route, error)
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         route.numbers.errors[code] += 1
         if connection.closed:
@@ -513,6 +511,19 @@ class Dispatcher:
             connection.respond(parts)
         else:
             connection.complete(slot, parts)
+
+    def _tell_defect(self, connection: Connection, route: _Route, error: Exception) -> None:
+        if emit(
+            log,
+            logging.ERROR,
+            "request-failed",
+            peer=connection.peer,
+            client=connection.client_id,
+            api=REQUEST_NAMES[route.key].removesuffix("Request"),
+            version=route.version,
+            reason=repr(error),
+        ):
+            log.error("%s v%d failed", route.key.name, route.version, exc_info=error)
 
     @property
     def waiting(self) -> int:

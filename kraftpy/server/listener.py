@@ -1,9 +1,8 @@
 """Listening sockets: accepts clients within limits, sweeps idle ones, drains them at shutdown.
 
-Rules: at most `max.connections` connections and `max.connections.per.ip` per peer address (one log
-line per refusal burst, the socket is closed at once); a connection without traffic for
-`connections.max.idle.ms` is closed. When the process is out of file descriptors accepting pauses
-for ACCEPT_PAUSE_S instead of spinning.
+Rules: at most `max.connections` connections and `max.connections.per.ip` per peer address (the
+socket is closed at once); a connection without traffic for `connections.max.idle.ms` is closed.
+When the process is out of file descriptors accepting pauses for ACCEPT_PAUSE_S instead of spinning.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.events import emit
 from kraftpy.server.connection import Connection, Scratch
 from kraftpy.server.dispatch import Dispatcher
 from kraftpy.server.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
@@ -27,7 +27,6 @@ BACKLOG = 512
 ACCEPT_BURST = 64
 ACCEPT_PAUSE_S = 0.5
 SWEEP_INTERVAL_S = 5.0
-REFUSAL_LOG_INTERVAL_S = 10.0
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -78,8 +77,6 @@ class Listener:
         self._per_peer: Counter[str] = Counter()
         self.accepted = 0  # since the start, as is `refused`
         self.refused = 0
-        self._refused = 0  # since the last line in the log
-        self._refusal_logged_at = float("-inf")
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -166,16 +163,8 @@ class Listener:
     def _refuse(self, sock: socket.socket, peer_host: str, limit: str) -> None:
         sock.close()
         self.refused += 1
-        self._refused += 1
-        now_s = self._loop.time()
-        if now_s - self._refusal_logged_at >= REFUSAL_LOG_INTERVAL_S:
-            log.warning(
-                "refused %d connection(s), the last from %s: the limit is %s",
-                self._refused,
-                peer_host,
-                limit,
-            )
-            self._refused, self._refusal_logged_at = 0, now_s
+        reason = f"the limit is {limit}"
+        emit(log, logging.WARNING, "connection-refused", peer=peer_host, reason=reason)
 
     def _closed(self, connection: Connection, peer_host: str) -> None:
         self._connections.discard(connection)

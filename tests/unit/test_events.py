@@ -99,7 +99,7 @@ def test_a_value_can_not_be_taken_for_more_than_one(
 def test_what_somebody_chose_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     emit(log, logging.INFO, "slow-request", client="x" * 5000, peer=list(range(1000)))
     assert len(caplog.messages[0]) < 500
-    assert events.kept()[0].fields["client"] == "x" * events.TEXT_MAX_LENGTH + "..."
+    assert events.kept()[0].fields["client"] == "x" * events.CLIENT_MAX_LENGTH + "..."
 
 
 def test_more_of_a_kind_than_a_person_reads_are_counted(
@@ -133,6 +133,46 @@ def test_what_was_suppressed_is_told_by_the_timer_if_nothing_else_happens(
     assert caplog.messages.count("events-suppressed event=isr-expanded count=3") == 1
     emit(log, logging.INFO, "isr-expanded", partition="orders-0")
     assert len(timers) == 2, "within the window it goes on being suppressed, and is told again"
+
+
+def closed(peer: str, reason: str, client: str | None = None) -> bool:
+    return emit(log, logging.WARNING, "connection-closed", peer=peer, client=client, reason=reason)
+
+
+def test_of_a_peer_each_cause_has_a_line_a_second(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = [closed(f"10.0.0.1:{n}", f"API {n} version 7 isn't supported") for n in range(813)]
+    assert sum(written) == 1
+    assert closed("10.0.0.1:5", "it stalled")
+    assert closed("10.0.0.2:5", "API 999 version 7 isn't supported")
+    assert closed("[::1]:5", "API 999 version 7 isn't supported")
+    clock.now_s += events.PEER_WINDOW_S
+    assert closed("10.0.0.1:6", "API 1 version 7 isn't supported")
+    assert caplog.messages[-2] == (
+        'events-suppressed event=connection-closed about="10.0.0.1 API" count=812'
+    )
+    assert len(caplog.messages) == 6
+    assert events.kept() == [], "they would push out what matters"
+
+
+def test_peers_without_number_share_a_line(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(10_000):
+        closed(f"10.0.{number // 250}.{number % 250}:1", "it stalled")
+    assert len(caplog.messages) <= events.PEERS_MAX + 1
+    assert len(events._log._windows) <= events.PEERS_MAX + 1
+    clock.now_s += events.PEER_WINDOW_S
+    events.flush()
+    for number in range(events.PEERS_MAX):
+        assert closed(f"10.1.{number // 250}.{number % 250}:1", "it stalled")
+
+
+def test_a_clients_name_is_cut_and_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    closed("10.0.0.1:1", "it stalled", "\x1b[2J\x9b1m\u2028\n" * 5000)
+    (message,) = caplog.messages
+    assert message.isprintable()
+    assert r'client="\u001b[2J\u009b1m\u2028\n' in message
+    assert len(message) < 700
 
 
 def test_the_last_events_are_kept_whatever_the_level(clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from kraftpy.events import emit
 
@@ -47,3 +48,22 @@ def tell_gone(group_id: str, member_id: str, reason: str) -> None:
 def tell_refused(group_id: str, reason: str, setting: str) -> None:
     """A member isn't let in, or its group's assignment isn't taken: `setting` allows no more."""
     emit(log, logging.WARNING, "group-limit", group=group_id, reason=reason, setting=setting)
+
+
+def tell_back(group_id: str, member_id: str, previous: str) -> None:
+    """A static member of a classic group has come back under another id."""
+    emit(
+        log, logging.INFO, "group-member-back", group=group_id, member=member_id, previous=previous
+    )
+
+
+def tell_unassigned(group_id: str, generation: int, member_ids: Sequence[str]) -> None:
+    """The leader of a classic group has forgotten these members."""
+    emit(
+        log,
+        logging.INFO,
+        "group-unassigned",
+        group=group_id,
+        generation=generation,
+        members=member_ids,
+    )

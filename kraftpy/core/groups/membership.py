@@ -25,7 +25,14 @@ from kraftpy.core.groups.config import (
     GroupConfig,
 )
 from kraftpy.core.groups.effects import Outbox
-from kraftpy.core.groups.events import MAX_MEMORY, MAX_METADATA, tell_gone, tell_refused
+from kraftpy.core.groups.events import (
+    MAX_MEMORY,
+    MAX_METADATA,
+    tell_back,
+    tell_gone,
+    tell_refused,
+    tell_unassigned,
+)
 from kraftpy.core.groups.group import Group, GroupState, Member
 from kraftpy.core.groups.memory import MEMBER_BYTES, MachineMemory, protocols_bytes, text_bytes
 from kraftpy.core.groups.rebalance import Rebalance, membership_error
@@ -97,7 +104,7 @@ class Membership:
                 self._refuse(token, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
                 return
             if len(self._groups) >= GROUPS_PER_PARTITION_MAX:
-                log.warning("group %r is refused: too many groups", request.group_id)
+                tell_refused(request.group_id, "too many groups", "offsets.topic.num.partitions")
                 self._refuse(token, ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
             group = self._groups[request.group_id] = Group(request.group_id, now_ms)
@@ -300,13 +307,7 @@ class Membership:
         group.replace_static(old, member)
         group.park_join(member, token)
         self._rebalance.touch(member, now_ms)
-        log.info(
-            "static member %r of group %r is back as %s in place of %s",
-            member.group_instance_id,
-            group.group_id,
-            member_id,
-            old.member_id,
-        )
+        tell_back(group.group_id, member_id, old.member_id)
         reason = f"static member {member_id} is back"
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             # Same protocol, so the assignment still holds: no rebalance (KIP-345).
@@ -403,12 +404,7 @@ class Membership:
         assignment = {given.member_id: given.assignment for given in request.assignments}
         missing = [member_id for member_id in group.members if member_id not in assignment]
         if missing:
-            log.info(
-                "group %r generation %d: the leader assigns nothing to %s",
-                group.group_id,
-                group.generation,
-                ", ".join(missing),
-            )
+            tell_unassigned(group.group_id, group.generation, missing)
         given_bytes = sum(map(len, assignment.values()))
         largest_bytes = max(map(len, assignment.values()), default=0)
         if largest_bytes > self._config.group_max_metadata_bytes:

@@ -401,7 +401,7 @@ async def test_a_client_that_goes_away_before_the_first_generation_leaves_no_gro
     host = coordinated(**{"group.initial.rebalance.delay.ms": "60000"})
     parked = host.join(host.join().member_id)
     parked.cancel()
-    await soon(lambda: host.groups.list_groups([], []) == [])
+    await soon(lambda: host.groups.describe_group("g").group_state == "Dead")
 
 
 @on_loop

@@ -262,7 +262,7 @@ def test_a_long_answer_waits_for_memory_and_who_does_not_read_gives_way(
             served.memory.reserve(16_000 * KIB)
             await describe(third, names(250))
             answer = asyncio.ensure_future(described(third))
-            await served.until(lambda: len(caplog.records) == 2)
+            await served.until(lambda: served.listener.connections == 1)
             assert not answer.done()
             assert len(served.groups.described) < 510
             served.memory.release(16_000 * KIB)
@@ -270,7 +270,8 @@ def test_a_long_answer_waits_for_memory_and_who_does_not_read_gives_way(
             assert await described(first) is None
 
     run(test)
-    assert all("doesn't read its answers" in each.getMessage() for each in caplog.records)
+    (told,) = caplog.messages  # of one peer, for one cause, within a second
+    assert "doesn't read its answers" in told
 
 
 def test_small_answers_behind_one_that_waits_are_bounded_too() -> None:

@@ -45,7 +45,7 @@ from kraftpy.core.groups.consumer.records import (
 from kraftpy.core.groups.consumer.state import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
-from kraftpy.core.groups.events import tell_gone
+from kraftpy.core.groups.events import tell_gone, tell_refused
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.memory import MachineMemory
@@ -469,7 +469,7 @@ class ConsumerGroups:
             what = "is not a consumer group" if group_id in self._classic else "not found"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         if len(self.groups) >= GROUPS_PER_PARTITION_MAX:
-            log.warning("group %r is refused: too many groups", group_id)
+            tell_refused(group_id, "too many groups", "offsets.topic.num.partitions")
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self._migration.make_way(group_id)
 
