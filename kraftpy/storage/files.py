@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -47,11 +48,12 @@ class OpenFile:
     Reading goes through the page cache with `os.pread(file.fd, ...)` or `os.sendfile`.
     """
 
-    __slots__ = ("fd", "path")
+    __slots__ = ("fd", "path", "read_only")
 
-    def __init__(self, fd: int, path: Path) -> None:
+    def __init__(self, fd: int, path: Path, *, read_only: bool = False) -> None:
         self.fd = fd
         self.path = path
+        self.read_only = read_only
 
     def __del__(self) -> None:
         os.close(self.fd)
@@ -72,6 +74,15 @@ class Files:
     def open(self, path: Path, *, create: bool = False) -> OpenFile:
         """Opens for reading and appending; with `create` also a file that isn't there yet."""
         return OpenFile(os.open(path, _READ_WRITE | (os.O_CREAT if create else 0), 0o644), path)
+
+    def open_to_read(self, path: Path) -> OpenFile:
+        """The same for who will only read; a file system that has become read-only serves that."""
+        try:
+            return self.open(path)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        return OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path, read_only=True)
 
     def truncate(self, file: OpenFile, size: int) -> None:
         """Sets the size; blocks that were reserved behind it are free again."""

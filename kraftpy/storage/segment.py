@@ -228,16 +228,23 @@ class Segment:
         """The `.log` file, opened if need be. KafkaError KAFKA_STORAGE_ERROR if that fails."""
         file = self._file
         if file is None:
-            try:
-                path = self.path(LOG_SUFFIX)
-                file = self._file = self._files.open(path, create=not self.size)
-            except OSError as error:
-                raise storage_failure(f"can't open {self.path(LOG_SUFFIX)}", error) from error
+            file = self._open(to_read=self.sealed and self.size > 0)
             if not self.sealed:
                 self._cache.opened(self)
         if self.sealed:
             self._cache.touch(self)
         return file
+
+    def _open(self, *, to_read: bool) -> OpenFile:
+        path = self.path(LOG_SUFFIX)
+        try:
+            if to_read:
+                self._file = self._files.open_to_read(path)
+            else:
+                self._file = self._files.open(path, create=not self.size)
+        except OSError as error:
+            raise storage_failure(f"can't open {path}", error) from error
+        return self._file
 
     @property
     def loaded_index_bytes(self) -> int:
@@ -285,7 +292,8 @@ class Segment:
 
     def unseal(self) -> None:
         """Makes the segment take appends. Raises KafkaError; it then stays sealed."""
-        _ = self.file
+        if self._file is None or self._file.read_only:
+            self._open(to_read=False)
         index, _ = self._indexes()
         if self.size:
             self.first_timestamp = next(self.batches(0))[1].max_timestamp

@@ -252,3 +252,47 @@ def test_a_roll_that_finds_no_descriptor_leaves_no_segment(tmp_path: Path, clean
     log.roll()
     whole += append(log, batch())
     assert contents(log) == whole
+
+
+class MaybeReadOnly(Files):
+    """A file system that an error of its disk has turned read-only, and somebody back."""
+
+    read_only = False
+
+    def open(self, path: Path, *, create: bool = False) -> OpenFile:
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return super().open(path, create=create)
+
+    def write(self, fd: int, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return os.write(fd, data)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_read_only_disk_can_be_read_and_is_noted(tmp_path: Path, opened: bool) -> None:
+    files = MaybeReadOnly()
+    store = Store(tmp_path / "data", files=files)
+    log = store.log()
+    whole = b"".join(fill(log, 60))
+    if not opened:
+        log = store.reopen(clean=True)
+    assert store.manager.take_failed() == []
+    files.read_only = True
+    with pytest.raises(KafkaError) as error:
+        append(log, batch())
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert store.manager.take_failed() == [log]
+    assert store.manager.take_failed() == []
+    (directory,) = store.manager.directories
+    problem = directory.try_writing()
+    assert problem is not None
+    assert problem.errno == errno.EROFS
+    assert contents(log) == whole
+    files.read_only = False
+    assert directory.try_writing() is None
+    whole += append(log, batch())
+    assert contents(log) == whole
+    assert not [path for path in store.folder.iterdir() if path.suffix == ".tmp"]
+    assert contents(store.reopen(clean=False)) == whole
