@@ -3301,6 +3301,37 @@ class DescribeTopicPartitionsResponse(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class ListConfigResourcesRequest(Message):
+    API_KEY: ClassVar[int] = 74
+    resource_types: list[int]
+    def __init__(
+        self,
+        resource_types: list[int] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ListConfigResourcesResponse(Message):
+    API_KEY: ClassVar[int] = 74
+    class ConfigResource(Message):
+        resource_name: str
+        resource_type: int
+        def __init__(
+            self,
+            resource_name: str = ...,
+            resource_type: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    config_resources: list[ListConfigResourcesResponse.ConfigResource]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        config_resources: list[ListConfigResourcesResponse.ConfigResource] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class InitProducerIdRequest(Message):
     API_KEY: ClassVar[int] = 22
     transactional_id: str | None

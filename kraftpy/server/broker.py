@@ -289,7 +289,7 @@ class Broker:
             self._set_config()
             self.replicas.load(self.metadata, self.topic_config)
             self.replicas.update_configs(self.topic_config)
-            self.groups.topics_replaced()
+            self.groups.metadata_replaced()
             for topic in before.topics.values():
                 if topic.id not in self.metadata.topics_by_id:
                     self.groups.topic_deleted(topic.name)
@@ -327,6 +327,10 @@ class Broker:
                 tell_topic_deleted(topic)
             case ConfigChanged(resource_type=ResourceType.TOPIC, name=name):
                 self.replicas.update_configs(self.topic_config, [name])
+            case ConfigChanged(resource_type=ResourceType.GROUP, name=name):
+                self.groups.group_configured(name)
+            case ConfigChanged(resource_type=ResourceType.CLIENT_METRICS):
+                pass  # it's only described
             case ConfigChanged():
                 self._set_config()
                 self.replicas.update_configs(self.topic_config)

@@ -21,9 +21,10 @@ from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from kraftpy.core.config import BrokerConfig
+from kraftpy.core.config import BrokerConfig, consumer_times
 from kraftpy.core.groups import (
     Client,
+    ConsumerTimes,
     Effects,
     GroupMachine,
     GroupMemory,
@@ -32,6 +33,7 @@ from kraftpy.core.groups import (
     partition_for,
 )
 from kraftpy.core.groups.records import too_long
+from kraftpy.core.metadata import ResourceType
 from kraftpy.events import emit
 from kraftpy.metrics.instruments import LOAD_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -101,6 +103,7 @@ class GroupCoordinator:
         self._expiry: asyncio.Task[None] | None = None
         self._stopped = False
         self._topics = ClusterTopics(lambda: host.metadata)
+        self._own_times: dict[str, ConsumerTimes] = {}
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
         self._clock_set_s = -math.inf
 
@@ -108,7 +111,7 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Takes on the partitions that this broker leads, and begins to expire offsets."""
-        self._topics.replaced()
+        self.metadata_replaced()
         self.refresh()
         self._expiry = self._loop.create_task(self._expire_periodically())
 
@@ -138,9 +141,22 @@ class GroupCoordinator:
         """A topic came, went or got partitions: consumer groups look at their topics again."""
         self._topics.changed(name)
 
-    def topics_replaced(self) -> None:
-        """Any topic may have come, gone or got partitions."""
+    def metadata_replaced(self) -> None:
+        """Any topic may have come, gone or got partitions, any group another configuration."""
         self._topics.replaced()
+        self._own_times.clear()
+        for type_, name in self._host.metadata.configs:
+            if type_ == ResourceType.GROUP:
+                self.group_configured(name)
+
+    def group_configured(self, group_id: str) -> None:
+        """The group has another configuration, or none any more."""
+        configs = self._host.metadata.config(ResourceType.GROUP, group_id)
+        if configs:
+            times = ConsumerTimes(*consumer_times(configs, self._host.config))
+            self._own_times[group_id] = times
+        else:
+            self._own_times.pop(group_id, None)
 
     def topic_deleted(self, name: str) -> None:
         """Forgets what was committed for a topic that is gone (a new one may take its name)."""
@@ -429,7 +445,12 @@ class GroupCoordinator:
         partition = GroupPartition(self._host, index, leader_epoch, self._now_ms, self._reload)
         self._partitions[index] = partition
         loading = self._loading[index] = GroupLoading(
-            self._host, partition, self._topics, self._load_turns, self._memory
+            self._host,
+            partition,
+            self._topics,
+            self._own_times,
+            self._load_turns,
+            self._memory,
         )
         partition.loaded.add_done_callback(lambda _: self._loaded(loading))
         loading.start()

@@ -18,10 +18,10 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kraftpy.core.groups import GroupConfig, GroupMachine, GroupMemory
+from kraftpy.core.groups import ConsumerTimes, GroupConfig, GroupMachine, GroupMemory
 from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, KafkaError
@@ -79,6 +79,7 @@ class GroupLoading:
         host: PartitionHost,
         partition: GroupPartition,
         topics: ClusterTopics,
+        own_times: Mapping[str, ConsumerTimes],
         turns: Turns,
         memory: GroupMemory,
     ) -> None:
@@ -89,7 +90,8 @@ class GroupLoading:
         self._loop = host.loop
         self._turns = turns
         self._topics = topics
-        self._machine = GroupMachine(GroupConfig.from_broker(host.config), topics, memory)
+        config = GroupConfig.from_broker(host.config)
+        self._machine = GroupMachine(config, topics, memory, own_times)
         self._offset = 0  # the next one to read
         self._bytes = 0
         self._loaded = Loaded()

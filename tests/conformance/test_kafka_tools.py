@@ -69,6 +69,42 @@ def test_kafka_configs_of_brokers(tool: Callable[..., str]) -> None:
     assert "log.index.interval.bytes=8192" not in tool("kafka-configs", *entity, "--describe")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "setting", "refused"),
+    [
+        (
+            "groups",
+            "some-group",
+            "consumer.session.timeout.ms=50000",
+            "consumer.session.timeout.ms=44999",
+        ),
+        ("client-metrics", "some-clients", "interval.ms=1000", "interval.ms=99"),
+        ("broker-loggers", "1", "root=WARN", "root=LOUD"),
+    ],
+)
+def test_kafka_configs_of_others(
+    tool: Callable[..., str], kind: str, name: str, setting: str, refused: str
+) -> None:
+    entity = ("--entity-type", kind, "--entity-name", name)
+    assert "Completed updating" in tool(
+        "kafka-configs", *entity, "--alter", "--add-config", setting
+    )
+    assert f"{setting} sensitive=false" in tool("kafka-configs", *entity, "--describe")
+    with pytest.raises(RuntimeError, match=r"(?i)invalid"):
+        tool("kafka-configs", *entity, "--alter", "--add-config", refused)
+    key = setting.partition("=")[0]
+    if kind == "broker-loggers":
+        key = "root"
+        with pytest.raises(RuntimeError, match="root logger is not allowed"):
+            tool("kafka-configs", *entity, "--alter", "--delete-config", key)
+        tool("kafka-configs", *entity, "--alter", "--add-config", "root=INFO")
+        return
+    # Without a name the tool lists what there is.
+    assert setting in tool("kafka-configs", "--entity-type", kind, "--describe")
+    tool("kafka-configs", *entity, "--alter", "--delete-config", key)
+    assert setting not in tool("kafka-configs", *entity, "--describe")
+
+
 def test_console_producer_and_consumer(
     tool: Callable[..., str], new_topic: Callable[..., str]
 ) -> None:

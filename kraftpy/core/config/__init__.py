@@ -15,6 +15,18 @@ from kraftpy.core.config.broker import (
     judge_dynamic_broker_configs,
     validate_dynamic_broker_configs,
 )
+from kraftpy.core.config.client_metrics import (
+    CLIENT_METRICS_SETTINGS,
+    SubscriptionError,
+    judge_client_metrics_configs,
+    validate_client_metrics_configs,
+)
+from kraftpy.core.config.group_resource import (
+    GROUP_SETTINGS,
+    consumer_times,
+    judge_group_configs,
+    validate_group_configs,
+)
 from kraftpy.core.config.kinds import PARTITIONS_MAX, ConfigError, ConfigType
 from kraftpy.core.config.properties import parse_properties
 from kraftpy.core.config.settings import Setting
@@ -28,6 +40,8 @@ from kraftpy.core.config.topic import (
 
 __all__ = [
     "BROKER_SETTINGS",
+    "CLIENT_METRICS_SETTINGS",
+    "GROUP_SETTINGS",
     "PARTITIONS_MAX",
     "TOPIC_SETTINGS",
     "Address",
@@ -36,12 +50,18 @@ __all__ = [
     "ConfigType",
     "Listener",
     "Setting",
+    "SubscriptionError",
     "ThrottledReplicas",
     "TopicConfig",
     "Voter",
+    "consumer_times",
+    "judge_client_metrics_configs",
     "judge_dynamic_broker_configs",
+    "judge_group_configs",
     "judge_topic_configs",
     "parse_properties",
+    "validate_client_metrics_configs",
     "validate_dynamic_broker_configs",
+    "validate_group_configs",
     "validate_topic_configs",
 ]

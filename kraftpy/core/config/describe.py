@@ -14,10 +14,12 @@ from enum import IntEnum
 from typing import Any
 
 from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig
+from kraftpy.core.config.client_metrics import CLIENT_METRICS_SETTINGS
+from kraftpy.core.config.group_resource import GROUP_SETTINGS
 from kraftpy.core.config.kinds import ConfigType
 from kraftpy.core.config.settings import Setting, parse_value
 from kraftpy.core.config.topic import TOPIC_SETTINGS, inherited_value
-from kraftpy.core.config.understood import understood_broker_configs, understood_topic_configs
+from kraftpy.core.config.understood import understood_broker_configs, understood_configs
 
 
 class ConfigSource(IntEnum):
@@ -28,6 +30,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +81,57 @@ def describe_broker_defaults(configs: Mapping[str, str]) -> list[ConfigEntry]:
     return entries
 
 
+def describe_group(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
+    """Every setting of a group with these overrides, as it is on a broker."""
+    return _describe_own(GROUP_SETTINGS, overrides, config, ConfigSource.GROUP_CONFIG)
+
+
+def describe_client_metrics(
+    overrides: Mapping[str, str], config: BrokerConfig
+) -> list[ConfigEntry]:
+    """Every setting of a subscription to clients' metrics with these overrides."""
+    source = ConfigSource.CLIENT_METRICS_CONFIG
+    return _describe_own(CLIENT_METRICS_SETTINGS, overrides, config, source)
+
+
+def describe_logger(name: str, level: str) -> ConfigEntry:
+    """A logger of a broker's process as DescribeConfigs shows it."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    return ConfigEntry(
+        name=name,
+        value=level,
+        source=source,
+        type=ConfigType.UNKNOWN,
+        read_only=False,
+        sensitive=False,
+        documentation="",
+        synonyms=(),
+    )
+
+
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
     """Every setting of a topic with these overrides, as it is on a broker."""
+    return _describe_own(TOPIC_SETTINGS, overrides, config, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+
+
+def _describe_own(
+    settings: Mapping[str, Setting],
+    overrides: Mapping[str, str],
+    config: BrokerConfig,
+    source: ConfigSource,
+) -> list[ConfigEntry]:
+    """Every setting of a resource that has these overrides, from `source`, over the broker's."""
     entries = []
-    overrides = understood_topic_configs(overrides)
-    for key, definition in TOPIC_SETTINGS.items():
+    overrides = understood_configs(overrides, settings)
+    for key, definition in settings.items():
         values: list[_Value] = []
         if key in overrides:
-            values.append((key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG))
+            values.append((key, overrides[key], source))
             value = parse_value(definition, overrides[key])
-        else:
+        elif definition.broker_keys:
             value = inherited_value(definition, config)
+        else:
+            value = parse_value(definition, definition.default or "")
         for broker_key, _ in definition.broker_keys:
             values.extend(_broker_values(BROKER_SETTINGS[broker_key], config))
         if not definition.broker_keys and definition.default is not None:

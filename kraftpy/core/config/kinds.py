@@ -63,6 +63,7 @@ def shorten(text: str, length: int = 120) -> str:
 class ConfigType(IntEnum):
     """Types as DescribeConfigs numbers them (KIP-569)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -206,7 +207,7 @@ def text(allowed: str = "some text", *, empty: bool = False) -> Kind:
 
     def parse(value: str) -> str:
         value = value.strip()
-        if not (value or empty) or any(ord(character) < 32 for character in value):
+        if not (value or empty) or not is_line(value):
             raise ValueError(value)
         return value
 
@@ -274,11 +275,36 @@ def text_list(allowed: str, *words: str) -> Kind:
     def parse(value: str) -> tuple[str, ...]:
         found = split_list(value)
         is_known = not words or set(found) <= set(words)
-        if not found or len(set(found)) < len(found) or not is_known:
+        if (
+            not found
+            or len(set(found)) < len(found)
+            or not is_known
+            or not all(map(is_line, found))
+        ):
             raise ValueError(value)
         return tuple(found)
 
     return Kind(ConfigType.LIST, allowed, parse, ",".join)
+
+
+def texts() -> Kind:
+    """Comma-separated texts, or none; read as a tuple."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        found = split_list(value)
+        if not all(map(is_line, found)):
+            raise ValueError(value)
+        return tuple(found)
+
+    return Kind(ConfigType.LIST, "texts, comma-separated", parse, ",".join)
+
+
+def is_line(text: str) -> bool:
+    """Whether it's without control characters, and can be written as UTF-8.
+
+    Nothing else can be the name of a file, or go into a log or over the wire.
+    """
+    return not any(ord(each) < 32 or "\ud800" <= each <= "\udfff" for each in text)
 
 
 def split_list(value: str) -> list[str]:

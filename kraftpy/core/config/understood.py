@@ -14,20 +14,23 @@ from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.settings import Setting, parse_value
 from kraftpy.core.config.topic import TOPIC_SETTINGS
 
-__all__ = ["understood_broker_configs", "understood_topic_configs"]
+__all__ = ["understood_broker_configs", "understood_configs", "understood_topic_configs"]
 
 
 def understood_topic_configs(configs: Mapping[str, str]) -> Mapping[str, str]:
     """The overrides of a topic that this release understands; `configs` itself if all are."""
-    return _understood(configs, TOPIC_SETTINGS)
+    return understood_configs(configs, TOPIC_SETTINGS)
 
 
 def understood_broker_configs(configs: Mapping[str, str]) -> Mapping[str, str]:
     """The dynamic configs of a broker, or of all, that this release understands."""
-    return _understood(configs, _DYNAMIC)
+    return understood_configs(configs, _DYNAMIC)
 
 
-def _understood(configs: Mapping[str, str], settings: Mapping[str, Setting]) -> Mapping[str, str]:
+def understood_configs(
+    configs: Mapping[str, str], settings: Mapping[str, Setting]
+) -> Mapping[str, str]:
+    """What of `configs` is among `settings` and can be read; `configs` itself if all of it is."""
     if all(_is_understood(key, value, settings) for key, value in configs.items()):
         return configs
     return {key: text for key, text in configs.items() if _is_understood(key, text, settings)}

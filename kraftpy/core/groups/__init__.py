@@ -3,7 +3,7 @@
 `GroupMachine` is one partition's coordinator; its module says how to drive it.
 """
 
-from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.config import ConsumerTimes, GroupConfig
 from kraftpy.core.groups.effects import Effects, Write
 from kraftpy.core.groups.machine import GroupMachine
 from kraftpy.core.groups.membership import Client, new_member_id
@@ -24,6 +24,7 @@ from kraftpy.core.groups.records import (
 __all__ = [
     "Client",
     "CommittedOffset",
+    "ConsumerTimes",
     "CoordinatorRecord",
     "Effects",
     "GroupConfig",

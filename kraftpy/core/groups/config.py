@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
@@ -43,6 +45,16 @@ class MigrationPolicy(Enum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
+class ConsumerTimes(NamedTuple):
+    """What a consumer group's members keep to."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
+NO_OWN_TIMES: Mapping[str, ConsumerTimes] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Defaults are Kafka's; `group_max_metadata_bytes` is our own."""
@@ -77,3 +89,22 @@ class GroupConfig:
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
         )
+
+
+class GroupTimes:
+    """The times of each consumer group: its own, or those of all groups.
+
+    `own` has those of groups that are configured, by group id; it's read each time, so what changes
+    there counts from the next heartbeat on.
+    """
+
+    __slots__ = ("_common", "_own")
+
+    def __init__(self, config: GroupConfig, own: Mapping[str, ConsumerTimes]) -> None:
+        self._common = ConsumerTimes(
+            config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms
+        )
+        self._own = own
+
+    def of(self, group_id: str) -> ConsumerTimes:
+        return self._own.get(group_id, self._common)

@@ -16,10 +16,16 @@ Its contract with the shell (architecture.md, decision 8):
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionsOf
-from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
+from kraftpy.core.groups.config import (
+    NO_OWN_TIMES,
+    RETRY_MS_MIN,
+    ConsumerTimes,
+    GroupConfig,
+    GroupTimes,
+)
 from kraftpy.core.groups.consumer.classic_service import ClassicMembers
 from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
@@ -61,10 +67,17 @@ _CONSUMER_GROUP_TYPE = "consumer"
 class GroupMachine:
     """Groups and committed offsets; see the module for how to drive it.
 
-    `offsets` is for reading: only committed records change it.
+    `offsets` is for reading: only committed records change it. `own_times` has those of consumer
+    groups that differ from `config`, and may change.
     """
 
-    def __init__(self, config: GroupConfig, topics: Topics, memory: GroupMemory) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        memory: GroupMemory,
+        own_times: Mapping[str, ConsumerTimes] = NO_OWN_TIMES,
+    ) -> None:
         self._config = config
         self._memory = MachineMemory(memory)
         self._topics = topics
@@ -76,9 +89,10 @@ class GroupMachine:
         self._membership = Membership(
             config, self._groups, self._timers, self._out, self._rebalance, self._memory
         )
-        migration = Migration(config, self._groups, self._rebalance, topics)
+        times = GroupTimes(config, own_times)
+        migration = Migration(config, times, self._groups, self._rebalance, topics)
         self._consumers = ConsumerGroups(
-            config, self._groups, migration, self._timers, self._out, self._memory
+            config, times, self._groups, migration, self._timers, self._out, self._memory
         )
         self._classic_members = ClassicMembers(
             topics, self._consumers, migration, self._membership, self._out

@@ -9,16 +9,19 @@ and 3 subtracts from a list; `configs` replaces all that is set (the older Alter
 that is not set starts from what `defaults` has for it. Each resource changes as a whole or not at
 all. Which settings there are, and which values they take, has been judged by whoever proposed the
 command (`judgement`). The name of a broker is its id, and "" is the default for all brokers. Only
-that, and topics, can have min.insync.replicas (KIP-966).
+that, and topics, can have min.insync.replicas (KIP-966). Groups and subscriptions to clients'
+metrics are known by their configuration only, so as many can have one as `limits` says.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.limits import CONFIGURED_MAX
 from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, MIN_ISR_KEY, review
 from kraftpy.core.metadata.records import Change as StateChange
 from kraftpy.core.metadata.records import ConfigChanged, ResourceType
@@ -45,6 +48,13 @@ _DEFAULTS = {"cleanup.policy": "delete"}
 """Of lists that aren't empty, for commands that an earlier release left in the log without."""
 
 
+_NO_NAME: Mapping[int, str] = {
+    ResourceType.CLIENT_METRICS: "Subscription name can't be empty",
+    ResourceType.GROUP: "Default group resources are not allowed.",
+}
+"""What Kafka says to a resource without a name."""
+
+
 class Change(NamedTuple):
     """One item of alter_configs: `ops`, or `configs` that replace everything."""
 
@@ -64,6 +74,7 @@ def alter_configs(
     answers: list[dict[str, Any]] = []
     seen: set[tuple[int, str]] = set()
     ruled: set[tuple[ResourceType, str]] = set()
+    counts = Counter(type_ for type_, _ in state.configs if type_ in CONFIGURED_MAX)
     for item in items:
         type_, name = item.type, item.name
         answer: dict[str, Any] = {"type": type_, "name": name}
@@ -74,9 +85,12 @@ def alter_configs(
             resource_type = check_resource(state, type_, name)
             old = state.config(resource_type, name)
             new = changed(item, old)
+            if new and not old:
+                _check_room(resource_type, counts)
             _check_min_isr(resource_type, name, new)
             if not validate_only and new != old:
                 _set_configs(state, resource_type, name, new, changes)
+                counts[resource_type] += bool(new) - bool(old)
                 if any(old.get(key) != new.get(key) for key in ELECTION_KEYS):
                     ruled.add((resource_type, name))
             answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
@@ -124,6 +138,10 @@ def check_resource(state: MetadataState, type_: int, name: str) -> ResourceType:
         if name not in state.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return ResourceType.TOPIC
+    if type_ in _NO_NAME:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _NO_NAME[ResourceType(type_)])
+        return ResourceType(type_)
     if type_ != ResourceType.BROKER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"resources of type {type_} have no configuration here"
@@ -135,6 +153,17 @@ def check_resource(state: MetadataState, type_: int, name: str) -> ResourceType:
     if name and (str(int(name)) != name or int(name) not in state.brokers):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {name} is not registered")
     return ResourceType.BROKER
+
+
+def _check_room(resource_type: ResourceType, counts: Mapping[int, int]) -> None:
+    """Whether one more resource can have a configuration, of those that exist by that alone."""
+    maximum = CONFIGURED_MAX.get(resource_type)
+    if maximum is not None and counts[resource_type] >= maximum:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{maximum} resources of type {int(resource_type)} have a configuration, and no more "
+            "can: delete that of others first",
+        )
 
 
 def changed(change: Change, old: Mapping[str, str]) -> dict[str, str]:

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftpy.core.config import (
     BROKER_SETTINGS,
+    GROUP_SETTINGS,
     TOPIC_SETTINGS,
     ConfigError,
     ConfigType,
     Setting,
+    validate_client_metrics_configs,
     validate_dynamic_broker_configs,
+    validate_group_configs,
     validate_topic_configs,
 )
 from kraftpy.core.metadata import config_commands, topic_commands
@@ -135,4 +138,7 @@ _TABLES: Mapping[
 ] = {
     ResourceType.TOPIC: (TOPIC_SETTINGS, validate_topic_configs),
     ResourceType.BROKER: (BROKER_SETTINGS, validate_dynamic_broker_configs),
+    # Kafka's lists of subscriptions can be set only, too.
+    ResourceType.CLIENT_METRICS: ({}, validate_client_metrics_configs),
+    ResourceType.GROUP: (GROUP_SETTINGS, validate_group_configs),
 }

@@ -172,4 +172,14 @@ DescribeTopicPartitionsResponse response 75 v0-0 flex0+
   next_cursor                          Cursor?                  =null
     topic_name                         string
     partition_index                    int32
+
+ListConfigResourcesRequest request 74 v0-1 flex0+
+  resource_types                       []int8                   1+
+
+ListConfigResourcesResponse response 74 v0-1 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  config_resources                     []ConfigResource
+    resource_name                      string
+    resource_type                      int8                     1+ =16
 """

@@ -1,10 +1,14 @@
-"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1, of topics and brokers.
+"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1, ListConfigResources 0-1.
 
 Rules: what a request changes is decided by the controller's state machine
 (`kraftpy.core.metadata.config_commands`) and in effect when the answer comes; each resource is
 answered by itself. A broker describes its own configuration and, under the name "", the
 cluster-wide dynamic one; a topic's is shown as it counts on this broker. IncrementalAlterConfigs
 (KIP-339) changes the keys it names; AlterConfigs replaces everything that was set.
+
+Groups and subscriptions to clients' metrics needn't exist: their configuration is kept by their
+name. The levels of loggers are those of the broker's process (`kraftpy.server.loggers`), and only
+IncrementalAlterConfigs changes them.
 """
 
 from __future__ import annotations
@@ -14,18 +18,28 @@ from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import (
     ConfigError,
+    SubscriptionError,
+    judge_client_metrics_configs,
     judge_dynamic_broker_configs,
+    judge_group_configs,
     judge_topic_configs,
 )
 from kraftpy.core.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,
+    describe_client_metrics,
+    describe_group,
+    describe_logger,
     describe_topic,
 )
 from kraftpy.core.metadata import ResourceType
 from kraftpy.core.metadata.config_commands import OP_SET
-from kraftpy.core.metadata.topic_commands import CONFIGS_MAX, NAME_LENGTH_MAX, topic_name_error
+from kraftpy.core.metadata.topic_commands import (
+    CONFIGS_MAX,
+    NAME_LENGTH_MAX,
+    topic_name_error,
+)
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
@@ -35,7 +49,10 @@ from kraftpy.protocol.messages import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
+from kraftpy.server import loggers
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.topics import propose_items, repeated
 from kraftpy.server.long_answers import elements
@@ -45,6 +62,17 @@ if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
 TIMEOUT_MS = 30_000
+BROKER_LOGGER = 8
+# What has a configuration is kept for good, whether there is such a group or not.
+GROUP_NAME_LENGTH_MAX = 1024
+# In the order of Kafka's own answer.
+LISTED = (
+    ResourceType.GROUP,
+    ResourceType.CLIENT_METRICS,
+    BROKER_LOGGER,
+    ResourceType.BROKER,
+    ResourceType.TOPIC,
+)
 
 _Resource = tuple[int, str]
 Described = DescribeConfigsResponse.DescribeConfigsResult
@@ -140,6 +168,7 @@ async def incremental_alter_configs(
 
 
 _Answer = tuple[ErrorCode, str | None]
+_NAME_LENGTHS_MAX = {int(ResourceType.GROUP): GROUP_NAME_LENGTH_MAX}
 
 
 async def _alter(
@@ -157,14 +186,16 @@ async def _alter(
         if resource in twice:
             message = "the resource is in the request twice"
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
-        elif len(name) > NAME_LENGTH_MAX:
+        elif len(name) > _NAME_LENGTHS_MAX.get(type_, NAME_LENGTH_MAX):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "the resource's name is too long")
         elif len(keys) > CONFIGS_MAX:
             message = f"a resource has at most {CONFIGS_MAX} settings"
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
         elif repeated(keys):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
-        elif refusal := refuse_configs(type_, name, change) or _judge(type_, change):
+        elif type_ == BROKER_LOGGER:
+            answers[resource] = _alter_loggers(broker, name, change, validate_only)
+        elif refusal := refuse_configs(type_, name, change) or _judge(broker, type_, change):
             answers[resource] = refusal
         else:
             items[resource] = {"type": type_, "name": name, **change}
@@ -179,7 +210,27 @@ async def _alter(
     return answers
 
 
-def _judge(type_: int, change: dict[str, Any]) -> _Answer | None:
+def _alter_loggers(
+    broker: Broker, name: str, change: dict[str, Any], validate_only: bool
+) -> _Answer:
+    try:
+        if name != str(broker.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected node id. Expected {broker.node_id}, but received {name[:120]}",
+            )
+        if "ops" not in change:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Unknown resource type 8: IncrementalAlterConfigs changes the levels of loggers",
+            )
+        loggers.alter(change["ops"], validate_only=validate_only)
+    except KafkaError as error:
+        return error.code, error.message
+    return ErrorCode.NONE, None
+
+
+def _judge(broker: Broker, type_: int, change: dict[str, Any]) -> _Answer | None:
     """What is wrong with the values that somebody wants to set.
 
     Judged here, where a value is new: what is committed is in force whatever a later release takes.
@@ -192,6 +243,12 @@ def _judge(type_: int, change: dict[str, Any]) -> _Answer | None:
             judge_topic_configs(wanted)
         elif type_ == ResourceType.BROKER:
             judge_dynamic_broker_configs(wanted)
+        elif type_ == ResourceType.GROUP:
+            judge_group_configs(wanted, broker.config)
+        elif type_ == ResourceType.CLIENT_METRICS:
+            judge_client_metrics_configs(wanted)
+    except SubscriptionError as error:
+        return ErrorCode.INVALID_REQUEST, str(error)
     except ConfigError as error:
         return ErrorCode.INVALID_CONFIG, str(error)
     return None
@@ -206,11 +263,26 @@ def _describe(broker: Broker, type_: int, name: str) -> list[ConfigEntry]:
         if name not in broker.metadata.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return describe_topic(broker.metadata.config(ResourceType.TOPIC, name), broker.config)
-    if type_ != ResourceType.BROKER:
+    if type_ == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(broker.metadata.config(type_, name), broker.config)
+    if type_ == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+        return describe_client_metrics(broker.metadata.config(type_, name), broker.config)
+    if type_ not in (ResourceType.BROKER, BROKER_LOGGER):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"resources of type {type_} have no configuration here"
         )
-    if not name:
+    return _describe_own(broker, type_, name)
+
+
+def _describe_own(broker: Broker, type_: int, name: str) -> list[ConfigEntry]:
+    """The settings of this broker or its loggers, or what is set for all brokers."""
+    if not name and type_ == ResourceType.BROKER:
         return describe_broker_defaults(broker.metadata.config(ResourceType.BROKER, ""))
     if name != str(broker.node_id):
         raise KafkaError(
@@ -218,6 +290,8 @@ def _describe(broker: Broker, type_: int, name: str) -> list[ConfigEntry]:
             f"this is broker {broker.node_id}: it knows its own configuration (name it "
             f"{broker.node_id}) and the cluster-wide one (name it '')",
         )
+    if type_ == BROKER_LOGGER:
+        return [describe_logger(*each) for each in loggers.levels().items()]
     return describe_broker(broker.config)
 
 
@@ -240,3 +314,32 @@ def _shown(
         config_type=entry.type,
         documentation=entry.documentation if request.include_documentation else None,
     )
+
+
+@handles(ApiKey.LIST_CONFIG_RESOURCES, long=True)
+def list_config_resources(
+    broker: Broker, ctx: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """What there is that has or can have a configuration, of the types that are asked for."""
+    types = set(request.resource_types) or set(LISTED)
+    if ctx.api_version == 0:
+        types = {ResourceType.CLIENT_METRICS}
+    if not types <= set(LISTED):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    resources: list[_Resource] = [
+        (type_, name) for type_ in LISTED if type_ in types for name in _names(broker, type_)
+    ]
+    return ListConfigResourcesResponse(config_resources=elements(resources, _listed))
+
+
+def _names(broker: Broker, type_: int) -> list[str]:
+    if type_ == ResourceType.TOPIC:
+        return sorted(broker.metadata.topics)
+    if type_ in (ResourceType.BROKER, BROKER_LOGGER):
+        return [str(each.id) for each in broker.metadata.active_brokers()]
+    return sorted(name for other, name in broker.metadata.configs if other == type_)
+
+
+def _listed(resource: _Resource) -> ListConfigResourcesResponse.ConfigResource:
+    type_, name = resource
+    return ListConfigResourcesResponse.ConfigResource(name, type_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 import pytest
@@ -12,22 +12,28 @@ from hypothesis import strategies as st
 
 from kraftpy.core.config import (
     BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
     PARTITIONS_MAX,
     TOPIC_SETTINGS,
     BrokerConfig,
     ConfigError,
     ConfigType,
     Listener,
+    Setting,
     ThrottledReplicas,
     TopicConfig,
     Voter,
+    consumer_times,
     judge_dynamic_broker_configs,
     judge_topic_configs,
     parse_properties,
     validate_dynamic_broker_configs,
     validate_topic_configs,
 )
+from kraftpy.core.config.client_metrics import ClientMetricsConfig
 from kraftpy.core.config.describe import describe_broker, describe_topic
+from kraftpy.core.config.group_resource import GroupResourceConfig
 from kraftpy.core.config.kinds import LONG_MAX, VALUE_LENGTH_MAX
 from kraftpy.core.config.noted import NotedSettings
 from kraftpy.core.config.settings import settings_of
@@ -47,9 +53,17 @@ def error_of(function: Callable[..., Any], *arguments: Any) -> ConfigError:
 # -- the tables
 
 
-@pytest.mark.parametrize("cls", [BrokerConfig, TopicConfig])
+TABLES: dict[type, Mapping[str, Setting]] = {
+    BrokerConfig: BROKER_SETTINGS,
+    TopicConfig: TOPIC_SETTINGS,
+    GroupResourceConfig: GROUP_SETTINGS,
+    ClientMetricsConfig: CLIENT_METRICS_SETTINGS,
+}
+
+
+@pytest.mark.parametrize("cls", TABLES)
 def test_every_field_is_a_setting_and_its_default_has_the_declared_type(cls: type) -> None:
-    table = BROKER_SETTINGS if cls is BrokerConfig else TOPIC_SETTINGS
+    table = TABLES[cls]
     provenance = {"static", "dynamic_broker", "dynamic_default", "ignored"}
     hints = get_type_hints(cls)
     config = cls()
@@ -586,6 +600,24 @@ def test_what_validates_also_resolves(configs: dict[str, str]) -> None:
     except ConfigError:
         return
     TopicConfig.resolve(configs, BrokerConfig())
+
+
+@pytest.mark.parametrize(
+    ("configs", "times"),
+    [
+        ({}, (45_000, 5_000)),
+        ({"consumer.session.timeout.ms": "50000"}, (50_000, 5_000)),
+        ({"consumer.heartbeat.interval.ms": "6000"}, (45_000, 6_000)),
+        # Set where the limits were others, or by a later release.
+        ({"consumer.session.timeout.ms": "1"}, (45_000, 5_000)),
+        ({"consumer.heartbeat.interval.ms": "99999"}, (45_000, 15_000)),
+        ({"consumer.session.timeout.ms": "soon"}, (45_000, 5_000)),
+    ],
+)
+def test_a_groups_own_times_keep_to_the_limits(
+    configs: dict[str, str], times: tuple[int, int]
+) -> None:
+    assert consumer_times(configs, BrokerConfig()) == times
 
 
 def test_types_are_those_of_kafka() -> None:

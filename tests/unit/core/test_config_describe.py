@@ -67,7 +67,9 @@ def test_a_brokers_settings() -> None:
     assert (unset.value, unset.source) == (None, ConfigSource.DEFAULT_CONFIG)
     assert unset.synonyms == ()
     assert entries["listeners"].value == "PLAINTEXT://:9092"
-    assert "num.io.threads" not in entries
+    threads = entries["num.io.threads"]  # it means nothing, but Kafka's tools set it
+    assert (threads.value, threads.source) == ("8", ConfigSource.STATIC_BROKER_CONFIG)
+    assert threads.documentation.startswith("No effect: ")
 
 
 def test_the_cluster_wide_defaults_are_those_that_are_set() -> None:

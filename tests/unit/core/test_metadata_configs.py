@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from metadata_cluster import Cluster, new_topic
 
-from kraftpy.core.metadata import ConfigChanged, ResourceType
+from kraftpy.core.metadata import ConfigChanged, MetadataState, ResourceType
 from kraftpy.protocol.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -62,6 +62,36 @@ def test_what_an_earlier_release_has_committed_is_applied(cluster: Cluster) -> N
     """Whether a size of segments is large enough is judged where it's proposed."""
     cluster.ok(alter(topic_ops(["segment.bytes", SET, "4096"])))
     assert cluster.state.config(2, "t")["segment.bytes"] == "4096"
+
+
+GROUP, CLIENT_METRICS = 32, 16
+
+
+def test_groups_and_subscriptions_are_known_by_their_configuration(cluster: Cluster) -> None:
+    ops = [["consumer.session.timeout.ms", SET, "50000"]]
+    result = cluster.ok(alter({"type": GROUP, "name": "g", "ops": ops}))
+    assert result.changes == (ConfigChanged(ResourceType.GROUP, "g"),)
+    cluster.ok(alter({"type": CLIENT_METRICS, "name": "m", "configs": {"interval.ms": "1000"}}))
+    again = MetadataState.from_snapshot(cluster.state.snapshot())
+    assert again.config(GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
+    assert again.config(CLIENT_METRICS, "m") == {"interval.ms": "1000"}
+    assert again.snapshot() == cluster.state.snapshot()
+    cluster.ok(alter({"type": GROUP, "name": "g", "configs": {}}))
+    assert (GROUP, "g") not in cluster.state.configs
+
+
+def test_only_so_many_groups_have_a_configuration(cluster: Cluster) -> None:
+    ops = [["consumer.session.timeout.ms", SET, "50000"]]
+    items = [{"type": GROUP, "name": f"g{n}", "ops": ops} for n in range(10_000)]
+    assert {error for error, _ in cluster.item_errors(alter(*items))} == {ErrorCode.NONE}
+    more = {"type": GROUP, "name": "one-more", "ops": ops}
+    ((error, message),) = cluster.item_errors(alter(more))
+    assert error is ErrorCode.POLICY_VIOLATION
+    assert message.startswith("10000 resources of type 32 have a configuration")
+    # Who has one can change it, and whoever goes makes room.
+    cluster.ok(alter({**items[0], "ops": [["consumer.session.timeout.ms", SET, "60000"]]}))
+    gone = {"type": GROUP, "name": "g0", "configs": {}}
+    assert [error for error, _ in cluster.item_errors(alter(gone, more))] == [ErrorCode.NONE] * 2
 
 
 def test_the_older_form_replaces_everything(cluster: Cluster) -> None:

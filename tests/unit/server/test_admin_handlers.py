@@ -363,7 +363,10 @@ def test_a_brokers_settings_and_the_cluster_wide_ones() -> None:
         ((2, "x", None), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic 'x'"),
         ((2, "a b", None), ErrorCode.INVALID_TOPIC_EXCEPTION, "topic 'a b' has characters"),
         ((4, "2", None), ErrorCode.INVALID_REQUEST, "this is broker 1: it knows its own"),
-        ((8, "1", None), ErrorCode.INVALID_REQUEST, "resources of type 8 have no configuration"),
+        ((8, "2", None), ErrorCode.INVALID_REQUEST, "this is broker 1: it knows its own"),
+        ((16, "", None), ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not"),
+        ((32, "", None), ErrorCode.INVALID_REQUEST, "Group name must not be empty"),
+        ((64, "1", None), ErrorCode.INVALID_REQUEST, "resources of type 64 have no configuration"),
         ((-1, "1", None), ErrorCode.INVALID_REQUEST, "resources of type -1 have no"),
     ],
 )
@@ -458,7 +461,7 @@ def test_each_resource_is_answered_by_itself() -> None:
             (2, "t", [("segment.ms", 0, "8")]),
             (2, "v", [(str(n), 0, "1") for n in range(257)]),
             (4, "", [("log.dirs", 0, "/a")]),
-            (16, "metrics", []),
+            (64, "other", []),
         )
     ).responses
     assert [(each.error_code, each.error_message) for each in answers] == [
@@ -474,7 +477,7 @@ def test_each_resource_is_answered_by_itself() -> None:
             "log.dirs can't be changed while the broker runs: set it in server.properties and "
             "restart the broker",
         ),
-        (ErrorCode.INVALID_REQUEST, "resources of type 16 have no configuration here"),
+        (ErrorCode.INVALID_REQUEST, "resources of type 64 have no configuration here"),
     ]
     assert broker.metadata.config(2, "t") == {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from kraftpy.core.config import BrokerConfig
@@ -65,6 +66,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.config = BrokerConfig.from_properties({})
     broker.metadata = metadata("stays", "goes")
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
+    broker.logs = SimpleNamespace(cleaner=broker.listener)  # type: ignore[assignment]
     broker.dispatcher = Dispatcher(broker)
     broker._membership = broker.replicas  # type: ignore[assignment]
     broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)
@@ -75,7 +77,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     assert [call for call in calls if call[0] != "update_config"] == [
         ("load", None),
         ("update_configs", None),
-        ("topics_replaced", None),
+        ("metadata_replaced", None),
         ("topic_deleted", "goes"),
         ("refresh", None),
         ("changed", None),

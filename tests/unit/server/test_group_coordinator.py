@@ -112,7 +112,7 @@ class FakeHost:
         self.loop = asyncio.get_running_loop()
         self.replicas = FakeLog()
         self.metadata: MetadataState = SimpleNamespace(
-            topics={"t": topic(3)}, topics_by_id={}, applied_index=1
+            topics={"t": topic(3)}, topics_by_id={}, configs={}, applied_index=1
         )  # type: ignore[assignment]
         self.controller = self
         self.proposals: list[dict[str, Any]] = []
@@ -807,7 +807,7 @@ async def test_a_member_goes_on_at_the_next_coordinator() -> None:
     joined = await answer(beat(host, "m1", subscribed_topic_regex="or.*"))
     index = partition_for("g", PARTITIONS)
     host.replicas.epochs[index] = 1
-    host.groups.topics_replaced()  # The new coordinator knows nothing of the regex yet.
+    host.groups.metadata_replaced()  # The new coordinator knows nothing of the regex yet.
     host.groups.refresh()
     with pytest.raises(KafkaError) as raised:
         beat(host, "m1", joined.member_epoch)

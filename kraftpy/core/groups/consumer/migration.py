@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.config import GroupConfig, GroupTimes
 from kraftpy.core.groups.consumer.conversion import (
     downgrade,
     leaves_classic_members_only,
@@ -46,9 +46,15 @@ class Migration:
     """Decides on conversions; `classic` are the classic groups."""
 
     def __init__(
-        self, config: GroupConfig, classic: dict[str, Group], rebalance: Rebalance, topics: Topics
+        self,
+        config: GroupConfig,
+        times: GroupTimes,
+        classic: dict[str, Group],
+        rebalance: Rebalance,
+        topics: Topics,
     ) -> None:
         self._config = config
+        self._times = times
         self._classic = classic
         self._rebalance = rebalance
         self._topics = topics
@@ -102,7 +108,7 @@ class Migration:
         """Takes members out; if the last of the consumer protocol goes the group downgrades."""
         if not may_downgrade or not self.is_due(group, member_ids):
             return Departure(fence(group, member_ids, now_ms), lambda now_ms: None)
-        session_timeout_ms = self._config.consumer_session_timeout_ms
+        session_timeout_ms = self._times.of(group.group_id).session_timeout_ms
         records = downgrade(group, member_ids, session_timeout_ms, self._topics, now_ms)
         protocols = {
             known: dict(metadata.classic.protocols)

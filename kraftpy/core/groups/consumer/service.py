@@ -24,6 +24,7 @@ from kraftpy.core.groups.config import (
     RETRY_MS_MIN,
     WAITING_REQUESTS_MAX,
     GroupConfig,
+    GroupTimes,
 )
 from kraftpy.core.groups.consumer.conversion import tombstones
 from kraftpy.core.groups.consumer.describe import DescribedGroup, describe
@@ -103,13 +104,14 @@ class ConsumerGroups:
     def __init__(
         self,
         config: GroupConfig,
+        times: GroupTimes,
         classic: dict[str, Group],
         migration: Migration,
         timers: TimerQueue,
         outbox: Outbox,
         memory: MachineMemory,
     ) -> None:
-        self._config = config
+        self._times = times
         self._classic = classic
         self._migration = migration
         self._timers = timers
@@ -278,13 +280,20 @@ class ConsumerGroups:
     def _start_session(
         self, live: _Live, group_id: str, member_id: str, metadata: MemberMetadata, now_ms: int
     ) -> None:
-        deadline_ms = now_ms + self._session_timeout_ms(metadata)
+        deadline_ms = now_ms + self._session_timeout_ms(group_id, metadata)
         self._start(live, TimerKind.CONSUMER_SESSION, group_id, member_id, deadline_ms)
 
-    def _session_timeout_ms(self, metadata: MemberMetadata) -> int:
+    def _session_timeout_ms(self, group_id: str, metadata: MemberMetadata) -> int:
         if metadata.classic is not None:
             return metadata.classic.session_timeout_ms
-        return self._config.consumer_session_timeout_ms
+        return self._times.of(group_id).session_timeout_ms
+
+    def settings_of(self, group_id: str) -> Settings:
+        """Those of all groups, with the group's own heartbeat interval."""
+        interval_ms = self._times.of(group_id).heartbeat_interval_ms
+        if interval_ms == self.settings.heartbeat_interval_ms:
+            return self.settings
+        return self.settings._replace(heartbeat_interval_ms=interval_ms)
 
     def touch(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """The member gave a sign of life: its session starts again."""
@@ -292,7 +301,7 @@ class ConsumerGroups:
         key = (TimerKind.CONSUMER_SESSION, member_id)
         timer = None if live is None else live.timers.get(key)
         if timer is not None:
-            timeout_ms = self._session_timeout_ms(group.members[member_id])
+            timeout_ms = self._session_timeout_ms(group.group_id, group.members[member_id])
             self._timers.set(timer, now_ms + timeout_ms)
 
     def _watch_revocation(
@@ -414,7 +423,7 @@ class ConsumerGroups:
                     group,
                     request,
                     caller,
-                    self.settings,
+                    self.settings_of(group.group_id),
                     topics,
                     now_ms,
                     topics_changed=self.topics_changed(group_id, version),
@@ -539,5 +548,5 @@ class ConsumerGroups:
             return
         timeout_ms = metadata.rebalance_timeout_ms
         if timer.kind is TimerKind.CONSUMER_SESSION:
-            timeout_ms = self._session_timeout_ms(metadata)
+            timeout_ms = self._session_timeout_ms(timer.group_id, metadata)
         self._timers.set(timer, now_ms + max(timeout_ms, RETRY_MS_MIN))
