@@ -3,7 +3,9 @@
 The controller's state machine decides (`kraftpy.core.metadata`); here a request becomes one
 command, and the answers become a response. Rules:
 
-* Every partition is answered by itself. One that is named twice in a request is refused with
+* Every partition is answered by itself, also with what is wrong with the whole request (its time is
+  over, there is no controller), which stands at the top as well where the version has a place: some
+  clients look at the one, some at the other. One that is named twice in a request is refused with
   INVALID_REQUEST and nothing is done to it.
 * A request that names no partitions elects for all of them, and the answer has only those in which
   an election was needed (KIP-183).
@@ -14,7 +16,7 @@ command, and the answers become a response. Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.core.metadata import PartitionState
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
 PREFERRED, UNCLEAN = 0, 1
-FIRST_VERSION_WITH_ERROR = 1
 
 Refusal = tuple[ErrorCode, str | None]
 Name = tuple[str, int]
@@ -55,6 +56,25 @@ async def elect_leaders(
     """Gives partitions their preferred leader, or in an unclean election any leader at all."""
     if names_a_voter(request):
         return await elect_controller(broker, request)
+    names = [
+        (topic.topic, index)
+        for topic in request.topic_partitions or ()
+        for index in topic.partitions
+    ]
+    response = ElectLeadersResponse()
+    try:
+        answers = await _elect(broker, request, names)
+    except KafkaError as error:
+        response.error_code = error.code
+        answers = dict.fromkeys(names, (error.code, error.message))
+    response.replica_election_results = _elected(answers)
+    return response
+
+
+async def _elect(
+    broker: Broker, request: ElectLeadersRequest, names: Sequence[Name]
+) -> dict[Name, Refusal]:
+    """The answer to each partition. Raises KafkaError when there is none to the request."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -62,24 +82,16 @@ async def elect_leaders(
         )
     command = {"type": "elect_leaders", "election_type": request.election_type, "topics": None}
     if request.topic_partitions is None:
-        answers = await _propose(broker, command, request.timeout_ms)
-        return ElectLeadersResponse(replica_election_results=_elected(answers))
-    names = [
-        (topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
-    ]
+        return await _propose(broker, command, request.timeout_ms)
     answers = _refused(names)
     topics = _by_topic((name, None) for name in names if name not in answers)
     command["topics"] = [
         {"name": topic, "partitions": [index for index, _ in partitions]}
         for topic, partitions in topics.items()
     ]
-    try:
-        answers |= await _propose(broker, command, request.timeout_ms) if topics else {}
-    except KafkaError as error:
-        if ctx.api_version >= FIRST_VERSION_WITH_ERROR:
-            raise
-        answers = dict.fromkeys(names, (error.code, error.message))
-    return ElectLeadersResponse(replica_election_results=_elected(answers))
+    if topics:
+        answers |= await _propose(broker, command, request.timeout_ms)
+    return answers
 
 
 def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
@@ -120,9 +132,15 @@ async def alter_partition_reassignments(
             for topic, partitions in _by_topic(wanted).items()
         ],
     }
-    if wanted:
-        answers |= await _propose(broker, command, request.timeout_ms)
+    failure: KafkaError | None = None
+    try:
+        answers |= await _propose(broker, command, request.timeout_ms) if wanted else {}
+    except KafkaError as error:
+        failure = error
+        answers |= dict.fromkeys((name for name, _ in wanted), (error.code, error.message))
     return AlterPartitionReassignmentsResponse(
+        error_code=failure.code if failure else ErrorCode.NONE,
+        error_message=failure.message if failure else None,
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             ReassignedTopic(
