@@ -169,7 +169,7 @@ class _Maker:
         if name in _NUMBERS:
             return _NUMBERS[name]
         if "broker" in name or "replicas" in name:
-            return NODE_ID
+            return NODE_ID if self._key is not ApiKey.UNREGISTER_BROKER else 99
         if "partition" in name or "index" in name:
             return number or 0
         return -1 if any(each in name for each in _UNKNOWN_NUMBERS) else 0

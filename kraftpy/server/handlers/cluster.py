@@ -27,6 +27,7 @@ from kraftpy.protocol.messages import (
     UnregisterBrokerResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
@@ -79,24 +80,30 @@ async def unregister_broker(
     return UnregisterBrokerResponse(error_code=result.error, error_message=result.message)
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS)
-def describe_log_dirs(
+@handles(ApiKey.DESCRIBE_LOG_DIRS, long=True)
+async def describe_log_dirs(
     broker: Broker, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """The folders, their room, and the size of the partitions asked for (all if none are)."""
-    wanted = None
+    wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {
-            (topic.topic, partition) for topic in request.topics for partition in topic.partitions
-        }
+        wanted = set()
+        pace = Pace()
+        for asked in request.topics:
+            await pace.keep()
+            wanted.update((asked.topic, partition) for partition in asked.partitions)
     return DescribeLogDirsResponse(
-        results=[_log_dir(each, wanted) for each in broker.logs.describe()]
+        results=[await _log_dir(each, wanted) for each in broker.logs.describe()]
     )
 
 
-def _log_dir(described: LogDirDescription, wanted: set[tuple[str, int]] | None) -> LogDirResult:
+async def _log_dir(
+    described: LogDirDescription, wanted: set[tuple[str, int]] | None
+) -> LogDirResult:
     topics: dict[str, LogDirTopic] = {}
+    pace = Pace()
     for name, partition, size_bytes in sorted(described.logs):
+        await pace.keep()
         if wanted is not None and (name, partition) not in wanted:
             continue
         topic = topics.setdefault(name, LogDirTopic(name))
@@ -112,8 +119,8 @@ def _log_dir(described: LogDirDescription, wanted: set[tuple[str, int]] | None) 
     )
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
-def alter_replica_log_dirs(
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, long=True)
+async def alter_replica_log_dirs(
     broker: Broker, ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Whether each replica is in the folder that the request wants it in.
@@ -126,8 +133,10 @@ def alter_replica_log_dirs(
     folders = {each.path for each in described}
     places = {(name, index): each.path for each in described for name, index, _ in each.logs}
     results: dict[str, dict[int, ErrorCode]] = {}
+    pace = Pace()
     for wanted in request.dirs:
         for topic in wanted.topics:
+            await pace.keep()
             for index in topic.partitions:
                 place = places.get((topic.name, index))
                 if wanted.path not in folders:
@@ -138,15 +147,18 @@ def alter_replica_log_dirs(
                     same = place == wanted.path
                     error = ErrorCode.NONE if same else ErrorCode.INVALID_REQUEST
                 results.setdefault(topic.name, {})[index] = error
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(
-                name,
-                [
-                    AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(index, error)
-                    for index, error in partitions.items()
-                ],
-            )
-            for name, partitions in results.items()
-        ]
+    return AlterReplicaLogDirsResponse(results=elements(list(results.items()), _moved))
+
+
+def _moved(
+    found: tuple[str, dict[int, ErrorCode]],
+) -> AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult:
+    name, partitions = found
+    kinds = AlterReplicaLogDirsResponse
+    return kinds.AlterReplicaLogDirTopicResult(
+        name,
+        elements(
+            list(partitions.items()),
+            lambda each: kinds.AlterReplicaLogDirPartitionResult(*each),
+        ),
     )

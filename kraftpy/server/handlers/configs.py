@@ -55,7 +55,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server import loggers
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.topics import propose_items, repeated
-from kraftpy.server.long_answers import elements
+from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.reserved_topics import refuse_configs
 
 if TYPE_CHECKING:
@@ -180,7 +180,9 @@ async def _alter(
     twice = repeated(resource for resource, _, _ in resources)
     answers: dict[_Resource, _Answer] = {}
     items: dict[_Resource, dict[str, Any]] = {}
+    pace = Pace()
     for resource, keys, change in resources:
+        await pace.keep()
         type_, name = resource
         answers[resource] = (ErrorCode.NONE, None)
         if resource in twice:
@@ -206,6 +208,7 @@ async def _alter(
     }
     results = await propose_items(broker, command, "resources", TIMEOUT_MS)
     for resource, result in zip(items, results, strict=True):
+        await pace.keep()
         answers[resource] = (ErrorCode(result["error"]), result["message"])
     return answers
 

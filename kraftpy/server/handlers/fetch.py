@@ -14,8 +14,9 @@ follower too, and the leader names the one in their rack if `replica.selector.cl
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kraftpy.core.replication import Leadership, preferred_read_replica
 from kraftpy.protocol.api import ApiKey
@@ -31,6 +32,7 @@ from kraftpy.server.fetch_sessions import (
 )
 from kraftpy.server.follower_fetch import fetch_for_follower
 from kraftpy.server.leader_hints import name_leaders_of_fetch
+from kraftpy.server.long_answers import Pace
 from kraftpy.server.partition import Partition
 
 if TYPE_CHECKING:
@@ -40,9 +42,12 @@ FIRST_VERSION_WITH_RACK = 11
 TOPIC_ID_VERSION = 13
 READ_COMMITTED = 1
 
+T = TypeVar("T")
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
 AbortedTransaction = FetchResponse.AbortedTransaction
+# A fetch of more partitions works on so many at a time, and others have the loop in between.
+TOGETHER_MAX = 500
 # What was wanted, what was found, and how many bytes could be sent of the partition.
 Result = tuple[FetchPartition, FetchResponse.PartitionData, int]
 
@@ -50,7 +55,7 @@ Result = tuple[FetchPartition, FetchResponse.PartitionData, int]
 @handles(ApiKey.FETCH)
 def fetch(
     broker: Broker, ctx: RequestContext, request: FetchRequest
-) -> FetchResponse | asyncio.Future[FetchResponse]:
+) -> FetchResponse | Awaitable[FetchResponse]:
     """Reads what is there; waits if that is too little."""
     state = request.replica_state
     if (request.replica_id if state is None else state.replica_id) >= 0:
@@ -72,8 +77,11 @@ def fetch(
         session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    operation = _Fetch(broker, ctx, request, session, wanted, incremental, by_id)
-    return operation.start()
+    if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
+        return _Fetch(broker, ctx, request, session, wanted, incremental, by_id).start()
+    if session is None:
+        wanted = list({each.key: each for each in wanted}.values())  # the last counts, as in Kafka
+    return _LongFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 def _session(
@@ -197,6 +205,11 @@ class _Fetch:
     def _wake(self, partition: Partition) -> None:
         if self._future is None or self._future.done():
             return
+        self._look_again(partition)
+        if self._is_enough():
+            self._future.set_result(self._respond(self._gather()))
+
+    def _look_again(self, partition: Partition) -> None:
         # An append costs a look at its own partition, however many are waited for.
         wanted, ready_bytes, leadership = self._watched[partition]
         if partition.leadership is not leadership:
@@ -204,8 +217,6 @@ class _Fetch:
         self._size_bytes = 0
         self._ready_bytes -= ready_bytes
         self._watched[partition] = wanted, self._look(wanted)[2], leadership
-        if self._is_enough():
-            self._future.set_result(self._respond(self._gather()))
 
     def _finish(self) -> None:
         if self._future is not None and not self._future.done():
@@ -350,9 +361,24 @@ class _Fetch:
             self._broker.replicas.refetched(partition, wanted.fetch_offset, wanted.max_bytes)
 
     def _respond(self, results: list[Result]) -> FetchResponse:
+        response = self._response()
+        self._add(response, {}, results)
+        if self._errors:
+            name_leaders_of_fetch(self._broker, self._ctx, response)
+        return response
+
+    def _response(self) -> FetchResponse:
         session = self._session
-        response = FetchResponse(session_id=NO_SESSION_ID if session is None else session.id)
-        topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
+        return FetchResponse(session_id=NO_SESSION_ID if session is None else session.id)
+
+    def _add(
+        self,
+        response: FetchResponse,
+        topics: dict[str | bytes, FetchResponse.FetchableTopicResponse],
+        results: list[Result],
+    ) -> None:
+        """Puts what is to be told into the response; `topics`: those that it has already."""
+        session = self._session
         traffic, rereads = self._broker.replicas.traffic, self._broker.replicas.rereads
         for wanted, data, _ in results:
             has_data = bool(data.records)
@@ -385,6 +411,71 @@ class _Fetch:
                     topic.topic = wanted.topic
                 response.responses.append(topic)
             topic.partitions.append(data)
+
+
+class _LongFetch(_Fetch):
+    """A fetch of many partitions, which yields to the loop between some and the next."""
+
+    __slots__ = ("_enough",)
+
+    async def run(self) -> FetchResponse:
+        """As `start` does it for few."""
+        self._enough: asyncio.Future[None] = self._broker.loop.create_future()
+        try:
+            results = await self._gather_all()
+            if not self._is_enough() and self._wait_ms > 0:
+                self._ctx.patience_s = self._wait_ms / 1000
+                await self._wait()
+                results = await self._gather_all()
+            return await self._respond_all(results)
+        finally:
+            self._unwatch(None)
+
+    async def _wait(self) -> None:
+        loop = self._broker.loop
+        self._timer = loop.call_later(self._wait_ms / 1000, self._stop_waiting)
+        self._size_bytes = self._ready_bytes = 0
+        for some in self._pieces(self._partitions):
+            # Whatever comes from this look on wakes the fetch.
+            results = [self._look(wanted) for wanted in some]
+            if self._errors:
+                return
+            self._watch(results)
+            if self._is_enough():
+                return
+            await asyncio.sleep(0)
+        await self._enough
+
+    def _wake(self, partition: Partition) -> None:
+        self._look_again(partition)
+        if self._is_enough():
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if not self._enough.done():
+            self._enough.set_result(None)
+
+    async def _gather_all(self) -> list[Result]:
+        self._size_bytes = self._ready_bytes = 0
+        self._errors = False
+        results: list[Result] = []
+        pace = Pace()
+        for some in self._pieces(self._partitions):
+            results += [self._look(wanted) for wanted in some]
+            await pace.keep()
+        return results
+
+    async def _respond_all(self, results: list[Result]) -> FetchResponse:
+        response = self._response()
+        topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
+        pace = Pace()
+        for some in self._pieces(results):
+            self._add(response, topics, some)
+            await pace.keep()
         if self._errors:
             name_leaders_of_fetch(self._broker, self._ctx, response)
         return response
+
+    def _pieces(self, all_: list[T]) -> Iterator[list[T]]:
+        for start in range(0, len(all_), TOGETHER_MAX):
+            yield all_[start : start + TOGETHER_MAX]

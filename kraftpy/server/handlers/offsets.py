@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
@@ -27,7 +28,7 @@ from kraftpy.protocol.messages import (
     OffsetForLeaderEpochResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import elements
+from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.partition import Partition
 from kraftpy.server.reserved_topics import refuse_deletion_of_records
 from kraftpy.storage.readable_log import TimestampOffset
@@ -146,64 +147,88 @@ def _if_readable(found: TimestampOffset | None, end_offset: int) -> TimestampOff
     return found if found is not None and found.offset < end_offset else None
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, long=True)
 def offset_for_leader_epoch(
     broker: Broker, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """The end offset of the largest epoch at or below the one asked for (KIP-101, KIP-279)."""
-    response = OffsetForLeaderEpochResponse()
+    """The end offset of the largest epoch at or below the one asked for (KIP-101, KIP-279).
+
+    A partition that is named more than once is answered once, as Kafka does.
+    """
+    wanted: dict[str, dict[int, OffsetForLeaderEpochRequest.OffsetForLeaderPartition]] = {}
     for topic in request.topics:
-        answers = []
-        for wanted in topic.partitions:
-            answer = OffsetForLeaderEpochResponse.EpochEndOffset(
-                partition=wanted.partition, leader_epoch=UNKNOWN, end_offset=UNKNOWN
-            )
-            answers.append(answer)
-            try:
-                partition = broker.led_partition(
-                    topic.topic, wanted.partition, wanted.current_leader_epoch
-                )
-            except KafkaError as error:
-                answer.error_code = error.code
-                continue
-            answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
-                wanted.leader_epoch
-            )
-        response.topics.append(
-            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, answers)
+        wanted.setdefault(topic.topic, {}).update({p.partition: p for p in topic.partitions})
+    return OffsetForLeaderEpochResponse(
+        topics=elements(list(wanted.items()), partial(_epoch_ends, broker))
+    )
+
+
+def _epoch_ends(
+    broker: Broker,
+    wanted: tuple[str, dict[int, OffsetForLeaderEpochRequest.OffsetForLeaderPartition]],
+) -> OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult:
+    topic, partitions = wanted
+    return OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+        topic, elements(list(partitions.values()), partial(_epoch_end, broker, topic))
+    )
+
+
+def _epoch_end(
+    broker: Broker, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> OffsetForLeaderEpochResponse.EpochEndOffset:
+    answer = OffsetForLeaderEpochResponse.EpochEndOffset(
+        partition=wanted.partition, leader_epoch=UNKNOWN, end_offset=UNKNOWN
+    )
+    try:
+        partition = broker.led_partition(topic, wanted.partition, wanted.current_leader_epoch)
+    except KafkaError as error:
+        answer.error_code = error.code
+    else:
+        answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
+            wanted.leader_epoch
         )
-    return response
+    return answer
 
 
-@handles(ApiKey.DELETE_RECORDS)
+@handles(ApiKey.DELETE_RECORDS, long=True)
 async def delete_records(
     broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Moves log start offsets up, on all replicas that are up; -1 means the high watermark."""
+    """Moves log start offsets up, on all replicas that are up; -1 means the high watermark.
+
+    Of a partition that is named more than once the last offset counts, as in Kafka.
+    """
     response = DeleteRecordsResponse()
     waiting: list[tuple[DeleteRecordsResponse.DeleteRecordsPartitionResult, Partition, int]] = []
+    wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
+        offsets = {each.partition_index: each.offset for each in topic.partitions}
+        wanted.setdefault(topic.name, {}).update(offsets)
+    pace = Pace()
+    for name, offsets in wanted.items():
         answers = []
-        refusal = refuse_deletion_of_records(topic.name)
-        for wanted in topic.partitions:
+        refusal = refuse_deletion_of_records(name)
+        for index, offset in offsets.items():
             answer = DeleteRecordsResponse.DeleteRecordsPartitionResult(
-                wanted.partition_index, low_watermark=UNKNOWN
+                index, low_watermark=UNKNOWN
             )
             answers.append(answer)
             try:
                 if refusal is not None:
                     raise KafkaError(*refusal)
-                partition = broker.led_partition(topic.name, wanted.partition_index)
-                target = _delete_before(partition, wanted.offset)
+                partition = broker.led_partition(name, index)
+                target = _delete_before(partition, offset)
             except KafkaError as error:
                 answer.error_code = error.code
             else:
                 waiting.append((answer, partition, target))
-            # Each deletion is durable before it is answered: give others the loop in between.
-            await asyncio.sleep(0)
-        response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, answers))
+                # Each deletion is durable before it is answered: give others the loop in between.
+                await asyncio.sleep(0)
+            await pace.keep()
+        response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name, answers))
     deadline_s = broker.loop.time() + request.timeout_ms / 1000
     for answer, partition, target in waiting:
+        await pace.keep()
         await _wait_for_replicas(partition, target, deadline_s)
         answer.low_watermark = partition.low_watermark
         if partition.leadership is None:

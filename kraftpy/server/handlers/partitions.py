@@ -34,6 +34,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.handlers.topics import repeated
+from kraftpy.server.long_answers import Pace, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -49,7 +50,7 @@ ReassignedTopic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 OngoingTopic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 
 
-@handles(ApiKey.ELECT_LEADERS)
+@handles(ApiKey.ELECT_LEADERS, long=True)
 async def elect_leaders(
     broker: Broker, ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
@@ -83,7 +84,7 @@ async def _elect(
     command = {"type": "elect_leaders", "election_type": request.election_type, "topics": None}
     if request.topic_partitions is None:
         return await _propose(broker, command, request.timeout_ms)
-    answers = _refused(names)
+    answers = await _refused(names)
     topics = _by_topic((name, None) for name in names if name not in answers)
     command["topics"] = [
         {"name": topic, "partitions": [index for index, _ in partitions]}
@@ -95,19 +96,18 @@ async def _elect(
 
 
 def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
-    return [
-        ElectedTopic(
-            topic,
-            [
-                ElectLeadersResponse.PartitionResult(index, error, message)
-                for index, (error, message) in partitions
-            ],
-        )
-        for topic, partitions in _by_topic(answers.items()).items()
-    ]
+    return elements(list(_by_topic(answers.items()).items()), _elected_topic)
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+def _elected_topic(answered: tuple[str, list[tuple[int, Refusal]]]) -> ElectedTopic:
+    topic, partitions = answered
+    return ElectedTopic(
+        topic,
+        elements(partitions, lambda each: ElectLeadersResponse.PartitionResult(each[0], *each[1])),
+    )
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, long=True)
 async def alter_partition_reassignments(
     broker: Broker, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -117,7 +117,7 @@ async def alter_partition_reassignments(
         for topic in request.topics
         for partition in topic.partitions
     ]
-    answers = _refused(name for name, _ in targets)
+    answers = await _refused(name for name, _ in targets)
     wanted = [(name, replicas) for name, replicas in targets if name not in answers]
     command = {
         "type": "alter_reassignments",
@@ -142,23 +142,21 @@ async def alter_partition_reassignments(
         error_code=failure.code if failure else ErrorCode.NONE,
         error_message=failure.message if failure else None,
         allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=[
-            ReassignedTopic(
-                topic,
-                [
-                    AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
-                        index, error, message
-                    )
-                    for index, (error, message) in partitions
-                ],
-            )
-            for topic, partitions in _by_topic(answers.items()).items()
-        ],
+        responses=elements(list(_by_topic(answers.items()).items()), _reassigned_topic),
     )
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
-def list_partition_reassignments(
+def _reassigned_topic(answered: tuple[str, list[tuple[int, Refusal]]]) -> ReassignedTopic:
+    topic, partitions = answered
+    kinds = AlterPartitionReassignmentsResponse
+    return ReassignedTopic(
+        topic,
+        elements(partitions, lambda each: kinds.ReassignablePartitionResponse(each[0], *each[1])),
+    )
+
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, long=True)
+async def list_partition_reassignments(
     broker: Broker, ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """The partitions that are being moved, of those asked for or of all."""
@@ -170,7 +168,9 @@ def list_partition_reassignments(
             (topic.name, index) for topic in request.topics for index in topic.partition_indexes
         ]
     ongoing: dict[Name, PartitionState] = {}
+    pace = Pace()
     for name, index in asked:
+        await pace.keep()
         partition = known[name].partitions.get(index) if name in known else None
         if partition is not None and (partition.adding or partition.removing):
             ongoing[name, index] = partition
@@ -202,12 +202,14 @@ async def _propose(broker: Broker, command: dict[str, Any], timeout_ms: int) -> 
     }
 
 
-def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
+async def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
     """What is wrong with partitions before one looks at them."""
     names = list(names)
     twice = repeated(names)
     refused: dict[Name, Refusal] = {}
+    pace = Pace()
     for name in names:
+        await pace.keep()
         if name in twice:
             refused[name] = ErrorCode.INVALID_REQUEST, "the partition is in the request twice"
         elif len(name[0]) > NAME_LENGTH_MAX:

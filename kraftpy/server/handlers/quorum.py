@@ -24,6 +24,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -36,11 +37,12 @@ TIMEOUT_MS = 1_500
 # Tagged field of ElectLeadersRequest: the voter's id in four bytes.
 LEADER_TAG = 10_000
 _NO_DIRECTORY = bytes(16)
+_ONE_QUORUM = f"only {METADATA_TOPIC}, partition {METADATA_PARTITION}, has a quorum"
 
 Partition = DescribeQuorumResponse.PartitionData
 
 
-@handles(ApiKey.DESCRIBE_QUORUM)
+@handles(ApiKey.DESCRIBE_QUORUM, long=True)
 async def describe_quorum(
     broker: Broker, ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
@@ -60,21 +62,27 @@ async def describe_quorum(
 
 
 def _refusal(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    message = f"only {METADATA_TOPIC}, partition {METADATA_PARTITION}, has a quorum"
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        indexes = (each.partition_index for each in topic.partitions)
+        wanted.setdefault(topic.topic_name, {}).update(dict.fromkeys(indexes))
     return DescribeQuorumResponse(
         error_code=ErrorCode.INVALID_REQUEST,
-        error_message=message,
-        topics=[
-            DescribeQuorumResponse.TopicData(
-                topic.topic_name,
-                [
-                    Partition(each.partition_index, error, message, leader_id=-1)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        error_message=_ONE_QUORUM,
+        topics=elements(list(wanted.items()), _refused),
+    )
+
+
+def _refused(wanted: tuple[str, dict[int, None]]) -> DescribeQuorumResponse.TopicData:
+    name, indexes = wanted
+    return DescribeQuorumResponse.TopicData(
+        name,
+        elements(
+            list(indexes),
+            lambda index: Partition(
+                index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _ONE_QUORUM, leader_id=-1
+            ),
+        ),
     )
 
 

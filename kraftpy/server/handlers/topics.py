@@ -40,6 +40,7 @@ from kraftpy.protocol.messages import (
     DeleteTopicsResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import Pace
 from kraftpy.server.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ async def create_topics(
     twice = repeated(topic.name for topic in request.topics)
     answers: dict[str, CreatedTopic] = {}
     wanted: dict[str, dict[str, Any]] = {}
+    pace = Pace()
     for topic in request.topics:
+        await pace.keep()
         answers[topic.name] = CreatedTopic(topic.name)
         refusal = _refuse_new_topic(topic, topic.name in twice)
         if refusal is not None:
@@ -114,6 +117,7 @@ async def create_topics(
     }
     results = await propose_items(broker, command, "topics", request.timeout_ms)
     for (name, item), result in zip(wanted.items(), results, strict=True):
+        await pace.keep()
         answer = answers[name]
         _set_error(answer, (ErrorCode(result["error"]), result["message"]))
         if answer.error_code == ErrorCode.NONE:
@@ -138,7 +142,9 @@ async def delete_topics(
     answers = {key: DeletedTopic(*key) for key in wanted}
     twice = repeated(wanted)
     items: dict[tuple[str | None, bytes], dict[str, Any]] = {}
+    pace = Pace()
     for key, answer in answers.items():
+        await pace.keep()
         refusal = _refuse_deletion(broker, ctx, key, key in twice)
         if refusal is None and not force_internal:
             refusal = refuse_deletion(_name_of(broker, key))
@@ -150,6 +156,7 @@ async def delete_topics(
     command = {"type": "delete_topics", "topics": list(items.values())}
     results = await propose_items(broker, command, "topics", request.timeout_ms)
     for key, result in zip(items, results, strict=True):
+        await pace.keep()
         answer = answers[key]
         _set_error(answer, (ErrorCode(result["error"]), result["message"]))
         if answer.error_code == ErrorCode.NONE:
@@ -165,7 +172,9 @@ async def create_partitions(
     twice = repeated(topic.name for topic in request.topics)
     answers: dict[str, GrownTopic] = {}
     items: dict[str, dict[str, Any]] = {}
+    pace = Pace()
     for topic in request.topics:
+        await pace.keep()
         answers[topic.name] = GrownTopic(topic.name)
         assignments = None
         if topic.assignments is not None:
@@ -191,6 +200,7 @@ async def create_partitions(
     }
     results = await propose_items(broker, command, "topics", request.timeout_ms)
     for name, result in zip(items, results, strict=True):
+        await pace.keep()
         _set_error(answers[name], (ErrorCode(result["error"]), result["message"]))
     return CreatePartitionsResponse(results=list(answers.values()))
 

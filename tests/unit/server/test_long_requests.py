@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol import codec
+from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.decoding import FEW_ELEMENTS
+from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.messages import (
     DescribeGroupsRequest,
     OffsetFetchRequest,
@@ -15,7 +18,8 @@ from kraftpy.protocol.messages import (
     ProduceResponse,
 )
 from kraftpy.server import dispatch, long_answers, long_requests
-from kraftpy.server.long_requests import ARRAY_MAX, ELEMENTS_MAX
+from kraftpy.server.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
+from tests.server.amplified import cases
 from tests.unit.server.test_long_answers import describe, described, names, run, send, serving
 
 
@@ -128,3 +132,22 @@ def test_a_long_produce_is_handled_at_once_unless_it_has_many_partitions(
             assert bool(later) == (partitions > 1)
 
     run(test)
+
+
+@pytest.mark.parametrize("key", ADVERTISED, ids=lambda key: key.name)
+def test_every_array_of_every_request_is_counted(
+    key: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_requests, "ARRAY_MAX", 20)
+    for version in dict.fromkeys(ADVERTISED[key]):
+        for case in cases(key, version, 3_000, bytes(15) + b"1"):
+            if " x " not in case.what:
+                continue
+            frame = b"".join(codec.encode_request(key, version, 1, None, case.request))
+            _, position = codec.decode_request_header(frame)
+            count = case.what.split()[2].replace(",", "")
+            connection: Any = SimpleNamespace()
+            long = LongRequest(connection, key, version, memoryview(frame), position)
+            with pytest.raises(DecodeError, match=rf"has {count} elements, more than the 20 "):
+                long.advance()
+            assert long.request is None
