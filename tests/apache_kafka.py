@@ -21,6 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests import programs
 from tests.processes import Process, descendants, free_port, kill, running, tail
 from tests.quorums import Quorum
 
@@ -84,11 +85,7 @@ TOOLS = {
 
 def missing_tools() -> list[str]:
     """What this machine lacks to run Apache Kafka, each with the Debian package that brings it."""
-    wanted = {
-        "java": "Java 17 (apt-get install default-jdk-headless)",
-        "mvn": "Maven (apt-get install maven)",
-    }
-    return [words for program, words in wanted.items() if shutil.which(program) is None]
+    return programs.missing(*programs.APACHE_KAFKA)
 
 
 @functools.cache
@@ -268,6 +265,7 @@ def main() -> int:
     if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
+    programs.require("Apache Kafka", *programs.APACHE_KAFKA)
     with (
         tempfile.TemporaryDirectory(prefix="apache-kafka-") as folder,
         running(ApacheKafka(Path(folder))) as kafka,

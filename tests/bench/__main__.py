@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import kraftpy
+from tests import programs
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_broker_jars
 from tests.bench import (
     amplification,
@@ -59,6 +60,9 @@ from tests.bench.race import Raced, Row, Starts, is_chosen, race_starts
 from tests.bench.race import race as play
 from tests.processes import Broker, BrokerError, Kraftpy
 from tests.quorums import KraftpyQuorum, Quorum
+
+NEEDED = dict.fromkeys(["race", "partitions-kafka", "spark"], programs.APACHE_KAFKA)
+"""The programs that a mode needs beside Python."""
 
 BENCH_ROUNDS = 3
 RACE_ROUNDS = 5
@@ -273,6 +277,7 @@ def main() -> int:
             parser.error("compare needs two files, saved with --json")
         print(figures.compare_table(*(figures.load_run(file) for file in options.files)))
         return 0
+    programs.require(f"make bench ARGS={options.mode}", *NEEDED.get(options.mode, ()))
     # As pip leaves an installed package; an editable one is otherwise compiled at every start where
     # Python may not write bytecode.
     compileall.compile_dir(Path(kraftpy.__file__).parent, quiet=1)

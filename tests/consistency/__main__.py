@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests import programs
 from tests.apache_kafka import ApacheKafka
 from tests.consistency.rounds import Rounds
 from tests.processes import Broker, BrokerError, Kraftpy
@@ -19,6 +20,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--apache", action="store_true", help="Apache Kafka instead of kraftpy")
     options = parser.parse_args()
+    if options.apache:
+        programs.require("Apache Kafka", *programs.APACHE_KAFKA)
     print(f"seed {options.seed}: the moments of the kills follow from it, the timing doesn't")
     bad = acknowledged = 0
     with tempfile.TemporaryDirectory(prefix="kraftpy-consistency-") as folder:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Cluster
+from tests import programs
 from tests.dashboards import breakable, coverage, report, shipped
 from tests.dashboards.expressions import Checked, check_boards, check_recorded
 from tests.dashboards.faults import FAULTS, Fault, Ground, mend, wait
@@ -55,8 +55,7 @@ def say(text: str) -> None:
 
 def on_a_disk_of_its_own() -> int:
     """Runs this program again, on a small file system that only it sees; its exit code."""
-    if shutil.which("unshare") is None:
-        raise SystemExit("make dashboards fills a disk of its own: it needs unshare (util-linux)")
+    programs.require("make dashboards", "prometheus", "unshare", "mount")
     with tempfile.TemporaryDirectory(prefix="kraftpy-dashboards-") as folder:
         mount = f'mount -t tmpfs -o size={DISK_BYTES} tmpfs "$0" && exec "$@"'
         command = [sys.executable, "-m", "tests.dashboards", *sys.argv[1:]]

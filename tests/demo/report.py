@@ -19,6 +19,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 
 from kraftpy.testing import Broker, BrokerError
+from tests import programs
 from tests.demo.events import Event, EventsError, as_they_ended
 from tests.demo.progress import Progress, say
 from tests.demo.writing import PARTITIONS, SILENCE_S, TOPIC
@@ -85,6 +86,7 @@ def work(bootstrap: str, lake: str, out: Path, events: Sequence[Event]) -> None:
 
 
 def main() -> int:
+    programs.require("make report", "java")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kraftpy-report-") as folder:
         try:

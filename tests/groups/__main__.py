@@ -10,7 +10,7 @@ import random
 import sys
 import time
 
-from tests.apache_kafka import missing_tools
+from tests import programs
 from tests.groups.party import KINDS
 from tests.groups.run import Run
 
@@ -28,9 +28,11 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="say what happens")
     options = parser.parse_args()
     clients = options.clients
-    if missing := missing_tools():
+    if missing := programs.missing("javac", *programs.APACHE_KAFKA):
         clients = [each for each in clients if all(k.client != "java" for k in KINDS[each])]
         print(f"without the Java client, which needs {' and '.join(missing)}")
+        if not clients:
+            return 1
     seed = random.randrange(10**6) if options.seed is None else options.seed
     started = time.monotonic()
     runs = bad = faults = commits = moves = 0

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kraftpy.testing import Broker
-from tests.apache_kafka import fetch_broker_jars, fetch_jars, missing_tools
+from tests import programs
+from tests.apache_kafka import fetch_broker_jars, fetch_jars
 from tests.spark.jars import connector_jars
 
 # The extra is in a group of its own: `make test` collects these files without it.
@@ -30,8 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def prepare() -> None:
     """Fetch what takes longer than a test may; `make spark` calls it before pytest."""
-    if missing := missing_tools():
-        sys.exit(f"the tests with Spark need {' and '.join(missing)}")
+    programs.require("Spark", *programs.APACHE_KAFKA)
     fetch_jars()
     fetch_broker_jars()
     connector_jars()
