@@ -173,6 +173,10 @@ EVENTS: dict[str, Kind] = {
         "A request took longer than kraftpy.log.slow.request.ms.",
         "api version milliseconds client peer",
     ),
+    "batches-not-compacted": _kind(
+        "Batches whose records can't be read stay as they were written; the first of them.",
+        "log batches offset reason",
+    ),
     "log-offline": _kind(
         "A partition's files can't be written; it takes no more requests.", "log reason advice"
     ),

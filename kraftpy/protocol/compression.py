@@ -52,6 +52,19 @@ _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 
 _LITTLE_ENDIAN_SIZE = struct.Struct("<I")
 
+# A run of 128 KiB takes four bytes of zstd; deflate's densest code is 258 bytes in two bits.
+_OUTLINE_MAX_BLOCKS = 2048
+_NO_LIMIT = 1 << 62
+_MAX_RATIOS = {"gzip": 1032, "snappy": _SNAPPY_MAX_RATIO, "lz4": _LZ4_MAX_RATIO, "zstd": 32 << 10}
+
+
+class _TooManyBlocks(DecodeError):
+    """A stream's outline takes longer than it is worth."""
+
+
+class OversizedData(DecodeError):
+    """A stream decompresses to more than whoever asked allows."""
+
 
 def compress(codec: str, data: Buffer, level: int | None = None) -> bytes:
     """Compress `data` with "gzip", "snappy", "lz4" or "zstd".
@@ -71,7 +84,7 @@ def compress(codec: str, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: str, data: Buffer, max_size_bytes: int) -> bytes:
-    """Decompress `data`; raises `DecodeError` if it is damaged or holds over `max_size_bytes`."""
+    """Decompress `data`; raises `DecodeError` if damaged, `OversizedData` beyond the limit."""
     view = memoryview(data)
     if codec == "gzip":
         return _decompress_gzip(view, max_size_bytes)
@@ -84,14 +97,34 @@ def decompress(codec: str, data: Buffer, max_size_bytes: int) -> bytes:
     raise DecodeError(f"no compression codec {codec!r}; there are gzip, snappy, lz4 and zstd")
 
 
+def may_exceed(codec: str, data: Buffer, max_size_bytes: int) -> bool:
+    """Whether `data` may decompress to more than `max_size_bytes`; a stream's outline is read.
+
+    True may be wrong, as for streams of many small blocks. False is right but for gzip, whose
+    trailer is believed. False for streams that can't be decompressed at all.
+    """
+    view = memoryview(data)
+    if len(view) * _MAX_RATIOS.get(codec, 0) <= max_size_bytes:
+        return False
+    if codec == "gzip":
+        return bool(_LITTLE_ENDIAN_SIZE.unpack_from(view, len(view) - 4)[0] > max_size_bytes)
+    bound = {"snappy": _snappy_size_bound, "lz4": _lz4_size_bound, "zstd": _zstd_size_bound}[codec]
+    try:
+        return bound(view, _OUTLINE_MAX_BLOCKS) > max_size_bytes
+    except _TooManyBlocks:
+        return True
+    except DecodeError:
+        return False
+
+
 def _cramjam() -> Any:
     import cramjam
 
     return cramjam
 
 
-def _too_large(codec: str, max_size_bytes: int) -> DecodeError:
-    return DecodeError(f"{codec} stream decompresses to more than {max_size_bytes} bytes")
+def _too_large(codec: str, max_size_bytes: int) -> OversizedData:
+    return OversizedData(f"{codec} stream decompresses to more than {max_size_bytes} bytes")
 
 
 def _decompress_into(codec: str, view: memoryview, bound: int, max_size_bytes: int) -> bytes:
@@ -181,6 +214,28 @@ def _decompress_raw_snappy(view: memoryview, size_so_far: int, max_size_bytes: i
         raise DecodeError(f"damaged snappy block: {error}") from None
 
 
+def _snappy_size_bound(view: memoryview, max_blocks: int) -> int:
+    """How many bytes the blocks say that they decompress to."""
+    cramjam = _cramjam()
+    try:
+        if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+            return int(cramjam.snappy.decompress_raw_len(view))
+        bound, pos = 0, len(_XERIAL_HEADER)
+        while pos < len(view):
+            max_blocks -= 1
+            if max_blocks < 0:
+                raise _TooManyBlocks
+            (length,) = _BIG_ENDIAN_SIZE.unpack_from(view, pos)
+            pos += _BIG_ENDIAN_SIZE.size
+            if length <= 0:
+                raise DecodeError(f"snappy block of {length} bytes")
+            bound += cramjam.snappy.decompress_raw_len(view[pos : pos + length])
+            pos += length
+    except (struct.error, cramjam.DecompressionError) as error:
+        raise DecodeError(f"damaged snappy stream: {error}") from None
+    return bound
+
+
 # lz4
 
 
@@ -212,7 +267,7 @@ def _lz4_block(block: bytes, level: int) -> bytes:
     return bytes(frame[len(_LZ4_HEADER) : end])
 
 
-def _lz4_size_bound(view: memoryview) -> int:
+def _lz4_size_bound(view: memoryview, max_blocks: int = _NO_LIMIT) -> int:
     """How many bytes the frame can decompress to at most; checks its outline on the way."""
     try:
         magic, flags, block_descriptor = struct.unpack_from("<IBB", view)
@@ -230,6 +285,9 @@ def _lz4_size_bound(view: memoryview) -> int:
             pos += 4
             if not length:
                 break
+            max_blocks -= 1
+            if max_blocks < 0:
+                raise _TooManyBlocks
             if length & _LZ4_STORED_BIT:
                 length ^= _LZ4_STORED_BIT
                 bound += length
@@ -265,19 +323,22 @@ def _rotate_left(value: int, bits: int) -> int:
 # zstd
 
 
-def _zstd_size_bound(view: memoryview) -> int:
+def _zstd_size_bound(view: memoryview, max_blocks: int = _NO_LIMIT) -> int:
     """How many bytes the frames can decompress to at most; checks their outline on the way."""
     bound = pos = 0
     try:
         while pos < len(view):
             (magic,) = _LITTLE_ENDIAN_SIZE.unpack_from(view, pos)
+            max_blocks -= 1
+            if max_blocks < 0:
+                raise _TooManyBlocks
             if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE_MAGIC:
                 (length,) = _LITTLE_ENDIAN_SIZE.unpack_from(view, pos + 4)
                 pos += 8 + length
                 continue
             if magic != _ZSTD_MAGIC:
                 raise DecodeError("not a zstd frame")
-            frame_bound, pos = _zstd_frame_bound(view, pos + 4)
+            frame_bound, pos = _zstd_frame_bound(view, pos + 4, max_blocks)
             bound += frame_bound
     except (struct.error, IndexError):
         raise DecodeError("zstd frame ends early") from None
@@ -286,7 +347,7 @@ def _zstd_size_bound(view: memoryview) -> int:
     return bound
 
 
-def _zstd_frame_bound(view: memoryview, pos: int) -> tuple[int, int]:
+def _zstd_frame_bound(view: memoryview, pos: int, max_blocks: int) -> tuple[int, int]:
     """Size bound of the frame whose descriptor is at `pos`, and where the frame ends."""
     descriptor = view[pos]
     single_segment = descriptor & 0x20
@@ -295,6 +356,9 @@ def _zstd_frame_bound(view: memoryview, pos: int) -> tuple[int, int]:
     pos += 1 + (0 if single_segment else 1) + dictionary_id_size + content_size_size
     bound = 0
     while True:
+        max_blocks -= 1
+        if max_blocks < 0:
+            raise _TooManyBlocks
         block = view[pos] | view[pos + 1] << 8 | view[pos + 2] << 16
         is_last, kind, size = block & 1, block >> 1 & 3, block >> 3
         pos += 3

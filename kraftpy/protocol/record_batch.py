@@ -326,9 +326,22 @@ def stamp_log_append_time(
     header.max_timestamp = timestamp_ms
     _ATTRIBUTES.pack_into(buf, pos + _ATTRIBUTES_AT, header.attributes)
     _BASE_OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_AT, timestamp_ms)
+    _stamp_crc(buf, pos, header)
+
+
+def _stamp_crc(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> None:
     end = pos + header.size_bytes
     header.crc = crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : end])
     _CRC.pack_into(buf, pos + _CRC_AT, header.crc)
+
+
+def stamp_max_timestamp(
+    buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp_ms: int
+) -> None:
+    """Have the checked batch at `pos` and `header` say that largest timestamp; new checksum."""
+    header.max_timestamp = timestamp_ms
+    _BASE_OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_AT, timestamp_ms)
+    _stamp_crc(buf, pos, header)
 
 
 def assemble_batch(header: BatchHeader, data: Buffer) -> bytes:

@@ -13,27 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kraftpy.protocol.compression import compress, decompress
+from kraftpy.protocol.compression import compress
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
-    RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    Buffer,
     InvalidBatch,
     assemble_batch,
 )
-from kraftpy.protocol.records import (
-    DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
-    encode_varint,
-    read_varint,
-    read_varlong,
-)
+from kraftpy.protocol.zigzag import encode_varint, read_varint, read_varlong
 
 _EMPTY_ATTRIBUTES = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
@@ -55,16 +48,8 @@ class RecordTable(NamedTuple):
         return zip([0, *self.ends], self.ends, strict=False)
 
 
-def records_data(header: BatchHeader, batch: Buffer) -> bytes:
-    """The decompressed records of a checked batch. Raises DecodeError."""
-    data = memoryview(batch)[RECORD_BATCH_OVERHEAD : header.size_bytes]
-    if header.attributes & COMPRESSION_MASK:
-        return decompress(header.compression, data, DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
-    return bytes(data)
-
-
 def record_table(header: BatchHeader, data: bytes) -> RecordTable:
-    """What there is in `records_data`. Raises InvalidBatch."""
+    """What there is in a batch's `batch_data`. Raises InvalidBatch."""
     try:
         table = _read_table(data, header.records_count)
     except IndexError:
@@ -166,9 +151,11 @@ def filtered_batch(
         records = b"".join([_shifted(data, start, end, shift) for start, end in kept])
     if attributes & COMPRESSION_MASK:
         records = compress(header.compression, records)
-    return assemble_batch(
-        _changed(header, attributes, base_timestamp, max_timestamp, len(kept)), records
-    )
+    changed = _changed(header, attributes, base_timestamp, max_timestamp, len(kept))
+    try:
+        return assemble_batch(changed, records)
+    except ValueError as error:
+        raise InvalidBatch(str(error)) from None
 
 
 def _timestamp(data: bytes, start: int) -> tuple[int, int, int]:
@@ -189,7 +176,10 @@ def empty_batch(header: BatchHeader) -> bytes:
 
 def _shifted(data: bytes, start: int, end: int, shift: int) -> bytes:
     body, delta, after = _timestamp(data, start)
-    timestamp = encode_varint(delta + shift)
+    try:
+        timestamp = encode_varint(delta + shift)
+    except ValueError as error:
+        raise InvalidBatch(str(error)) from None
     rest = data[after:end]
     attributes = data[body : body + 1]
     return encode_varint(1 + len(timestamp) + len(rest)) + attributes + timestamp + rest

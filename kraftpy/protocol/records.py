@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from kraftpy.protocol.compression import compress, decompress
+from kraftpy.protocol.compression import compress
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     COMPRESSION_NAMES,
@@ -41,6 +41,13 @@ from kraftpy.protocol.record_batch import (
     stamp_batch,
     stamp_log_append_time,
 )
+from kraftpy.protocol.record_walk import (
+    DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
+    batch_data,
+    iter_times,
+    open_batch,
+)
+from kraftpy.protocol.zigzag import encode_varint, read_varint, read_varlong
 
 __all__ = [
     "COMPRESSION_NAMES",
@@ -82,9 +89,6 @@ __all__ = [
 Header: TypeAlias = tuple[str, bytes | None]
 RecordInput: TypeAlias = "Record | tuple[int, bytes | None, bytes | None, list[Header]]"
 
-# Enough for a batch of message.max.bytes' default that compressed 60-fold.
-DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES = 64 << 20
-
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TXN_VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -116,23 +120,6 @@ def iter_records(
     """
     header = check_batch(buf, pos)
     return read_records(header, batch_data(header, buf, pos, max_size_bytes=max_size_bytes))
-
-
-def batch_data(
-    header: BatchHeader,
-    buf: Buffer,
-    pos: int = 0,
-    *,
-    max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
-) -> bytes:
-    """The records' bytes of the batch at `pos`, whose header `check_batch` gave, uncompressed.
-
-    Raises `DecodeError` for a bad compressed stream.
-    """
-    data = memoryview(buf)[pos + RECORD_BATCH_OVERHEAD : pos + header.size_bytes]
-    if header.attributes & COMPRESSION_MASK:
-        return decompress(header.compression, data, max_size_bytes)
-    return bytes(data)
 
 
 def read_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
@@ -183,35 +170,6 @@ def read_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
         )
 
 
-def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """(zigzag number of at most 32 bits, position after it); InvalidBatch, IndexError."""
-    byte = data[pos]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), pos + 1
-    return _read_long_varint(data, pos, 5, 32)
-
-
-def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
-    """(zigzag number of at most 64 bits, position after it); InvalidBatch, IndexError."""
-    byte = data[pos]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), pos + 1
-    return _read_long_varint(data, pos, 10, 64)
-
-
-def _read_long_varint(data: bytes, pos: int, max_bytes: int, bits: int) -> tuple[int, int]:
-    value = shift = 0
-    for index in range(pos, pos + max_bytes):
-        byte = data[index]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> bits:
-                break
-            return (value >> 1) ^ -(value & 1), index + 1
-        shift += 7
-    raise InvalidBatch(f"variable-length number of more than {bits} bits")
-
-
 def _read_bytes(data: bytes, pos: int, limit: int) -> tuple[bytes | None, int]:
     length, pos = read_varint(data, pos)
     if length < 0:
@@ -254,11 +212,12 @@ def find_timestamp(
 
     Records below `min_offset` (the log start offset) do not count. Raises `DecodeError`.
     """
-    if read_batch_header(buf, pos).max_timestamp < timestamp_ms:
+    header = check_batch(buf, pos)
+    if header.max_timestamp < timestamp_ms:
         return None
-    for record in iter_records(buf, pos, max_size_bytes=max_size_bytes):
-        if record.timestamp >= timestamp_ms and record.offset >= min_offset:
-            return record.timestamp, record.offset
+    for timestamp, offset in iter_times(header, open_batch(header, buf, pos, max_size_bytes)):
+        if timestamp >= timestamp_ms and offset >= min_offset:
+            return timestamp, offset
     return None
 
 
@@ -269,29 +228,14 @@ def max_timestamp_of(
 
     None when the batch has no records left. Raises `DecodeError`.
     """
-    best: Record | None = None
-    for record in iter_records(buf, pos, max_size_bytes=max_size_bytes):
-        if best is None or record.timestamp > best.timestamp:
-            best = record
-    return None if best is None else (best.timestamp, best.offset)
+    header = check_batch(buf, pos)
+    best: tuple[int, int] | None = None
+    for found in iter_times(header, open_batch(header, buf, pos, max_size_bytes)):
+        if best is None or found[0] > best[0]:
+            best = found
+    return best
 
 
-def encode_varint(value: int) -> bytes:
-    """The zigzag number as bytes; ValueError for one of more than 64 bits."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    if value >> 64:
-        raise ValueError("a record's field needs more than 64 bits")
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 

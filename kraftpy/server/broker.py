@@ -54,6 +54,7 @@ from kraftpy.server.listener import Listener
 from kraftpy.server.membership import Membership
 from kraftpy.server.metadata_events import tell_broker, tell_topic_created, tell_topic_deleted
 from kraftpy.server.offset_forwarding import OffsetForwarding
+from kraftpy.server.opening import BatchOpener
 from kraftpy.server.partition import Partition
 from kraftpy.server.placement import MetadataPlacement
 from kraftpy.server.producer_ids import ProducerIds
@@ -126,6 +127,7 @@ class Broker:
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self)
         self.listener = Listener(loop, config, self.dispatcher, self._disconnected)
+        self.opener = BatchOpener(loop)
         self.leader_changes = LeaderChanges()
         self._gone_at_s: dict[int, float] = {}
         self.stopping = False
@@ -223,6 +225,7 @@ class Broker:
         for partition in self.replicas:
             partition.wake_fetches()
         await self.listener.stop(DRAIN_TIMEOUT_S)
+        await self.opener.close()
         high_watermarks = self.replicas.high_watermarks()
         self._live = False  # what the metadata says from here on is for the next life
         self.replicas.close()

@@ -361,6 +361,12 @@ class Connection:
         else:
             self.answer_memory.release(-more)
 
+    def let_overlap(self, slot: Slot) -> None:
+        """Later requests needn't wait any more until this place is filled."""
+        slot.concurrent = True
+        if not self.closed:
+            self._unblock()
+
     def complete(self, slot: Slot, parts: list[Part] | None) -> None:
         """Fills a place taken by `defer`; sends it and what waited behind it in its turn."""
         slot.done, slot.parts = True, parts

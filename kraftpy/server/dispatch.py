@@ -27,6 +27,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -67,9 +68,11 @@ _SIZE = Struct(">i").pack
 class RequestContext:
     """What a handler may know of a request besides its body.
 
-    `may_overlap` is for the handler to set: later requests of the connection needn't wait for the
-    answer that it promised. `patience_s` as well: how long the client has said that it may take.
-    It counts in `errors` what isn't the error of the whole request. `answer_full`: `elements`.
+    `may_overlap` is for the handler to set: whether later requests of the connection needn't wait
+    for the answer that it promised; None is as usual for its API. Once it needn't be so any more,
+    the handler may call `let_overlap`. `patience_s` as well: how long the client has said that it
+    may take. It counts in `errors` what isn't the error of the whole request.
+    `answer_full`: `elements`.
     """
 
     __slots__ = (
@@ -79,6 +82,7 @@ class RequestContext:
         "client_id",
         "correlation_id",
         "errors",
+        "let_overlap",
         "listener",
         "local_host",
         "local_port",
@@ -86,6 +90,8 @@ class RequestContext:
         "patience_s",
         "peer",
     )
+
+    let_overlap: Callable[[], None]
 
     def __init__(
         self,
@@ -106,7 +112,7 @@ class RequestContext:
         self.local_host = local_host
         self.local_port = local_port
         self.peer = peer
-        self.may_overlap = False
+        self.may_overlap: bool | None = None
         self.patience_s = 0.0
 
 
@@ -447,7 +453,9 @@ class Dispatcher:
         came_s = connection.taken_s
         correlation_id = context.correlation_id
         future = asyncio.ensure_future(awaitable)
-        slot = connection.defer(not in_turn and (route.concurrent or context.may_overlap))
+        may_overlap = route.concurrent if context.may_overlap is None else context.may_overlap
+        slot = connection.defer(may_overlap and not in_turn)
+        context.let_overlap = partial(connection.let_overlap, slot)
         slot.on_abandon = future.cancel
         self._tasks.add(future)
         route.numbers.waiting += 1

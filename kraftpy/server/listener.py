@@ -85,8 +85,13 @@ class Listener:
 
     @property
     def request_memory_bytes(self) -> int:
-        """What requests take that haven't arrived completely, and long ones until the answer."""
+        """Of requests that aren't whole, of long ones until the answer, of batches to be opened."""
         return self._memory.used_bytes
+
+    @property
+    def request_memory(self) -> QueueMemory:
+        """Where it is counted."""
+        return self._memory
 
     @property
     def answer_memory_bytes(self) -> int:

@@ -38,7 +38,7 @@ from kraftpy.core.replication import (
 from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
-from kraftpy.server.record_policy import check_limits, check_size, conform, needs_conform
+from kraftpy.server import record_policy
 from kraftpy.server.waiters import Waiter, Waiters
 from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
@@ -236,15 +236,17 @@ class Partition:
         now_ms: int,
         *,
         from_client: bool = True,
+        conforms: bool = False,
         allow_zstd: bool = True,
     ) -> Appended:
         """Appends one record batch as leader.
 
-        `records`: a writable view of exactly one magic-2 batch; its first 21 bytes are stamped in
-        place. `allow_zstd`: whether the client's Produce version knows zstd (KIP-110). Raises
-        DecodeError for bytes that aren't a sound batch, and KafkaError: MESSAGE_TOO_LARGE,
-        INVALID_RECORD, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, the sequence errors of
-        KIP-98, KAFKA_STORAGE_ERROR.
+        `records`: a writable view of exactly one magic-2 batch; its header is stamped in place.
+        `conforms`: what it holds has been held against the topic's rules before. `allow_zstd`:
+        whether the client's Produce version knows zstd (KIP-110). Raises TakesLong for a batch that
+        has to be opened and can't be here; DecodeError for bytes that aren't a sound batch, and
+        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE,
+        UNSUPPORTED_COMPRESSION_TYPE, the sequence errors of KIP-98, KAFKA_STORAGE_ERROR.
         """
         batches = split_batches(records)
         if len(batches) != 1:
@@ -252,18 +254,15 @@ class Partition:
         header = batches[0][1]
         config, log = self.config, self.log
         if from_client:
-            check_limits(header, config, now_ms)
-            if not allow_zstd and header.compression == "zstd":
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this Produce version has no zstd"
-                )
-            if needs_conform(config, header):
-                records = conform(records, config, now_ms)
-                batches = split_batches(records)
+            record_policy.check_limits(header, config, allow_zstd=allow_zstd or conforms)
+            rules = None if conforms else record_policy.must_open(config, header, records, now_ms)
+            if rules is not None:
+                records, batches = record_policy.conform_quickly(header, records, rules)
                 header = batches[0][1]
+            record_policy.set_time(records, header, config, now_ms)
         else:
             # What coordinators write is what their clients made them write.
-            check_size(header.size_bytes, config)
+            record_policy.check_size(header.size_bytes, config)
         if header.producer_id >= 0:
             duplicate = log.producers.check(header, log.uptime_ms())
             if duplicate is not None:

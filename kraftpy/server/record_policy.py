@@ -2,45 +2,67 @@
 
 The checks that need only the batch header come first and are all that most topics need. A batch is
 opened (slow path) only for: a broker-side `compression.type`, a `message.timestamp.before.max.ms`
-bound, or the keys that a compacted topic requires. Rules as in Kafka's LogValidator.
+bound, the keys that a compacted topic requires, a header that speaks of bad timestamps (the records
+to blame are named), a stream that may be a bomb. `kraftpy.protocol.record_rules` has the rules for
+what is inside. A batch that may take over a few milliseconds isn't opened on the event loop.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraftpy.core.config import TopicConfig
+from kraftpy.core.config.kinds import LONG_MAX
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.record_batch import TRANSACTIONAL_BIT
+from kraftpy.protocol.record_batch import (
+    COMPRESSION_MASK,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    Buffer,
+)
+from kraftpy.protocol.record_rules import RecordRules, conform
+from kraftpy.protocol.record_walk import (
+    OversizedBatch,
+    check_records_count,
+    claims_too_much,
+    max_uncompressed_bytes,
+)
 from kraftpy.protocol.records import (
     BatchHeader,
-    Record,
-    build_batch,
     check_producer_batch,
-    iter_records,
     read_batch_header,
     stamp_log_append_time,
 )
 from kraftpy.server.transaction_admission import admit
 
-LONG_MAX = 2**63 - 1
-# What one batch may hold after decompression; Kafka has no such limit and can be made to swap.
-MAX_BATCH_UNCOMPRESSED_BYTES = 256 * 1024 * 1024
+# What is opened on the event loop: each takes a millisecond or two.
+QUICK_RECORDS: Final = 4000
+QUICK_COMPRESSED_BYTES: Final = 128 << 10
+QUICK_BYTES: Final = 1 << 20
+# The same where the records are then compressed anew.
+_QUICK_BYTES_TO_COMPRESS: Final = {"gzip": 64 << 10, "zstd": 256 << 10}
+# The same at higher levels of the codec.
+_EASY_LEVELS: Final = {"gzip": 6, "zstd": 3, "lz4": 9}
+_QUICK_BYTES_TO_COMPRESS_WELL: Final = 32 << 10
 
 
-def check_limits(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+class TakesLong(Exception):
+    """A batch has to be opened, and that elsewhere; `rules` are what it is to conform to."""
+
+    def __init__(self, rules: RecordRules) -> None:
+        super().__init__("the batch can't be opened on the event loop")
+        self.rules = rules
+
+
+def check_limits(header: BatchHeader, config: TopicConfig, *, allow_zstd: bool) -> None:
     """From the header alone, as `append` of a partition says which errors."""
     check_size(header.size_bytes, config)
     check_producer_batch(header)
+    check_records_count(header)
     if header.attributes & TRANSACTIONAL_BIT:
         admit(header)
-    if (
-        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        and config.message_timestamp_type == "CreateTime"
-    ):
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {header.max_timestamp} is more than "
-            f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms} ahead of now",
-        )
+    if not allow_zstd and header.compression == "zstd":
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this Produce version has no zstd")
 
 
 def check_size(size_bytes: int, config: TopicConfig) -> None:
@@ -53,58 +75,74 @@ def check_size(size_bytes: int, config: TopicConfig) -> None:
         )
 
 
-def needs_conform(config: TopicConfig, header: BatchHeader) -> bool:
-    """Whether `conform` has something to check or change."""
-    return (
-        config.message_timestamp_type != "CreateTime"
-        or "compact" in config.cleanup_policy
-        or config.message_timestamp_before_max_ms != LONG_MAX
-        or config.compression_type not in ("producer", header.compression)
-    )
-
-
-def conform(records: memoryview, config: TopicConfig, now_ms: int) -> memoryview:
-    """The batch as the topic wants it: a writable view, the same one when nothing had to change.
-
-    Raises INVALID_RECORD for a record without key on a compacted topic, INVALID_TIMESTAMP for one
-    that is too old, MESSAGE_TOO_LARGE for a batch that is so with the topic's compression,
-    CORRUPT_MESSAGE (DecodeError) for records that can't be read.
-    """
-    header = read_batch_header(records, 0)
-    append_time = config.message_timestamp_type == "LogAppendTime"
-    recompress = config.compression_type not in ("producer", header.compression)
+def must_open(
+    config: TopicConfig, header: BatchHeader, records: memoryview, now_ms: int
+) -> RecordRules | None:
+    """What the records inside of a batch have to be held against; None if it stays closed."""
+    compressed = header.attributes & COMPRESSION_MASK
+    create_time = config.message_timestamp_type == "CreateTime"
+    newest_ms = now_ms + config.message_timestamp_after_max_ms
     compacted = "compact" in config.cleanup_policy
-    oldest_ms = now_ms - config.message_timestamp_before_max_ms
-    check_age = not append_time and config.message_timestamp_before_max_ms != LONG_MAX
-    if recompress or compacted or check_age:
-        opened = list(iter_records(records, max_size_bytes=MAX_BATCH_UNCOMPRESSED_BYTES))
-        for record in opened:
-            if compacted and record.key is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"
-                )
-            if check_age and record.timestamp < oldest_ms:
-                raise KafkaError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"timestamp {record.timestamp} is older than message.timestamp.before.max.ms="
-                    f"{config.message_timestamp_before_max_ms}",
-                )
-        if recompress:
-            records = _recompressed(header, opened, config)
-    if append_time:
-        stamp_log_append_time(records, 0, read_batch_header(records, 0), now_ms)
-    return records
-
-
-def _recompressed(header: BatchHeader, opened: list[Record], config: TopicConfig) -> memoryview:
-    rebuilt = build_batch(
-        opened,
-        compression=config.compression_type,
-        level=config.compression_level,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
+    recompress = config.compression_type not in ("producer", header.compression)
+    if not (
+        compacted
+        or recompress
+        or (create_time and config.message_timestamp_before_max_ms != LONG_MAX)
+        or (create_time and header.max_timestamp > newest_ms)
+        or header.max_timestamp < NO_TIMESTAMP
+        or header.base_timestamp < NO_TIMESTAMP
+        or (
+            compressed
+            and claims_too_much(header, records, max_uncompressed_bytes(config.max_message_bytes))
+        )
+    ):
+        return None
+    oldest_ms = max(0, now_ms - config.message_timestamp_before_max_ms)
+    return RecordRules(
+        needs_keys=compacted,
+        bounds_ms=(oldest_ms, newest_ms) if create_time else None,
+        compression=config.compression_type if recompress else None,
+        compression_level=config.compression_level if recompress else None,
+        max_uncompressed_bytes=max_uncompressed_bytes(config.max_message_bytes),
     )
-    check_size(len(rebuilt), config)
-    return memoryview(bytearray(rebuilt))
+
+
+def opens_quickly(header: BatchHeader, batch: Buffer, max_bytes: int = QUICK_BYTES) -> bool:
+    """Whether a batch is opened in no time, unless its gzip lies about its size."""
+    return (
+        header.records_count <= QUICK_RECORDS
+        and header.size_bytes <= max_bytes
+        and not (
+            header.attributes & COMPRESSION_MASK
+            and (
+                header.size_bytes > QUICK_COMPRESSED_BYTES
+                or claims_too_much(header, batch, max_bytes)
+            )
+        )
+    )
+
+
+def conform_quickly(
+    header: BatchHeader, records: memoryview, rules: RecordRules
+) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
+    """`record_rules.conform` for a batch that takes no time; for another one raises TakesLong.
+
+    Returns the batch, and its position and header as `split_batches` does.
+    """
+    max_bytes = _QUICK_BYTES_TO_COMPRESS.get(rules.compression or "", QUICK_BYTES)
+    if (rules.compression_level or 0) > _EASY_LEVELS.get(rules.compression or "", 0):
+        max_bytes = min(max_bytes, _QUICK_BYTES_TO_COMPRESS_WELL)
+    if not opens_quickly(header, records, max_bytes):
+        raise TakesLong(rules)
+    try:
+        made = memoryview(conform(records, rules._replace(max_uncompressed_bytes=max_bytes)))
+    except OversizedBatch:
+        raise TakesLong(rules) from None
+    return made, [(0, read_batch_header(made))]
+
+
+def set_time(records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    """Stamps the batch if the broker gives its records their time. Raises MESSAGE_TOO_LARGE."""
+    check_size(header.size_bytes, config)  # again, as it may have been compressed otherwise
+    if config.message_timestamp_type != "CreateTime":
+        stamp_log_append_time(records, 0, header, now_ms)

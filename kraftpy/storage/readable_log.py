@@ -4,6 +4,8 @@ Rules that it keeps (consistency.md §3.5 rules 10 and 25):
 
 * A read hands out whole batches: from the one that contains the offset, even if it is larger than
   what was asked for, and never one with an offset that the reader may not see.
+* Records that can't be read though their checksum is right are as their producer wrote them; a
+  search by timestamp then ends at the batch's first offset.
 * No record is read for a fetch; the slices are for sendfile. A header that doesn't fit raises.
 * Reading on where the last read ended, or where an append began, takes no search.
 """
@@ -11,10 +13,18 @@ Rules that it keeps (consistency.md §3.5 rules 10 and 25):
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from collections.abc import Generator
+from typing import Final, NamedTuple, TypeAlias
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.records import BatchHeader, find_timestamp, max_timestamp_of
+from kraftpy.protocol.record_walk import OversizedBatch
+from kraftpy.protocol.records import (
+    DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
+    BatchHeader,
+    check_batch,
+    find_timestamp,
+    max_timestamp_of,
+)
 from kraftpy.storage.epochs import LeaderEpochs
 from kraftpy.storage.files import storage_failure
 from kraftpy.storage.segment import NO_TIMESTAMP, FileSlice, Segment
@@ -45,6 +55,11 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+TimestampSearch: TypeAlias = (
+    "Generator[BatchToOpen, tuple[int, int] | None, TimestampOffset | None]"
+)
 
 
 class ReadableLog:
@@ -205,6 +220,10 @@ class ReadableLog:
 
         Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
+        return _search(self.search_timestamp(timestamp))
+
+    def search_timestamp(self, timestamp: int) -> TimestampSearch:
+        """`offset_for_timestamp` for who opens batches elsewhere; see `BatchToOpen`."""
         start = self.log_start_offset
         for segment in self._segments[self._segment_number(start) :]:
             segment.load_timestamps()
@@ -213,12 +232,8 @@ class ReadableLog:
             for position, header in segment.batches_for_timestamp(timestamp, start):
                 if header.max_timestamp < timestamp:
                     continue
-                try:
-                    found = find_timestamp(
-                        self._read_batch(segment, position, header), 0, timestamp, min_offset=start
-                    )
-                except DecodeError as error:
-                    raise segment.corrupt(position, str(error)) from error
+                batch = self._read_batch(segment, position, header)
+                found = yield BatchToOpen(header, batch, timestamp, start)
                 if found is not None:
                     return TimestampOffset(*found, header.partition_leader_epoch)
         return None
@@ -228,6 +243,10 @@ class ReadableLog:
 
         Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
+        return _search(self.search_max_timestamp())
+
+    def search_max_timestamp(self) -> TimestampSearch:
+        """`max_timestamp_offset` for who opens batches elsewhere; see `BatchToOpen`."""
         best: Segment | None = None
         for segment in self._segments[self._segment_number(self.log_start_offset) :]:
             segment.load_timestamps()
@@ -239,10 +258,8 @@ class ReadableLog:
         if found is None:
             return None
         position, header = found
-        try:
-            record = max_timestamp_of(self._read_batch(best, position, header))
-        except DecodeError as error:
-            raise best.corrupt(position, str(error)) from error
+        batch = self._read_batch(best, position, header)
+        record = yield BatchToOpen(header, batch, None, self.log_start_offset)
         return None if record is None else TimestampOffset(*record, header.partition_leader_epoch)
 
     def earliest_offset(self) -> TimestampOffset:
@@ -269,6 +286,59 @@ class ReadableLog:
     @staticmethod
     def _read_batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
         try:
-            return FileSlice(segment.file, position, header.size_bytes).read()
+            data = FileSlice(segment.file, position, header.size_bytes).read()
+            check_batch(data)
         except OSError as error:
             raise storage_failure(f"can't read {segment} at {position}", error) from error
+        except DecodeError as error:
+            raise segment.corrupt(position, str(error)) from error
+        return data
+
+
+class BatchToOpen(NamedTuple):
+    """A batch in which a search by timestamp goes on, its checksum checked.
+
+    It is sent the answer of `open`, or of the same elsewhere. Without `timestamp` the first record
+    with the largest one is looked for.
+    """
+
+    header: BatchHeader
+    batch: bytes
+    timestamp: int | None
+    log_start_offset: int
+
+    def open(self, max_size_bytes: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the record, None if it isn't here. Raises OversizedBatch."""
+        try:
+            if self.timestamp is None:
+                return max_timestamp_of(self.batch, max_size_bytes=max_size_bytes)
+            return find_timestamp(
+                self.batch,
+                0,
+                self.timestamp,
+                min_offset=self.log_start_offset,
+                max_size_bytes=max_size_bytes,
+            )
+        except OversizedBatch:
+            raise
+        except DecodeError:
+            return self.unopened
+
+    @property
+    def unopened(self) -> tuple[int, int]:
+        """The answer if the records can't be read: who begins there misses none."""
+        return self.header.max_timestamp, max(self.header.base_offset, self.log_start_offset)
+
+
+def _search(search: TimestampSearch) -> TimestampOffset | None:
+    try:
+        wanted = next(search)
+        while True:
+            try:
+                found_here = wanted.open(DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
+            except OversizedBatch:
+                found_here = wanted.unopened
+            wanted = search.send(found_here)
+    except StopIteration as end:
+        found: TimestampOffset | None = end.value
+        return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,11 +28,13 @@ from kraftpy.protocol.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.partition import Partition
+from kraftpy.server.record_policy import QUICK_BYTES, opens_quickly
 from kraftpy.server.reserved_topics import refuse_deletion_of_records
-from kraftpy.storage.readable_log import TimestampOffset
+from kraftpy.storage.readable_log import BatchToOpen, TimestampOffset
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -54,12 +57,14 @@ FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 Wanted = ListOffsetsRequest.ListOffsetsPartition
 Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
+# What searches by time came to, by topic and partition.
+Found = dict[tuple[str, int], TimestampOffset | KafkaError | None]
 
 
 @handles(ApiKey.LIST_OFFSETS, long=True)
 def list_offsets(
     broker: Broker, ctx: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Offsets by timestamp or position; one that is named twice is refused."""
     wanted: dict[str, dict[int, Wanted]] = {}
     twice: set[tuple[str, int]] = set()
@@ -68,6 +73,30 @@ def list_offsets(
         for each in topic.partitions:
             if partitions.setdefault(each.partition_index, each) is not each:
                 twice.add((topic.name, each.partition_index))
+    searched = [
+        (name, each)
+        for name, partitions in wanted.items()
+        for each in partitions.values()
+        if _is_searched(each) and (name, each.partition_index) not in twice
+    ]
+    if not searched:
+        return _answer(broker, ctx, request, wanted, twice, {})
+
+    async def search() -> ListOffsetsResponse:
+        found = await _search_all(broker, searched)
+        return _answer(broker, ctx, request, wanted, twice, found)
+
+    return search()
+
+
+def _answer(
+    broker: Broker,
+    ctx: RequestContext,
+    request: ListOffsetsRequest,
+    wanted: dict[str, dict[int, Wanted]],
+    twice: set[tuple[str, int]],
+    found: Found,
+) -> ListOffsetsResponse:
     isolation, version = request.isolation_level, ctx.api_version
 
     def of_topic(
@@ -78,7 +107,7 @@ def list_offsets(
         def of_partition(wanted: Wanted) -> Listed:
             if (name, wanted.partition_index) in twice:
                 return _refuse(wanted)
-            return _list_offset(broker, version, isolation, name, wanted)
+            return _list_offset(broker, version, isolation, name, wanted, found)
 
         answers = elements(list(partitions.values()), of_partition, ctx, _refuse)
         return ListOffsetsResponse.ListOffsetsTopicResponse(name, answers)
@@ -91,15 +120,64 @@ def _refuse(wanted: Wanted) -> Listed:
     return Listed(wanted.partition_index, ErrorCode.INVALID_REQUEST)
 
 
+def _is_searched(wanted: Wanted) -> bool:
+    """Whether batches have to be looked into."""
+    return wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
+
+
+async def _search_all(broker: Broker, searched: list[tuple[str, Wanted]]) -> Found:
+    """In slices; batches that take long are opened in another process."""
+    found: Found = {}
+    pace = Pace()
+    for topic, wanted in searched:
+        key = topic, wanted.partition_index
+        try:
+            partition = broker.led_partition(*key, wanted.current_leader_epoch)
+            log = partition.log
+            newest = wanted.timestamp == MAX_TIMESTAMP
+            search = (
+                log.search_max_timestamp() if newest else log.search_timestamp(wanted.timestamp)
+            )
+            to_open = next(search)
+            while True:
+                here = await _open(broker, partition, to_open)
+                await pace.keep()
+                to_open = search.send(here)
+        except StopIteration as end:
+            found[key] = end.value
+        except KafkaError as error:
+            found[key] = error
+    return found
+
+
+async def _open(
+    broker: Broker, partition: Partition, to_open: BatchToOpen
+) -> tuple[int, int] | None:
+    header, batch, timestamp, log_start_offset = to_open
+    if opens_quickly(header, batch):
+        with contextlib.suppress(OversizedBatch):
+            return to_open.open(QUICK_BYTES)
+    limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+    try:
+        if timestamp is None:
+            return await broker.opener.max_timestamp_of(batch, limit)
+        return await broker.opener.find_timestamp(batch, timestamp, log_start_offset, limit)
+    except KafkaError:
+        return to_open.unopened
+
+
 def _list_offset(
-    broker: Broker, version: int, isolation: int, topic: str, wanted: Wanted
+    broker: Broker, version: int, isolation: int, topic: str, wanted: Wanted, found: Found
 ) -> Listed:
     answer = Listed(wanted.partition_index)
     try:
         partition = broker.led_partition(topic, wanted.partition_index, wanted.current_leader_epoch)
         if version < FIRST_VERSION_OF_POSITION.get(wanted.timestamp, 0):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        _find_offset(partition, wanted.timestamp, isolation, answer)
+        sought = found.get((topic, wanted.partition_index))
+        if isinstance(sought, KafkaError):
+            raise sought
+        _find_offset(partition, wanted.timestamp, isolation, answer, sought)
         if version == 0:
             answer.old_style_offsets = _offsets_before(partition, wanted, answer.offset)
     except KafkaError as error:
@@ -112,7 +190,14 @@ def _list_offset(
     return answer
 
 
-def _find_offset(partition: Partition, timestamp: int, isolation: int, answer: Listed) -> None:
+def _find_offset(
+    partition: Partition,
+    timestamp: int,
+    isolation: int,
+    answer: Listed,
+    sought: TimestampOffset | None,
+) -> None:
+    """`sought`: what a search by time came to."""
     log = partition.log
     committed = isolation == READ_COMMITTED
     end_offset = partition.last_stable_offset if committed else partition.high_watermark
@@ -121,14 +206,12 @@ def _find_offset(partition: Partition, timestamp: int, isolation: int, answer: L
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.timestamp, answer.offset, answer.leader_epoch = log.earliest_offset()
         return
-    elif timestamp == MAX_TIMESTAMP:
-        found = _if_readable(log.max_timestamp_offset(), end_offset)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return  # nothing is kept anywhere else, and nothing is about to be
-    elif timestamp < 0:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
+    elif timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+        found = sought if sought is not None and sought.offset < end_offset else None
     else:
-        found = _if_readable(log.offset_for_timestamp(timestamp), end_offset)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
     if found is None or timestamp == LATEST:
         # A new leader's high watermark may be behind: no answer that goes back later (rule 9).
         partition.check_settled()
@@ -141,10 +224,6 @@ def _offsets_before(partition: Partition, wanted: Wanted, found: int) -> list[in
     latest = partition.high_watermark if found == UNKNOWN else found
     count = max(wanted.max_num_offsets, 0)
     return [latest, *partition.log.starts_before(latest, count)][:count]
-
-
-def _if_readable(found: TimestampOffset | None, end_offset: int) -> TimestampOffset | None:
-    return found if found is not None and found.offset < end_offset else None
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, long=True)

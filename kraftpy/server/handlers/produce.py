@@ -6,38 +6,60 @@ closes the connection, as the client can't learn of it otherwise), 1 answers aft
 -1 after the high watermark passed, with min.insync.replicas in sync before the append and after
 (consistency.md §3.5 rule 12); either waits for the flush that the topic's policy asks for.
 
-The request's records are views of the receive buffer, so every append happens before this handler
-returns; only acknowledgements wait.
+The request's records are views of the receive buffer, so appends happen before this handler
+returns, and only acknowledgements wait. But a batch that has to be opened and takes long, and what
+the request has behind it or behind the first `SLICE_S`, is copied and appended in slices: the
+connection's next request is taken when that is done, so that a producer's batches stay in order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.metrics.instruments import Histogram
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
+from kraftpy.protocol.record_rules import InvalidRecords, RecordRules
+from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import CorruptBatch
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.leader_hints import name_leaders_of_produce
+from kraftpy.server.long_answers import Pace
 from kraftpy.server.partition import Appended, Partition
+from kraftpy.server.record_policy import TakesLong
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
 OLDEST_SUPPORTED_VERSION = 3
 FIRST_VERSION_WITH_ZSTD = 7
+# So long is appended in one go; the clock is looked at from that many partitions on.
+SLICE_S = 0.005
+SLICE_CHECK_PARTITIONS = 8
+# So many records are named in one answer at most (KIP-467).
+NAMED_RECORDS_MAX = 1000
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
+RecordError = ProduceResponse.BatchIndexAndErrorMessage
 TopicResponse = ProduceResponse.TopicProduceResponse
 Pending = tuple[Partition, Appended, ProduceResponse.PartitionProduceResponse]
+
+
+class _Later(NamedTuple):
+    """A batch that can't be appended at once; `rules` if it has to be opened first."""
+
+    partition: Partition
+    records: bytearray
+    answer: ProduceResponse.PartitionProduceResponse
+    rules: RecordRules | None
 
 
 class _Waiting:
@@ -136,13 +158,16 @@ class _Waiting:
 @handles(ApiKey.PRODUCE, concurrent=True)
 def produce(
     broker: Broker, ctx: RequestContext, request: ProduceRequest
-) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Appends each partition's batch and answers as `acks` says."""
     acks = request.acks
     response = ProduceResponse()
     pending: list[Pending] = []
+    later: list[_Later] = []
     refused = _refusal(ctx, request)
     misdirected = False
+    parts = 0
+    slice_ends_s = math.inf
     for topic_data in request.topic_data:
         answers = []
         for data in topic_data.partition_data:
@@ -163,15 +188,52 @@ def produce(
                 error = broker.missing_partition_error(topic_data.name, data.index)
                 _fail(answer, error, None, ctx.errors)
                 misdirected = True
+            elif later or (parts >= SLICE_CHECK_PARTITIONS and perf_counter() > slice_ends_s):
+                later.append(_Later(partition, bytearray(data.records or b""), answer, None))
             else:
-                appended = _append(broker, partition, data.records, acks, answer, ctx)
-                if appended is not None and (
-                    appended.flush_pending
-                    or (acks == -1 and partition.high_watermark < appended.end_offset)
-                ):
-                    pending.append((partition, appended, answer))
+                parts += 1
+                if parts == SLICE_CHECK_PARTITIONS:
+                    slice_ends_s = perf_counter() + SLICE_S
+                try:
+                    appended = _append(broker, partition, data.records, acks, answer, ctx)
+                except TakesLong as error:
+                    records = bytearray(data.records or b"")
+                    later.append(_Later(partition, records, answer, error.rules))
+                else:
+                    _note(pending, partition, appended, answer, acks)
         response.responses.append(TopicResponse(topic_data.name, partition_responses=answers))
-    if acks == 0:
+    if later:
+        ctx.may_overlap = False
+        # Who leaves after acks=0 has its records written all the same.
+        appending = _append_later(broker, ctx, request, response, pending, later, misdirected)
+        return asyncio.shield(broker.loop.create_task(appending))
+    return _answer(broker, ctx, request, response, pending, misdirected)
+
+
+def _note(
+    pending: list[Pending],
+    partition: Partition,
+    appended: Appended | None,
+    answer: ProduceResponse.PartitionProduceResponse,
+    acks: int,
+) -> None:
+    """Adds to `pending` what has to wait."""
+    if appended is not None and (
+        appended.flush_pending or (acks == -1 and partition.high_watermark < appended.end_offset)
+    ):
+        pending.append((partition, appended, answer))
+
+
+def _answer(
+    broker: Broker,
+    ctx: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    pending: list[Pending],
+    misdirected: bool,
+) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+    """All has been appended that can be."""
+    if request.acks == 0:
         _raise_if_failed(response)
         return None
     if misdirected:
@@ -182,7 +244,7 @@ def produce(
     waiting = _Waiting(
         broker.loop,
         response,
-        acks,
+        request.acks,
         request.timeout_ms,
         name_leaders,
         ctx.errors,
@@ -190,6 +252,54 @@ def produce(
     )
     waiting.start(pending)
     return waiting.future
+
+
+async def _append_later(
+    broker: Broker,
+    ctx: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    pending: list[Pending],
+    later: list[_Later],
+    misdirected: bool,
+) -> ProduceResponse | None:
+    """Appends what couldn't be at once, in its order, and answers."""
+    memory = broker.listener.request_memory
+    size_bytes = sum(len(part.records) for part in later)
+    memory.reserve(size_bytes)
+    named = 0
+    try:
+        pace = Pace()
+        for part in later:
+            appended = await _append_elsewhere(broker, part, request.acks, ctx)
+            _note(pending, part.partition, appended, part.answer, request.acks)
+            named += len(part.answer.record_errors)
+            if named > NAMED_RECORDS_MAX:
+                part.answer.record_errors = []
+            await pace.keep()
+    finally:
+        memory.release(size_bytes)
+    answer = _answer(broker, ctx, request, response, pending, misdirected)
+    ctx.let_overlap()
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+async def _append_elsewhere(
+    broker: Broker, part: _Later, acks: int, ctx: RequestContext
+) -> Appended | None:
+    """As `_append`; the batch is opened in another process if that takes long."""
+    partition, records, answer, rules = part
+    if rules is None:
+        try:
+            return _append(broker, partition, memoryview(records), acks, answer, ctx)
+        except TakesLong as error:
+            rules = error.rules
+    try:
+        conforming = await broker.opener.conform(records, rules)
+    except KafkaError as error:
+        _refuse(partition, answer, error, ctx)
+        return None
+    return _append(broker, partition, conforming, acks, answer, ctx, conforms=True)
 
 
 def _refusal(ctx: RequestContext, request: ProduceRequest) -> tuple[ErrorCode, str] | None:
@@ -211,8 +321,9 @@ def _append(
     acks: int,
     answer: ProduceResponse.PartitionProduceResponse,
     ctx: RequestContext,
+    conforms: bool = False,
 ) -> Appended | None:
-    """One partition's append; errors go into `answer`."""
+    """One partition's append; errors go into `answer`, but TakesLong is raised."""
     answer.log_start_offset = partition.log.log_start_offset
     try:
         if not records:
@@ -220,21 +331,36 @@ def _append(
         if acks == -1 and (too_few := partition.acks_all_error):
             raise KafkaError(too_few)
         appended = partition.append(
-            records, broker.now_ms(), allow_zstd=ctx.api_version >= FIRST_VERSION_WITH_ZSTD
+            records,
+            broker.now_ms(),
+            conforms=conforms,
+            allow_zstd=ctx.api_version >= FIRST_VERSION_WITH_ZSTD,
         )
-    except KafkaError as error:
+    except (KafkaError, DecodeError) as error:
+        _refuse(partition, answer, error, ctx)
+        return None
+    answer.base_offset = appended.base_offset
+    answer.log_append_time_ms = appended.log_append_time_ms
+    return appended
+
+
+def _refuse(
+    partition: Partition,
+    answer: ProduceResponse.PartitionProduceResponse,
+    error: KafkaError | DecodeError,
+    ctx: RequestContext,
+) -> None:
+    """Says in `answer` why the batch wasn't appended, and which of its records are to blame."""
+    if isinstance(error, KafkaError):
         _fail(answer, error.code, error.message, ctx.errors)
-    except CorruptBatch as error:
+    elif isinstance(error, CorruptBatch | OversizedBatch):
         _fail(answer, error.code, str(error), ctx.errors)
-    except DecodeError as error:
-        _fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error), ctx.errors)
     else:
-        answer.base_offset = appended.base_offset
-        answer.log_append_time_ms = appended.log_append_time_ms
-        return appended
+        _fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error), ctx.errors)
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [RecordError(*each) for each in error.record_errors]
     partition.numbers.batches += 1
     partition.numbers.failed_batches += 1
-    return None
 
 
 def _fail(

@@ -11,6 +11,8 @@ Rules that it keeps:
 * A new segment takes the name `.swap` when all of them are complete and on disk, the oldest first.
 * Memory is bounded by the map of keys and the bits of their offsets. When one is full the cleaning
   ends there; the next goes on.
+* A batch whose records can't be read, or aren't worth it (`record_walk`), is as its producer wrote
+  it. It stays as it is, with all its keys, and keeps nothing else from being compacted.
 * What the map was made of isn't looked at record by record again: a bit for each offset says what
   stays, so that a batch of which nothing does is passed over.
 """
@@ -33,8 +35,8 @@ from kraftpy.protocol.record_filter import (
     empty_batch,
     filtered_batch,
     record_table,
-    records_data,
 )
+from kraftpy.protocol.record_walk import open_batch
 from kraftpy.protocol.records import BatchHeader, read_batch_header, read_end_txn_marker
 from kraftpy.storage.batches import DamageError, checked_batches
 from kraftpy.storage.cleaning.job import (
@@ -119,6 +121,7 @@ class Cleaner:
         self._map = OffsetMap(2)
         self._live = LiveOffsets(job.dirty_offset, job.dirty_offset, ())
         self._clean_offset = self._dirty_offset = job.dirty_offset
+        self._unreadable: dict[int, str] = {}  # base offsets of batches: what is wrong with them
 
     def run(self) -> CleaningResult:
         """Afterwards the new segments lie beside the old ones, on disk and called `.swap`.
@@ -147,6 +150,8 @@ class Cleaner:
             bytes_before=sum(segment.size for segment in rewritten),
             bytes_after=sum(segment.size for segment in made),
             seconds=time.monotonic() - started,
+            unreadable=len(self._unreadable),
+            first_unreadable=next(iter(self._unreadable.items()), None),
         )
 
     # -- what is there
@@ -201,7 +206,10 @@ class Cleaner:
         committed = None
         if header.is_control:
             data = FileSlice(segment.file, position, header.size_bytes).read()
-            marker = read_end_txn_marker(data)
+            try:
+                marker = read_end_txn_marker(data)
+            except DecodeError:
+                marker = None  # it ends nothing, as for the partition's producers
             committed = None if marker is None else marker.committed
         self._transactions.learn(header, committed)
 
@@ -261,7 +269,11 @@ class Cleaner:
                     or (header.is_transactional and self._transactions.is_aborted(header))
                 ):
                     continue
-                table = record_table(header, records_data(header, batch))
+                try:
+                    table = self._table(header, batch)[1]
+                except DecodeError as error:
+                    self._note_unreadable(header, error)
+                    continue
                 keys, deltas = table.keys, table.offset_deltas
                 if base_offset < dirty_offset or last_offset >= end:
                     within = slice(
@@ -370,9 +382,12 @@ class Cleaner:
             return batch
         if header.has_delete_horizon:
             return None if self._job.now_ms >= header.base_timestamp else batch
-        data = records_data(header, batch)
-        spans = list(record_table(header, data).spans())
-        return filtered_batch(header, data, spans, self._horizon)
+        try:
+            data, table = self._table(header, batch)
+            return filtered_batch(header, data, list(table.spans()), self._horizon)
+        except DecodeError as error:
+            self._note_unreadable(header, error)
+            return batch
 
     @property
     def _horizon(self) -> int:
@@ -385,13 +400,24 @@ class Cleaner:
                 return None
         if not header.records_count:
             return None
+        if header.base_offset in self._unreadable:
+            return batch
         decided = (
             header.base_offset >= self._dirty_offset and header.last_offset < self._clean_offset
         )
         if decided and not self._live.any_of(header.base_offset, header.last_offset):
             return None
-        data = records_data(header, batch)
-        table = record_table(header, data)
+        try:
+            return self._filter_opened(header, batch, decided=decided)
+        except DecodeError as error:
+            self._note_unreadable(header, error)
+            return batch
+
+    def _filter_opened(
+        self, header: BatchHeader, batch: memoryview, *, decided: bool
+    ) -> bytes | memoryview | None:
+        """`decided`: the map knows of all its records. Raises DecodeError."""
+        data, table = self._table(header, batch)
         if decided:
             stays = self._live.flags(header.base_offset, table.offset_deltas)
         else:
@@ -413,6 +439,16 @@ class Cleaner:
         if len(kept) == header.records_count and horizon is None:
             return batch
         return filtered_batch(header, data, kept, horizon)
+
+    def _table(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, RecordTable]:
+        """The records' bytes, and what there is in them. Raises DecodeError."""
+        data = open_batch(header, batch, 0, self._job.max_uncompressed_bytes)
+        return data, record_table(header, data)
+
+    def _note_unreadable(self, header: BatchHeader, error: DecodeError) -> None:
+        """The batch is as its producer wrote it: it stays whole, and the cleaning goes on."""
+        if header.base_offset >= self._dirty_offset:  # else this was said before
+            self._unreadable[header.base_offset] = str(error)
 
     def _look_up(self, header: BatchHeader, table: RecordTable) -> list[bool]:
         """Which records stay of a batch that isn't wholly in what the map was made of."""

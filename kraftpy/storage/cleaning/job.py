@@ -32,6 +32,7 @@ class CleaningJob:
     index_interval_bytes: int
     max_index_entries: int
     map_bytes: int
+    max_uncompressed_bytes: int
     max_bytes_per_second: float
 
     def to_text(self) -> str:
@@ -46,7 +47,8 @@ class CleaningJob:
 class CleaningResult:
     """Everything below `clean_offset` is clean now; segments below `end_base` were rewritten.
 
-    Sizes in bytes, of those segments.
+    Sizes in bytes, of those segments. `unreadable` batches were met for the first time and left as
+    they are; of the first of them the base offset and what is wrong.
     """
 
     clean_offset: int
@@ -54,6 +56,8 @@ class CleaningResult:
     bytes_before: int
     bytes_after: int
     seconds: float
+    unreadable: int = 0
+    first_unreadable: tuple[int, str] | None = None
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))

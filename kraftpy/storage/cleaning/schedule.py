@@ -24,7 +24,9 @@ from typing import Final, NamedTuple, Protocol
 from kraftpy.core.compaction import Cleanable
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.kinds import LONG_MAX
+from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.record_walk import max_uncompressed_bytes
 from kraftpy.storage.cleaning import swap
 from kraftpy.storage.cleaning.job import (
     EXIT_UNCLEANABLE,
@@ -217,6 +219,17 @@ class LogCleaner:
         numbers.read_bytes += result.bytes_before
         numbers.written_bytes += result.bytes_after
         numbers.seconds += result.seconds
+        if result.first_unreadable is not None:
+            offset, reason = result.first_unreadable
+            emit(
+                logger,
+                logging.WARNING,
+                "batches-not-compacted",
+                log=str(log),
+                batches=result.unreadable,
+                offset=offset,
+                reason=reason,
+            )
         logger.info(
             "compacted %s up to offset %d: %d bytes of %d are left, after %.1f s",
             log,
@@ -322,5 +335,6 @@ class LogCleaner:
             index_interval_bytes=config.index_interval_bytes,
             max_index_entries=config.segment_index_bytes // OFFSET_ENTRY_BYTES,
             map_bytes=self._config.log_cleaner_dedupe_buffer_size,
+            max_uncompressed_bytes=max_uncompressed_bytes(config.max_message_bytes),
             max_bytes_per_second=self._config.log_cleaner_io_max_bytes_per_second,
         )

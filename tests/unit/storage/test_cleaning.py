@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -404,22 +405,66 @@ def test_a_damaged_segment_is_left_alone_with_one_line(
     assert not list(log.folder.glob("*.cleaned*"))
 
 
-def test_records_that_make_no_sense_are_said_once_too(
-    store: Store, caplog: pytest.LogCaptureFixture
+def senseless() -> bytes:
+    """The checksum is right, and the record is wrong."""
+    batch = build_batch([(1000, b"k0", b"v" * 20, [])])
+    return assemble_batch(read_batch_header(batch), batch[61:-1] + b"\x7f\x7f")
+
+
+def bomb() -> bytes:
+    """A few KB that are over 64 MiB."""
+    value = b"v" * 9_600_000
+    return build_batch([(1000, b"k%d" % n, value, []) for n in range(7)], compression="zstd")
+
+
+def crowd() -> bytes:
+    """More records than anybody opens, says the header."""
+    header = read_batch_header(build_batch([(1000, b"k0", b"v", [])]))
+    header.records_count = 1_000_001
+    header.last_offset_delta = 1_000_000
+    return assemble_batch(header, b"")
+
+
+def ancient() -> bytes:
+    """A delete marker whose timestamp can't be told from the horizon that it would get."""
+    return build_batch([(-(2**63) + 5, b"gone", None, [])])
+
+
+@pytest.mark.parametrize("made", [senseless, bomb, crowd, ancient])
+def test_a_batch_that_cant_be_read_stays_and_keeps_nothing_from_compaction(
+    store: Store, caplog: pytest.LogCaptureFixture, made: Callable[[], bytes]
 ) -> None:
-    """A broker doesn't open what it is given: the checksum may be right, and the records wrong."""
-    starts = inline(store)
+    """A broker doesn't open most of what it is given."""
+    inline(store)
     log = store.log()
-    batch = build_batch([(1000, b"k", b"v" * 20, [])])
-    header = read_batch_header(batch)
-    append(log, bytearray(assemble_batch(header, batch[61:-1] + b"\x7f\x7f")))
-    with caplog.at_level(logging.ERROR):
-        for _ in range(3):
-            overwrite(store)
-            clean(store)
-    assert len(starts.jobs) == 1
-    (line,) = [record.message for record in caplog.records]
-    assert "won't try again before the next start" in line
+    overwrite(store)
+    offset = log.log_end_offset
+    written = append(log, bytearray(made()))
+    for _ in range(3):
+        overwrite(store)
+        clean(store)
+    clean_offset = log.first_dirty_offset
+    assert clean_offset > offset + 100
+    data = contents(log)
+    left = {header.base_offset: position for position, header in split_batches(data)}
+    assert data[left[offset] : left[offset] + len(written)] == written
+    assert sum(base < clean_offset for base in left) < 10  # of more than forty
+    events = [line.message for line in caplog.records if "batches-not-compacted" in line.message]
+    assert len(events) == 1
+    assert f"batches=1 offset={offset}" in events[0]
+    assert store.manager.cleaner.numbers.failed == 0
+
+
+@pytest.mark.parametrize("made", [senseless, bomb, crowd])
+def test_a_search_by_time_ends_where_a_batch_cant_be_read(
+    store: Store, made: Callable[[], bytes]
+) -> None:
+    log = store.log()
+    put(log, (b"k", b"v"), timestamp=10)
+    append(log, bytearray(made()))
+    put(log, (b"k", b"v"), timestamp=2000)
+    assert log.offset_for_timestamp(500) == (1000, 1, 0)
+    assert log.offset_for_timestamp(1500) == (2000, log.log_end_offset - 1, 0)
 
 
 def test_lags_and_the_ratio_say_when(tmp_path: Path) -> None:
