@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import mmap
 import socket
 import threading
@@ -46,6 +47,10 @@ class SourceUnavailable(Exception):
 def channel() -> tuple[socket.socket, socket.socket]:
     """Both ends of a new one."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+class SourceBusy(SourceUnavailable):
+    """It is answering another question, of which something has come just now."""
 
 
 class Responder:
@@ -166,6 +171,7 @@ class Source:
         self._started = mmap.mmap(-1, 1)
         self._number = 0
         self._lock = threading.Lock()
+        self._heard_s = -math.inf
 
     @property
     def started(self) -> bool:
@@ -180,10 +186,16 @@ class Source:
         self._sock.close()
 
     def ask(self, what: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[Frame]:
-        """The frames of the answer; SourceUnavailable if they don't all come in time."""
+        """The frames of the answer; SourceUnavailable if they don't all come in time.
+
+        SourceBusy if the time went by while another question was being answered.
+        """
         deadline = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=timeout_s):
-            raise SourceUnavailable(f"the {self.name} is still answering another question")
+            is_heard = time.monotonic() - self._heard_s < timeout_s
+            raise (SourceBusy if is_heard else SourceUnavailable)(
+                f"the {self.name} is still answering another question"
+            )
         try:
             # Not counted: a former exporter may have left an answer, which another number begins.
             self._number = time.monotonic_ns()
@@ -205,6 +217,7 @@ class Source:
             message = self._sock.recv(2 * MESSAGE_MAX_BYTES)
             if not message:
                 raise ConnectionResetError("its end is closed")
+            self._heard_s = time.monotonic()
             number, frame = msgpack.unpackb(message, strict_map_key=False)
             if number == _STARTED:
                 self._started[0] = 1

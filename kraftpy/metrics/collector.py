@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from kraftpy.metrics import frames as kinds
 from kraftpy.metrics.catalog import CATALOG, Kind, Metric
 from kraftpy.metrics.channel import Frame
-from kraftpy.metrics.frames import PartitionRow
+from kraftpy.metrics.frames import PartitionRow, label
 
 Value = Any  # a number, or [counts, sum] of a histogram
 Sample = tuple[tuple[str, ...], Value]
@@ -77,7 +77,7 @@ def _family(metric: Metric, samples: Iterable[Sample]) -> Served:
     name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
     family = Served(name, metric.help, metric.kind.value)
     for labels, value in samples:
-        named = dict(zip(metric.labels, labels, strict=True))
+        named = dict(zip(metric.labels, map(label, labels), strict=True))
         if metric.kind is Kind.HISTOGRAM:
             _add_histogram(family, metric, named, *value)
         else:

@@ -14,7 +14,9 @@ the HTTP server are imported then. Rules:
   `/healthz`: every process of the node answers, or recovers what it has. `/readyz`: the broker
   serves clients and isn't about to stop, and the quorum has a leader and is in touch.
 * Everything else is the site's, which is made when somebody first asks for any of it.
-* Bounded: connections at a time, what a request may be, and how long it may take (`http`).
+* Bounded: connections at a time, what a request may be, and how long it may take (`http`); labels
+  (`frames.label`), so that nobody makes a scrape large by long names.
+* A process that is answering a scrape answers, whoever asks for its health meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kraftpy.metrics.channel import ANSWER_TIMEOUT_S, Frame, Source, SourceUnavailable
+from kraftpy.metrics.channel import (
+    ANSWER_TIMEOUT_S,
+    Frame,
+    Source,
+    SourceBusy,
+    SourceUnavailable,
+)
 from kraftpy.metrics.frames import HEALTH
 from kraftpy.metrics.system import System
 
@@ -68,6 +76,7 @@ class Exporter:
         self._opening = threading.Lock()
         self._site: Site | None = None
         self._system = System()
+        self._last_health: dict[str, dict[str, bool]] = {}
         self._log_ends: LogEnds | None = None
 
     def serve(self, listening: socket.socket) -> None:
@@ -126,10 +135,16 @@ class Exporter:
     def _health(self, source: Source) -> dict[str, bool]:
         try:
             frames = source.ask(HEALTH, HEALTH_TIMEOUT_S)
+        except SourceBusy:
+            # It answers, if not this; what it last said was said a scrape ago.
+            return self._last_health.get(source.name, {f"{source.name} answers": True})
         except SourceUnavailable:
             return {}
-        health: dict[str, bool] = frames[0][1]
-        return {f"{source.name} {what}": value for what, value in health.items()}
+        health: dict[str, bool] = {
+            f"{source.name} {what}": value for what, value in frames[0][1].items()
+        }
+        self._last_health[source.name] = health
+        return health
 
     # -- a scrape
 

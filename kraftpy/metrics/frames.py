@@ -16,11 +16,13 @@
   a partition's `[index, leader, leader epoch, replicas, isr, elr, adding, removing]`. A large topic
   comes in several frames.
 
-A frame has at most `ROWS_MAX` rows, so that making one takes a fraction of a slice.
+A frame has at most `ROWS_MAX` rows, so that making one takes a fraction of a slice. Names that
+clients choose are shortened (`label`) before they are sent.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +30,8 @@ from kraftpy.metrics.channel import Frame
 from kraftpy.metrics.instruments import Histogram
 
 ROWS_MAX = 64
+# No name of a topic is as long, so only what clients choose freely is ever shortened.
+LABEL_MAX_LENGTH = 256
 
 SAMPLES = "samples"
 PARTITIONS = "partitions"
@@ -76,6 +80,14 @@ class Samples:
 
     def frame(self) -> Frame:
         return [SAMPLES, self._rows]
+
+
+def label(text: str) -> str:
+    """The text as a label's value: a long one is cut, and ends in a hash that keeps it apart."""
+    if len(text) <= LABEL_MAX_LENGTH:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{text[: LABEL_MAX_LENGTH - len(digest) - 1]}~{digest}"
 
 
 def pieces(rows: Iterable[T]) -> Iterator[list[T]]:

@@ -4,23 +4,20 @@ Rules:
 
 * Only GET and HEAD, so nothing can be changed; a request with a body is refused, and its
   connection closed.
-* Bounded: connections at a time; a request's head, in bytes and in the time that it may take to
-  arrive, however slowly it drips; the time that a connection may be silent between requests, and
-  that an answer may take to be fetched.
-* Where there are too many connections, the one that has been without a whole request for longest
-  makes room: whoever opens them and says nothing must not keep a node from being found healthy.
+* Bounded: a request's head, in bytes and in the time that it may take to arrive, however slowly it
+  drips; the time that a connection may be silent between requests, and that an answer may take to
+  be fetched; connections, and what answers take (`admission`).
+* `/healthz` and `/readyz` are answered at once, whatever else is under way.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import logging
 import math
 import re
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -30,14 +27,14 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from kraftpy import __version__
+from kraftpy.metrics.admission import Admission, Making, TooBusy
 
-CONNECTIONS_MAX = 32
 SILENCE_MAX_S = 15.0
 HEAD_MAX_BYTES = 16 * 1024
 HEAD_MAX_S = 10.0
 LINGER_MAX_S = 1.0
-ROOM_MAX_S = 0.5
 COMPRESSED_FROM_BYTES = 1024
+PLAIN = "text/plain; charset=utf-8"
 _GZIP_LEVEL = 1
 _WEIGHT_0 = re.compile(r"q=0(\.0{0,3})?")
 _NOTHING: Mapping[str, str] = {}
@@ -96,13 +93,11 @@ class HttpServer(ThreadingMixIn, HTTPServer):
         self.socket.close()
         self.socket = listening
         self.exporter = exporter
-        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self._lock = threading.Lock()
-        self._silent: dict[socket.socket, None] = {}
+        self.admission = Admission()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Beyond the limit a connection is closed at once if all others are being answered."""
-        if self._places.acquire(blocking=False) or self._make_room():
+        """A thread of its own for each that is let in."""
+        if self.admission.enter(request, client_address[0]):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -111,27 +106,7 @@ class HttpServer(ThreadingMixIn, HTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
-
-    def listens(self, connection: socket.socket) -> None:
-        """A connection is waited on for a request."""
-        with self._lock:
-            self._silent[connection] = None
-
-    def answers(self, connection: socket.socket) -> None:
-        """Its request is there, or it has ended."""
-        with self._lock:
-            self._silent.pop(connection, None)
-
-    def _make_room(self) -> bool:
-        with self._lock:
-            longest = next(iter(self._silent), None)
-            if longest is None:
-                return False
-            del self._silent[longest]
-            with contextlib.suppress(OSError):  # it is ending by itself
-                longest.shutdown(socket.SHUT_RDWR)
-        return self._places.acquire(timeout=ROOM_MAX_S)
+            self.admission.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nobody's trouble; anything else is a defect."""
@@ -158,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Reads a whole head before any of it is looked at."""
         self.close_connection = True
-        self.server.listens(self.connection)
+        self.server.admission.listens(self.connection)
         try:
             head = self._read_head()
         except TimeoutError:
@@ -166,10 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
         except _HeadTooLarge:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
-        finally:
-            self.server.answers(self.connection)
         if not head:
             return
+        self.server.admission.answers(self.connection)
         self.rfile = io.BufferedReader(io.BytesIO(head))
         self.raw_requestline = self.rfile.readline(HEAD_MAX_BYTES)
         if not self.parse_request():
@@ -227,14 +201,23 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
         try:
-            if url.path == "/metrics":
+            checks = {
+                "/healthz": self.server.exporter.healthz,
+                "/readyz": self.server.exporter.readyz,
+            }.get(url.path)
+            if checks is not None:
+                self.server.admission.answers(self.connection, keeps=True)
+                self._checks(checks())
+            elif url.path == "/metrics":
                 self._metrics()
-            elif url.path == "/healthz":
-                self._checks(self.server.exporter.healthz())
-            elif url.path == "/readyz":
-                self._checks(self.server.exporter.readyz())
             else:
                 self._page(url.path, url.query)
+        except TooBusy:
+            self._answer(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                b"too many others are being answered; try again\n",
+                headers={"Retry-After": "5"},
+            )
         except OSError:
             raise
         except Exception:
@@ -246,26 +229,30 @@ class _Handler(BaseHTTPRequestHandler):
         return accepts_gzip(self.headers.get("Accept-Encoding", ""))
 
     def _metrics(self) -> None:
-        text, content_type = self.server.exporter.metrics(
-            self.headers.get("Accept", ""),
-            compress=self._takes_gzip,
-            timeout_s=_seconds(self.headers.get("X-Prometheus-Scrape-Timeout-Seconds")),
-        )
+        timeout_s = _seconds(self.headers.get("X-Prometheus-Scrape-Timeout-Seconds"))
+        deadline_s = time.monotonic() + timeout_s
+        with self.server.admission.making(self.connection, Making.METRICS):
+            text, content_type = self.server.exporter.metrics(
+                self.headers.get("Accept", ""),
+                compress=self._takes_gzip,
+                timeout_s=deadline_s - time.monotonic(),
+            )
+            self.server.admission.sends(self.connection, len(text))
         self._answer(HTTPStatus.OK, text, content_type, compressed=self._takes_gzip)
 
     def _page(self, path: str, query: str) -> None:
-        answer = self.server.exporter.site().answer(path, query)
-        if answer is None:
-            self._answer(
-                HTTPStatus.NOT_FOUND,
-                b"there are /, /status.json, /metrics, /healthz and /readyz\n",
-            )
-            return
-        compress = self._takes_gzip and len(answer.body) >= COMPRESSED_FROM_BYTES
-        body = gzip.compress(answer.body, _GZIP_LEVEL) if compress else answer.body
-        self._answer(
-            answer.status, body, answer.content_type, compressed=compress, headers=answer.headers
-        )
+        with self.server.admission.making(self.connection, Making.PAGE):
+            answer = self.server.exporter.site().answer(path, query)
+            if answer is None:
+                text = b"there are /, /status.json, /metrics, /healthz and /readyz\n"
+                answer = Answer(HTTPStatus.NOT_FOUND, text, PLAIN, _NOTHING)
+            status, body, content_type, headers = answer
+            del answer
+            compress = self._takes_gzip and len(body) >= COMPRESSED_FROM_BYTES
+            if compress:
+                body = gzip.compress(body, _GZIP_LEVEL)
+            self.server.admission.sends(self.connection, len(body))
+        self._answer(status, body, content_type, compressed=compress, headers=headers)
 
     def _checks(self, checks: dict[str, bool]) -> None:
         status = HTTPStatus.OK if all(checks.values()) else HTTPStatus.SERVICE_UNAVAILABLE
@@ -276,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         self,
         status: HTTPStatus,
         body: bytes,
-        content_type: str = "text/plain; charset=utf-8",
+        content_type: str = PLAIN,
         *,
         compressed: bool = False,
         headers: Mapping[str, str] = _NOTHING,

@@ -24,6 +24,7 @@ from kraftpy.metrics.frames import (
     ROWS_MAX,
     PartitionRow,
     Samples,
+    label,
     pieces,
 )
 from kraftpy.metrics.loop_lag import LoopLag
@@ -227,7 +228,8 @@ class BrokerNumbers:
         self, machine: GroupMachine, group_id: str, members: int
     ) -> Iterator[tuple[Frame, int]]:
         """The frames of a group, each with how many offsets it tells of."""
-        yield [GROUP, [group_id, members, []]], 0
+        shown = label(group_id)
+        yield [GROUP, [shown, members, []]], 0
         with_rows = self._broker.config.kraftpy_metrics_partitions
         found = machine.offsets.pieces_of_group(group_id, ROWS_MAX)
         for topic, of_topic in groupby(found, key=itemgetter(0)):
@@ -237,8 +239,8 @@ class BrokerNumbers:
                 offset_sum += sum(row[1] for row in rows)
                 lag_sum += sum(row[2] or 0 for row in rows)
                 sent = rows if with_rows else [row for row in rows if row[2] is None]
-                yield [GROUP_OFFSETS, [group_id, topic, sent, with_rows]], len(rows)
-            yield [GROUP, [group_id, None, [[topic, offset_sum, lag_sum]]]], 0
+                yield [GROUP_OFFSETS, [shown, topic, sent, with_rows]], len(rows)
+            yield [GROUP, [shown, None, [[topic, offset_sum, lag_sum]]]], 0
 
     def _offset(self, topic: str, row: OffsetRow) -> tuple[int, int, int | None]:
         """Partition, committed offset, lag; None where another broker has to be asked for the end.

@@ -21,8 +21,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from kraftpy.core.config import parse_properties
+from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
-from kraftpy.metrics.http import CONNECTIONS_MAX
 from kraftpy.testing import Broker, BrokerError, Cluster
 from tests.processes import free_port
 

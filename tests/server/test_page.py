@@ -26,7 +26,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.core.config import parse_properties
-from kraftpy.metrics.http import CONNECTIONS_MAX, HEAD_MAX_BYTES
+from kraftpy.metrics.admission import CONNECTIONS_PER_PEER_MAX
+from kraftpy.metrics.http import HEAD_MAX_BYTES
 from kraftpy.testing import Broker, Cluster
 from tests.processes import free_port
 
@@ -189,7 +190,9 @@ def test_what_is_no_request_ends_its_connection(
 
 def test_connections_are_bounded_and_those_that_wait_are_answered(cluster: Cluster) -> None:
     address = address_of(cluster.nodes[3].config)
-    idle = [socket.create_connection(address, TIMEOUT_S) for _ in range(CONNECTIONS_MAX + 10)]
+    idle = [
+        socket.create_connection(address, TIMEOUT_S) for _ in range(CONNECTIONS_PER_PEER_MAX + 10)
+    ]
     try:
         # Those that were turned away have ended; that is all there is to read.
         until(lambda: len(select.select(idle, [], [], 0)[0]) >= 10, "they were turned away")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import msgpack
 import pytest
 
-from kraftpy.metrics.channel import Frame, SourceUnavailable
+from kraftpy.metrics.channel import Frame, Source, SourceUnavailable, channel
 from kraftpy.metrics.exporter import Exporter
 from kraftpy.metrics.frames import HEALTH
 
@@ -102,6 +104,37 @@ def test_a_broker_that_recovers_its_logs_is_well_and_one_that_hangs_later_is_not
     assert all(node.healthz().values())
     broker.says = None
     assert node.healthz() == {"broker answers": False}
+
+
+def test_who_is_answering_a_scrape_answers() -> None:
+    ours, theirs = channel()
+    source = Source("broker", 1, ours)
+    node = Exporter(1, [source], [], lambda: None)  # type: ignore[arg-type, return-value]
+    asked, done = threading.Event(), threading.Event()
+
+    def answer() -> None:
+        """Its health, then a scrape that takes its time, in frames."""
+        number, _ = msgpack.unpackb(theirs.recv(1024))
+        theirs.send(msgpack.packb([number, [HEALTH, SERVES]]))
+        theirs.send(msgpack.packb([number, None]))
+        number, _ = msgpack.unpackb(theirs.recv(1024))
+        while not done.wait(0.01):
+            theirs.send(msgpack.packb([number, ["samples", []]]))
+            asked.set()
+        theirs.send(msgpack.packb([number, None]))
+
+    with ours, theirs, ThreadPoolExecutor() as threads:
+        answering = threads.submit(answer)
+        assert all(node.readyz().values())
+        scrape = threads.submit(source.ask, "metrics", 60.0)
+        assert asked.wait(20)
+        try:
+            assert all(node.readyz().values())
+            assert node.healthz() == {"broker answers": True}
+        finally:
+            done.set()
+        assert scrape.result(20)
+        answering.result(20)
 
 
 def test_a_process_that_ended_while_it_started_is_not_well() -> None:
