@@ -46,6 +46,16 @@ class Leaf:
         self.set_epoch(at, epoch)
         self.set_time(at, time_ms)
 
+    def set(self, at: int, offset: int, epoch: int, time_ms: int) -> None:
+        """Overwrites an entry."""
+        self.offsets[at] = offset
+        try:
+            self.times[at] = time_ms - self.base_ms
+            self.epochs[at] = epoch
+        except OverflowError:
+            self.set_time(at, time_ms)
+            self.set_epoch(at, epoch)
+
     def set_epoch(self, at: int, epoch: int) -> None:
         try:
             self.epochs[at] = epoch
@@ -186,10 +196,30 @@ class Page:
                 if len(leaf.keys) > LEAF_MAX:
                     self._split(leaf)
                 return added
-        return sum(
-            self.put(key, CommittedOffset(offset, epoch, "", time_ms, NO_TIMESTAMP))
-            for key, offset, epoch, time_ms in zip(keys, offsets, epochs, times_ms, strict=True)
-        )
+        return self._put_each(keys, offsets, epochs, times_ms)
+
+    def _put_each(
+        self,
+        keys: array[int],
+        offsets: Sequence[int],
+        epochs: Sequence[int],
+        times_ms: Sequence[int],
+    ) -> int:
+        """Puts entries without metadata and expiry times one after the other; how many are new."""
+        added = at = 0
+        present = array("Q")
+        for key, offset, epoch, time_ms in zip(keys, offsets, epochs, times_ms, strict=True):
+            at += 1
+            if at >= len(present) or present[at] != key:
+                leaf = self.leaf_of(key)
+                present = leaf.keys
+                at = bisect_left(present, key)
+            if self.extras is None and at < len(present) and present[at] == key:
+                leaf.set(at, offset, epoch, time_ms)
+            else:
+                added += self.put(key, CommittedOffset(offset, epoch, "", time_ms, NO_TIMESTAMP))
+                at = len(present)  # its leaf may have been split
+        return added
 
     def _split(self, leaf: Leaf) -> None:
         upper = leaf.split()
@@ -199,13 +229,8 @@ class Page:
 
     def set(self, leaf: Leaf, at: int, committed: CommittedOffset) -> None:
         """Overwrites an entry."""
-        leaf.offsets[at], epoch, metadata, time_ms, expire_ms = committed
-        try:
-            leaf.times[at] = time_ms - leaf.base_ms
-            leaf.epochs[at] = epoch
-        except OverflowError:
-            leaf.set_time(at, time_ms)
-            leaf.set_epoch(at, epoch)
+        offset, epoch, metadata, time_ms, expire_ms = committed
+        leaf.set(at, offset, epoch, time_ms)
         if metadata or expire_ms != NO_TIMESTAMP:
             self._set_extra(leaf.keys[at], metadata, expire_ms)
         elif self.extras is not None:
