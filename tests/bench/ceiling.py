@@ -34,7 +34,8 @@ def mock_broker(topic: str, partitions: int) -> Iterator[str]:
         function.restype, function.argtypes = result, arguments
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     conf = found.rd_kafka_conf_new()
-    found.rd_kafka_conf_set(conf, b"test.mock.num.brokers", b"1", error, _ERROR_BYTES)
+    for key, value in ((b"test.mock.num.brokers", b"1"), (b"log_level", b"0")):
+        found.rd_kafka_conf_set(conf, key, value, error, _ERROR_BYTES)
     handle = found.rd_kafka_new(_PRODUCER, conf, error, _ERROR_BYTES)
     if not handle:
         raise RuntimeError(f"librdkafka can't start: {error.value.decode()}")
