@@ -98,7 +98,7 @@ _RAFT = Row(
         ),
         graph(
             "Roles",
-            "What each voter is: leader, follower or candidate.",
+            "What each voter is: leader, follower, candidate or observer (it has yet to catch up).",
             COUNT,
             (
                 "sum by (current_state) (kafka_server_raftmetrics_current_state{@})",

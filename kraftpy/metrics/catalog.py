@@ -448,7 +448,7 @@ _JMX = (
     _jmx("kafka_server_raftmetrics_current_epoch", "As kraftpy_quorum_term."),
     _jmx(
         "kafka_server_raftmetrics_current_state",
-        "Always 1; the label has the role of this voter: leader, follower or candidate.",
+        "Always 1; the label has the role of this voter: leader, follower, candidate or observer.",
         "current_state",
     ),
     _jmx(

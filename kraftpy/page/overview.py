@@ -228,7 +228,10 @@ def _quorum(status: Status) -> Html:
     rows: list[list[Child]] = [
         [
             join([tag("b", voter.id), small(voter.address) if voter.address else None]),
-            chip(voter.role, {"leader": "ok", "candidate": "warn"}.get(voter.role, "quiet")),
+            chip(
+                voter.role,
+                {"leader": "ok", "candidate": "warn", "observer": "warn"}.get(voter.role, "quiet"),
+            ),
             number(voter.lag),
             ago(voter.heard_ms) if is_known else number(None),
         ]

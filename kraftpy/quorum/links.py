@@ -130,6 +130,12 @@ class Links:
         ]
         if self._links and self.leading is None:
             silent.insert(0, f"controllers {sorted(self._links)} know no leader")
+            silent += [
+                f"controller {voter_id} began with an empty folder and doesn't vote until a "
+                "leader has brought it up to date"
+                for voter_id, link in sorted(self._links.items())
+                if link.is_incomplete
+            ]
         return "; ".join(silent) or "it has not answered yet"
 
     # Each voter's connection
@@ -227,7 +233,10 @@ class Links:
                 link.suspects = frozenset(suspects)
                 self._collect_suspects()
             case [FromController.LEADER, int() | None as leader_id, int(term)]:
+                link.is_incomplete = False
                 self._heard_of_leader(link, leader_id, term)
+            case [FromController.INCOMPLETE]:
+                link.is_incomplete = True
             case _ if link is self.leading:
                 self.owner.received(link, message)
             case _:
@@ -294,6 +303,7 @@ class Link(FrameConnection):
         loop = asyncio.get_running_loop()
         self.voter_id = voter_id
         self.is_welcome = False
+        self.is_incomplete = False
         self.suspects: frozenset[int] = frozenset()
         self.leader_id: int | None = None
         """Who leads by what this controller says."""

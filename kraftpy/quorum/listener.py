@@ -42,6 +42,7 @@ from kraftpy.quorum.port import (
     Peer,
     ProposalRefusedError,
     Quorum,
+    Role,
 )
 from kraftpy.quorum.state import MAX_OUTSTANDING
 from kraftpy.quorum.transport import AUTHENTICATION_TIMEOUT_S, FrameConnection
@@ -173,6 +174,7 @@ class Listener:
             if leader_id != self.quorum.voter_id:
                 broker.stop_following()
             broker.send([FromController.LEADER, leader_id, term])
+            broker.tell_if_incomplete()
 
     def _suspects_changed(self, suspects: frozenset[int]) -> None:
         for broker in self._connected:
@@ -233,12 +235,18 @@ class _Broker(FrameConnection):
             case ["broker", int(node_id), int(epoch)] if node_id >= 0 and epoch >= NO_EPOCH:
                 self.node_id, self._epoch = node_id, epoch
                 if self._listener.admit(self):
+                    self.tell_if_incomplete()
                     self._listener.controller.heard(self.number, node_id, epoch)
             case ["voter", int(), *_]:
                 self._peer = self._quorum.accept_peer(introduction, self)
                 self._listener.admit_voter(self)
             case _:
                 raise ValueError("its introduction has the wrong shape")
+
+    def tell_if_incomplete(self) -> None:
+        """For who wants to know why there is no leader."""
+        if self._quorum.role is Role.OBSERVER and self._quorum.leader_id is None:
+            self.send([FromController.INCOMPLETE])
 
     def disconnected(self, reason: str | None) -> None:
         self._snapshot = None

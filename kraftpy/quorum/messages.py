@@ -14,6 +14,7 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
                                                   COMMITTED [4, [[index, envelope or nil], ...]]
                                                   LEADER [5, leader id or nil, term]
                                                   SUSPECTS [8, [broker id, ...]]
+                                                  INCOMPLETE [9]
     DESCRIBE [6, request id]                      DESCRIPTION [6, request id, description or nil]
     TRANSFER [7, request id, voter id]            TRANSFERRED [7, request id, message or nil]
 
@@ -21,6 +22,8 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
 has not registered.  An index of -1 in REPLY says that the command did not enter the log.  An
 envelope is nil in COMMITTED where nothing is to be applied.  ALIVE returns the number of the
 heartbeat that it answers.  SUSPECTS lists those whose connections with this voter have just broken.
+INCOMPLETE: this voter began with an empty folder, and doesn't vote until a leader has brought it up
+to date; LEADER ends that, or is followed by it again.
 A voter's introduction to another voter is ["voter", voter id]; what
 follows it belongs to the back-end.
 """
@@ -56,6 +59,7 @@ class FromController(IntEnum):
     DESCRIPTION = 6
     TRANSFERRED = 7
     SUSPECTS = 8
+    INCOMPLETE = 9
 
 
 class QuorumReplica(NamedTuple):

@@ -58,6 +58,8 @@ class Role(Enum):
     LEADER = "leader"
     FOLLOWER = "follower"
     CANDIDATE = "candidate"
+    OBSERVER = "observer"
+    """It began with an empty folder, and doesn't vote until a leader has brought it up to date."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class ControllerOptions:
     `ssl_context` is for who connects here, `ssl_client_context` for dialing the other voters.
     `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
+    `force_vote`: a voter with an empty folder votes, whatever it may have confirmed before.
     `metrics` is the end of a `metrics.channel` at which it is asked for its numbers.  `on_loop` is
     called with the event loop once it runs.
     """
@@ -122,6 +123,7 @@ class ControllerOptions:
     ssl_client_context: ssl.SSLContext | None = None
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
     files: FileLayer = field(default_factory=FileLayer)
+    force_vote: bool = False
     metrics: socket.socket | None = None
     on_loop: Callable[[asyncio.AbstractEventLoop], None] | None = None
 
@@ -380,6 +382,7 @@ def _back_end(
         ssl_context=options.ssl_client_context,
         files=options.files,
         snapshot_interval_bytes=options.snapshot_interval_bytes,
+        forced=options.force_vote,
     )
 
 

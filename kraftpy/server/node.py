@@ -226,6 +226,7 @@ def _controller_options(config: BrokerConfig) -> ControllerOptions:
             leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
         ),
         secret_file=_secret_file(config),
+        force_vote=config.kraftpy_quorum_force_vote,
     )
 
 

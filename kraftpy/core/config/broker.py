@@ -283,6 +283,12 @@ class BrokerConfig(GroupSettings):
         None,
         "File with the secret that controllers and brokers share; needed off loopback.",
     )
+    kraftpy_quorum_force_vote: bool = setting(
+        boolean(),
+        "false",
+        "For one start, if nothing else is left: this controller votes though its folder is empty "
+        "and others' are not. What only it and lost voters had confirmed is gone then.",
+    )
 
     kraftpy_metrics_listener: Address | None = setting(  # noqa: RUF009 - immutable
         addresses.address(),

@@ -21,10 +21,13 @@ Rules:
   with a majority connected, doubles the time, up to `PATIENCE_MAX` times the first.
 * Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
-* A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until
-  it has received all that a leader has committed it votes only for one with an empty log too (a
-  quorum's first start), or, with a warning, once it has heard of no leader for `BLANK_WAIT_S`: it
-  may as well be new in a quorum whose first leader has just died.
+* A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until it
+  has received all that a leader has committed it neither votes nor stands, however long that takes.
+  Only where all voters say that they have begun with nothing there is nothing to lose, and they
+  elect: that is a quorum's first start.  Those that don't hear of all the others for `BLANK_WAIT_S`
+  go by those they hear, while their logs are empty.  An operator who has nothing else can have it
+  vote all the same (`forced`).  In its pre-votes such a voter counts rounds below zero: it is known
+  by that, also to voters of earlier releases, to which a round is just a number.
 * An exception in here is final: the process stops (see `voter.py`).
 """
 
@@ -60,6 +63,7 @@ LOST_MAX_S = 0.16
 HANGING_DISK_S = 2.0
 """A leader whose disk doesn't come back for so long gives up the lead: it commits nothing."""
 BLANK_WAIT_S = 2.0
+"""How long voters that have begun with nothing wait for word of one that hasn't."""
 PRE_VOTE_S = 0.1
 """How long the answers to one round of pre-votes are waited for."""
 PATIENCE_MAX = 16
@@ -89,7 +93,14 @@ class RaftNode(Bridge):
     """
 
     def __init__(
-        self, voter_id: int, voters: Collection[int], replica: Replica, send: Send, random: Random
+        self,
+        voter_id: int,
+        voters: Collection[int],
+        replica: Replica,
+        send: Send,
+        random: Random,
+        *,
+        forced: bool = False,
     ) -> None:
         self._voter_id = voter_id
         self._majority = len(voters) // 2 + 1
@@ -109,8 +120,17 @@ class RaftNode(Bridge):
         self._votes: set[int] = set()
         self._patience = 1
         self._in_vain = False
-        super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
+        self._complete: dict[int, bool] = {}
+        """What other voters said: whether they have all that they ever acknowledged."""
         self._is_blank = replica.is_incomplete()
+        super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
+        if self._is_blank and forced:
+            self._is_blank = False
+            logger.warning(
+                "voter %d votes though its folder was empty, as kraftpy.quorum.force.vote says: "
+                "changes that only it and voters that are gone had confirmed are lost",
+                voter_id,
+            )
         self._leaderless_since = library.now()
         self._election_at = self._leaderless_since + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
@@ -139,6 +159,17 @@ class RaftNode(Bridge):
         """Whether time alone may give something to do: not to one who just heard its leader."""
         return self.leads or library.now() - self._heard_at > 2 * HEARTBEAT_S
 
+    def takes_part(self) -> bool:
+        """Whether it may vote and stand: not before it has all that it may have acknowledged."""
+        if not self._is_blank:
+            return True
+        if any(self._complete.values()):
+            return False
+        if len(self._complete) == len(self._nodes):
+            return True
+        waited_s = library.now() - self._leaderless_since
+        return self._log.last_index == 0 and waited_s > BLANK_WAIT_S
+
     @property
     def _is_cut_off(self) -> bool:
         """Whether too few connections are up for anything to be decided."""
@@ -156,8 +187,8 @@ class RaftNode(Bridge):
         if not self._is_cut_off:
             self._cut_off_at = float("inf")
         self._see_connected(voter_id)
-        if self._round_at > library.now() - self._pre_vote_s:
-            self._ask_pre_vote(voter_id)
+        if self._round_at > library.now() - self._pre_vote_s or self.leader is None:
+            self._ask_pre_vote(voter_id)  # Or else it hears soon whether this one is complete.
 
     def disconnected(self, voter_id: int) -> None:
         """The connection has ended; messages under way are lost."""
@@ -257,9 +288,10 @@ class RaftNode(Bridge):
             case [Kind.SNAPSHOT_AT, int(t), int(n), int(index), int(position)]:
                 self._snapshot_at(sender, t, n, index, position)
             case [Kind.PRE_VOTE, int(t), int(number), int(index), int(last_term)]:
+                self._complete[sender] = number >= 0
                 self._pre_vote_asked(sender, t, number, index, last_term)
             case [Kind.PRE_VOTED, int(t), int(number)]:
-                if number == self._round and t == self.term + 1:
+                if number == self._round_number and t == self.term + 1:
                     self._pre_votes.add(sender)
             case [Kind.VOTE, int(t), int(index), int(last_term)]:
                 self._vote_asked(sender, t, index, last_term)
@@ -291,7 +323,7 @@ class RaftNode(Bridge):
             return self._stand()
         self._forget_leader()  # brokers are told that there is none
         if now - self._round_at < self._pre_vote_s:
-            if len(self._pre_votes) + 1 >= self._majority:
+            if len(self._pre_votes) + 1 >= self._majority and self.takes_part():
                 return self._stand()
             return False
         if not self._is_cut_off:
@@ -311,11 +343,15 @@ class RaftNode(Bridge):
         self._votes.clear()
         return True
 
+    @property
+    def _round_number(self) -> int:
+        return -1 - self._round if self._is_blank else self._round
+
     def _ask_pre_vote(self, voter_id: int) -> None:
         message = [
             Kind.PRE_VOTE,
             self.term + 1,
-            self._round,
+            self._round_number,
             self._log.last_index,
             self._log.last_term,
         ]
@@ -345,8 +381,10 @@ class RaftNode(Bridge):
             self._outbox.append((sender, [Kind.PRE_VOTED, term, number]))
 
     def _may_vote(self, last_index: int) -> bool:
-        waited_s = library.now() - self._leaderless_since
-        return last_index == 0 or not self._is_blank or waited_s > BLANK_WAIT_S
+        """Whether it may vote for one whose log ends with `last_index`."""
+        if not self.takes_part():
+            return False
+        return not self._is_blank or last_index == 0 or len(self._complete) == len(self._nodes)
 
     def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
         if term < self.term:
@@ -356,14 +394,6 @@ class RaftNode(Bridge):
             self._follow_term(term)
         if not self._may_vote(last_index):
             return
-        if self._is_blank and last_index > 0:
-            logger.warning(
-                "voter %d votes for voter %d without having caught up, as no leader was heard of "
-                "for %g s: if its folder was emptied, changes that were confirmed may be lost",
-                self._voter_id,
-                sender,
-                BLANK_WAIT_S,
-            )
         self._see_vote_asked(sender, term, last_index, last_term)
 
     def _begin_lead(self) -> None:
@@ -397,6 +427,8 @@ class RaftNode(Bridge):
     ) -> None:
         if not self._hear(sender, term):
             return
+        if commit > 0:
+            self._complete[sender] = True
         log, committed = self._log, self.committed_index
         if previous < committed:  # what is committed here, the leader has as well
             theirs = entries[committed - previous - 1 : committed - previous]

@@ -61,8 +61,8 @@ class RaftVoter(Voter):
     """A `port.Quorum`; construct it on its event loop.
 
     `voters` maps the ids of all voters to the host and port of their controller listeners;
-    `ssl_context` is for dialing them.  Raises what `snapshot.recover` raises,
-    `VotersChangedError` and `LibraryUnsuitable`.
+    `ssl_context` is for dialing them.  `forced`: this one votes though its folder is empty.  Raises
+    what `snapshot.recover` raises, `VotersChangedError` and `LibraryUnsuitable`.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class RaftVoter(Voter):
         ssl_context: ssl.SSLContext | None = None,
         files: FileLayer | None = None,
         snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES,
+        forced: bool = False,
     ) -> None:
         assert voter_id in voters
         super().__init__(
@@ -100,7 +101,12 @@ class RaftVoter(Voter):
         self._disk_slow_until = 0.0
         try:
             self._node = RaftNode(
-                voter_id, voters, self._replica, self._send, random.SystemRandom()
+                voter_id,
+                voters,
+                self._replica,
+                self._send,
+                random.SystemRandom(),
+                forced=forced,
             )
         except BaseException:
             self._replica.close()
@@ -119,6 +125,8 @@ class RaftVoter(Voter):
     def role(self) -> Role:
         if self._node.is_open:
             return Role.LEADER
+        if not self._node.takes_part():
+            return Role.OBSERVER
         return Role.CANDIDATE if self._node.stands or self._node.leads else Role.FOLLOWER
 
     @property

@@ -83,6 +83,7 @@ class Member:
         self.disk = Disk(world.random)
         self.folder = world.folder / str(voter_id)
         self.alive = False
+        self.forced = False
         self.proposed: dict[int, tuple[int, Any]] = {}
         self.applied: list[Applied] = []
         self.helper: LateHelper
@@ -105,7 +106,12 @@ class Member:
         )
         self.replica.on_apply(self._on_apply)
         self.node = RaftNode(
-            self.voter_id, self.world.ids, self.replica, self.send, self.world.random
+            self.voter_id,
+            self.world.ids,
+            self.replica,
+            self.send,
+            self.world.random,
+            forced=self.forced,
         )
         self.alive = True
 

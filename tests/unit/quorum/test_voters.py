@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from kraftpy.quorum.client import SESSION_TIMEOUT_MS, ControllerUnavailable
+from kraftpy.quorum.raft.node import BLANK_WAIT_S
 
 from .stack import TIMEOUT_MS, Broker, run, until
 from .test_controller import Member
@@ -254,3 +256,65 @@ def test_a_minority_changes_nothing(tmp_path: Path) -> None:
             assert broker.copy.values == [1, 2]
 
     run(test)
+
+
+def test_a_voter_whose_folder_was_emptied_does_not_help_to_forget(tmp_path: Path) -> None:
+    """What it and the leader had confirmed, the third voter lacks: those two elect nobody, however
+    long the leader stays away, and say why. With the leader back all is there again."""
+
+    async def test() -> None:
+        async with three_voters(tmp_path) as voters, voters.broker() as broker:
+            await broker.add("before")
+            leader = await leader_of(broker)
+            emptied, behind = (each for each in (1, 2, 3) if each != leader)
+            await follows(broker, emptied)
+            voters.kill(behind)
+            await broker.add("x")
+            voters.kill(leader, emptied)
+            shutil.rmtree(tmp_path / f"m{emptied}")
+            voters.start(emptied, behind)
+            said = (
+                f"controller {emptied} began with an empty folder and doesn't vote until a leader "
+                "has brought it up to date"
+            )
+            deadline = time.monotonic() + 20
+            while said not in (problem := await no_leader(broker)):
+                assert time.monotonic() < deadline, problem
+            # As long again as it once took until it voted all the same.
+            assert said in await no_leader(broker, 2 * int(BLANK_WAIT_S * 1000))
+            voters.start(leader)
+            await broker.add("after")
+            assert broker.copy.values == ["before", "x", "after"]
+            await follows(broker, emptied)
+            voters.kill(leader)
+            await broker.add("it votes again")
+
+    run(test)
+
+
+def test_an_operator_can_force_the_vote_of_a_voter_whose_folder_was_emptied(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with three_voters(tmp_path) as voters, voters.broker() as broker:
+            await broker.add("kept")
+            for voter in (1, 2, 3):
+                await follows(broker, voter)
+            voters.kill(1, 2, 3)
+            shutil.rmtree(tmp_path / "m1")
+            shutil.rmtree(tmp_path / "m2")
+            voters.start(1, 3)
+            while "controller 1 began with an empty folder" not in await no_leader(broker):
+                pass
+            voters.kill(1)
+            voters.start(1, force_vote=True)
+            await broker.add("more")
+            assert broker.copy.values == ["kept", "more"]
+            assert "voter 1 votes though its folder was empty" in voters.log_of(1).read_text()
+
+    run(test)
+
+
+async def no_leader(broker: Broker, timeout_ms: int = 200) -> str:
+    """Why the quorum can't be described, as it must be for so long."""
+    with pytest.raises(ControllerUnavailable) as failure:
+        await broker.client.describe_quorum(timeout_ms)
+    return str(failure.value)
