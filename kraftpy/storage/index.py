@@ -134,13 +134,13 @@ class TimeIndex:
         if timestamp > (self._timestamp(-1) if self._data else -1):
             self._data += _TIME_ENTRY.pack(timestamp, relative_offset)
 
-    def lookup(self, timestamp: int) -> int:
-        """Relative offset of the last entry with a timestamp < `timestamp`, -1 without one.
+    def lookup(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry with a timestamp < `timestamp`, None without one.
 
         Every record up to that entry's batch is older than what is asked for.
         """
-        index = bisect_left(range(len(self)), timestamp, key=self._timestamp) - 1
-        return self.entry(index)[1] if index >= 0 else -1
+        number = bisect_left(range(len(self)), timestamp, key=self._timestamp) - 1
+        return self.entry(number) if number >= 0 else None
 
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries at or after `relative_offset`."""

@@ -507,8 +507,8 @@ class Segment:
     def checked_end(self, index_interval_bytes: int) -> int:
         """One more than the last offset; for a sealed segment. Raises KafkaError.
 
-        The indexes are made anew if they don't reach to the segment's end: an entry is missing, or
-        the largest timestamp behind the last entry is.
+        The indexes are made anew if they don't reach to the segment's end (an entry is missing, or
+        the largest timestamp behind the last entry is), or the largest timestamp isn't a batch's.
         """
         index, times = self._indexes()
         relative, start = index.last()
@@ -517,11 +517,13 @@ class Segment:
             newest = max(newest, header.max_timestamp)
             gap_bytes = position - start
             end_offset = header.last_offset + 1
+        last = times.entry(-1) if len(times) else None
         if self._index is index and (
             gap_bytes > max(index_interval_bytes, REBUILD_INDEX_INTERVAL_BYTES)
-            or newest > (times.entry(-1)[0] if len(times) else NO_TIMESTAMP)
+            or newest > (NO_TIMESTAMP if last is None else last[0])
+            or (last is not None and last[0] != newest and not self._is_true(last))
         ):
-            self.rebuild_indexes("they end before the segment does")
+            self.rebuild_indexes("they aren't the segment's, or end before it does")
         return end_offset
 
     # -- timestamps
@@ -549,8 +551,20 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from the first on that may hold a record at or after `timestamp`."""
         _, times = self._indexes()
-        found = self.find(max(min_offset, self.base_offset + times.lookup(timestamp) + 1))
+        entry = times.lookup(timestamp)
+        if entry is not None and not self._is_true(entry):
+            self.rebuild_indexes(f"no batch of timestamp {entry[0]} is at offset {entry[1]}")
+            _, times = self._indexes()
+            entry = times.lookup(timestamp)
+        behind = self.base_offset + (-1 if entry is None else entry[1]) + 1
+        found = self.find(max(min_offset, behind))
         return iter(()) if found is None else self.batches(found[0])
+
+    def _is_true(self, time_entry: tuple[int, int]) -> bool:
+        """Whether the batch of a time index's entry has its timestamp. Raises KafkaError."""
+        timestamp, relative = time_entry
+        found = self.find(self.base_offset + relative)
+        return found is not None and found[1].max_timestamp == timestamp
 
     # -- rebuilding
 

@@ -483,6 +483,29 @@ def test_an_index_that_does_not_cover_its_segment_is_made_anew(
     assert path.stat().st_size * 41 > len(whole)
 
 
+def test_a_flipped_bit_of_a_time_index_hides_no_record(tmp_path: Path) -> None:
+    """In entries anywhere; timestamps that rise, and such that have their largest early."""
+    for name, timestamps in (("rising", range(1000, 1200)), ("early", [1000, 5000, *[900] * 198])):
+        store = Store(tmp_path / name, with_config(SMALL, segment_bytes=6000))
+        log = store.log()
+        for timestamp in timestamps:
+            append(log, batch(2, timestamp=timestamp))
+        asked = sorted({0, 950, *range(1000, 1201, 7), 5000, 5001})
+        wanted = [log.offset_for_timestamp(timestamp) for timestamp in asked]
+        store.close()
+        path = log.segments[0].path(".timeindex")
+        whole = path.read_bytes()
+        for bit in range(0, 8 * len(whole), 13):
+            flipped = bytearray(whole)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            store.manager = store._open()
+            log = store.log()
+            assert [log.offset_for_timestamp(timestamp) for timestamp in asked] == wanted
+            store.close()
+            path.write_bytes(whole)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", [_without, _emptied, _zeroed, _torn])
 def test_leader_epochs_that_a_crash_tore_are_read_from_the_batches(
