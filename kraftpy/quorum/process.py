@@ -200,7 +200,7 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
     """Start a controller process as a child of this one.
 
     Call it from the main thread before there is a loop or another thread.  Raises `SecretUnusable`
-    or `OSError` (the address can't be bound).  What goes wrong later, a damaged journal for
+    or `CannotListenError`.  What goes wrong later, a damaged journal for
     instance, the child logs before it ends: see `ControllerHandle.watch`.
     """
     secret = load_secret(
@@ -231,7 +231,7 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
 def run_controller(options: ControllerOptions) -> int:
     """Be a controller process until SIGTERM or SIGINT; returns the exit code.
 
-    Raises `SecretUnusable` or `OSError` as `spawn_controller` does.
+    Raises `SecretUnusable` or `CannotListenError` as `spawn_controller` does.
     """
     secret = load_secret(
         options.secret_file, options.host, options.metadata_dir, shared=options.is_shared
@@ -239,11 +239,18 @@ def run_controller(options: ControllerOptions) -> int:
     return _run(options, _bind(options.host, options.port), secret)
 
 
+class CannotListenError(OSError):
+    """The address of the quorum's listener can't be had; says which and why."""
+
+
 def _bind(host: str, port: int) -> socket.socket:
     """A listening socket, waiting for a predecessor on a fixed port to be gone."""
-    family, kind, proto, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from None
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         listening = socket.socket(family, kind, proto)
@@ -255,10 +262,13 @@ def _bind(host: str, port: int) -> socket.socket:
         except OSError as error:
             listening.close()
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise OSError(
-                    error.errno, f"the quorum can't listen on {host}:{port}: {error.strerror}"
-                ) from None
+                raise _cannot_listen(host, port, error) from None
         time.sleep(_RETRY_S)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotListenError:
+    message = f"the quorum can't listen on {host}:{port}: {error.strerror}"
+    return CannotListenError(error.errno, message)
 
 
 def _lock(folder: Path) -> int:

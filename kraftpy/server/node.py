@@ -42,6 +42,7 @@ from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.process import (
     GC_THRESHOLDS,
+    CannotListenError,
     ControllerHandle,
     ControllerOptions,
     run_controller,
@@ -105,9 +106,26 @@ def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
         return _run_broker(config, ready)
     except (StorageError, SecretUnusable) as error:
         raise StartupError(str(error)) from error
+    except CannotListenError as error:
+        raise StartupError(
+            f"{error.strerror}: choose another port, or an address of this machine, for the "
+            "CONTROLLER entry of listeners"
+        ) from error
+
+
+def _make_metadata_folder(config: BrokerConfig) -> None:
+    folder = _metadata_folder(config)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(
+            f"can't use {folder}: {error.strerror}. Set metadata.log.dir (or the first of "
+            "log.dirs) to a folder that this user can write to"
+        ) from error
 
 
 def _run_controller(config: BrokerConfig) -> int:
+    _make_metadata_folder(config)
     metrics = _metrics_of(config)
     if metrics is None:
         return run_controller(_controller_options(config))
@@ -231,13 +249,9 @@ def _controller_options(config: BrokerConfig) -> ControllerOptions:
 
 
 def _spawn_controller(config: BrokerConfig, metrics: MetricsEndpoint | None) -> ControllerHandle:
+    _make_metadata_folder(config)
     end, other_end = channel() if metrics is not None else (None, None)
-    try:
-        handle = spawn_controller(replace(_controller_options(config), metrics=end))
-    except OSError as error:
-        raise StartupError(
-            f"{error.strerror or error}: choose another port for the CONTROLLER entry of listeners"
-        ) from error
+    handle = spawn_controller(replace(_controller_options(config), metrics=end))
     if metrics is not None and end is not None and other_end is not None:
         end.close()
         metrics.add("controller", handle.pid, other_end)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, TypeVar
 
 from kraftpy.core.config.kinds import ConfigType, Kind, split_list
 
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]{1,64})://(.*)", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9._-]{0,255}", re.ASCII)
+# Labels of DNS, maybe with the dot of the root behind them: what has others can't be looked up.
+_HOST = re.compile(r"(?=.{1,255}\Z)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?", re.ASCII)
+_ZEROS = re.compile(r"(0x)?0+(\.(0x)?0+){0,3}", re.ASCII | re.IGNORECASE)
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,32})?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _VOTER = re.compile(r"([0-9]{1,10})@(.*)", re.ASCII)
@@ -64,12 +67,22 @@ def parse_address(text: str, *, any_host: bool = False, any_port: bool = False) 
         host = host[1:-1]
         if not _IPV6.fullmatch(host):
             raise ValueError(text)
-    elif not _HOST.fullmatch(host) or not (host or any_host):
+    elif not (_HOST.fullmatch(host) or (any_host and not host)):
         raise ValueError(text)
     number = int(port)
     if not (0 if any_port else 1) <= number <= 65535:
         raise ValueError(text)
     return Address(host, number)
+
+
+def is_every_interface(host: str) -> bool:
+    """Whether it stands for all addresses of a machine: nobody can connect to it."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return not host or _ZEROS.fullmatch(host) is not None
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_unspecified
 
 
 def listeners(*, advertised: bool) -> Kind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftpy.core.config.addresses import Listener
+from kraftpy.core.config.addresses import Listener, is_every_interface
 from kraftpy.core.config.kinds import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ def check_together(config: BrokerConfig) -> None:
                 str(listener),
                 "made of names that listeners has too",
                 f"advertised.listeners names {listener.name}, which is not in listeners",
+            )
+        if is_every_interface(listener.host):
+            raise ConfigError(
+                "advertised.listeners",
+                str(listener),
+                "a host that clients can reach",
+                f"advertised.listeners={listener}: clients can't connect to {listener.host}, which "
+                "stands for every interface: name the host that they use, or leave "
+                "advertised.listeners out, and each is told the address that it has connected to",
             )
     name = config.inter_broker_listener_name
     if name is not None and name.upper() not in {each.name for each in config.broker_listeners}:

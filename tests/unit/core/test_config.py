@@ -251,11 +251,35 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, text: str, al
         "PLAINTEXT://:1,PLAINTEXT://:2",
         "PLAINTEXT://:1,CONTROLLER://:1",
         "://:1",
+        "PLAINTEXT://..:1",
+        "PLAINTEXT://a..b:1",
+        "PLAINTEXT://.:1",
+        "PLAINTEXT://" + "a" * 64 + ":1",
     ],
 )
 def test_bad_listeners(text: str) -> None:
     error = error_of(BrokerConfig.from_properties, {"listeners": text})
     assert str(error).startswith(f"listeners={text}: must be NAME://host:port")
+
+
+@pytest.mark.parametrize("host", ["a.b-c.example.", "_x", "1.2.3.4", "a" * 63])
+def test_good_hosts(host: str) -> None:
+    config = BrokerConfig.from_properties({"listeners": f"PLAINTEXT://{host}:1"})
+    assert config.listeners[0].host == host
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "[::]", "[0:0:0:0:0:0:0:0]", "[::ffff:0.0.0.0]", "0", "0x0.0", "[::%eth0]"],
+)
+def test_nobody_is_told_to_connect_to_every_interface(host: str) -> None:
+    properties = {"advertised.listeners": f"PLAINTEXT://{host}:9092"}
+    error = error_of(BrokerConfig.from_properties, properties)
+    assert "clients can't connect to" in str(error)
+    assert "or leave advertised.listeners out" in str(error)
+    BrokerConfig.from_properties({"listeners": f"PLAINTEXT://{host}:9092"})
+    reachable = {"advertised.listeners": "PLAINTEXT://[::1]:9092,"}
+    BrokerConfig.from_properties(reachable)
 
 
 @pytest.mark.parametrize("text", ["1@a:1,2@b:2", "1@a:1,1@b:1,2@c:1", "a:1", "1@a:0", "x@a:1"])
