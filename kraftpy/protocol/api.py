@@ -80,8 +80,9 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     # Kafka 4 has dropped version 0; Burrow and other tools of its age know no other.
     ApiKey.LIST_OFFSETS: (0, 11),
     ApiKey.METADATA: (0, 13),
-    ApiKey.OFFSET_COMMIT: (2, 9),
-    ApiKey.OFFSET_FETCH: (1, 9),
+    # Nor does Kafka 4 have these, which went to ZooKeeper there; here they are like any other.
+    ApiKey.OFFSET_COMMIT: (0, 10),
+    ApiKey.OFFSET_FETCH: (0, 10),
     ApiKey.FIND_COORDINATOR: (0, 4),
     ApiKey.JOIN_GROUP: (0, 9),
     ApiKey.HEARTBEAT: (0, 4),

@@ -1522,12 +1522,14 @@ class OffsetCommitRequest(Message):
         partition_index: int
         committed_offset: int
         committed_leader_epoch: int
+        commit_timestamp: int
         committed_metadata: str | None
         def __init__(
             self,
             partition_index: int = ...,
             committed_offset: int = ...,
             committed_leader_epoch: int = ...,
+            commit_timestamp: int = ...,
             committed_metadata: str | None = ...,
             _tags: dict[int, bytes] | None = ...,
         ) -> None: ...

@@ -21,6 +21,8 @@ from tests.protocol.random_messages import SEEDS, RandomMessages, all_versions, 
 # Kafka 4, which kio's tables are made from, has dropped these versions.
 OLDER_THAN_KIO = {
     *((f"Produce{kind}", version) for kind in ("Request", "Response") for version in (0, 1, 2)),
+    *((f"OffsetCommit{kind}", version) for kind in ("Request", "Response") for version in (0, 1)),
+    *((f"OffsetFetch{kind}", 0) for kind in ("Request", "Response")),
     ("ListOffsetsRequest", 0),
     ("ListOffsetsResponse", 0),
     ("WriteTxnMarkersRequest", 0),

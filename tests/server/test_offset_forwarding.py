@@ -128,9 +128,29 @@ def test_every_broker_commits_for_every_group(cluster: Cluster) -> None:
     for coordinator, node in itertools.product(cluster.nodes, cluster.nodes):
         group = group_of(cluster, coordinator)
         with connect(cluster, node) as wire:
-            for version in range(2, 9):
+            for version in range(9):
                 commit_at_last(wire, group, version, version)
         assert fetch_everywhere(cluster, group) == [{8}] * 3
+
+
+def test_topic_ids_are_passed_on(cluster: Cluster) -> None:
+    naming = messages.MetadataRequest
+    asking = messages.OffsetFetchRequest
+    for coordinator, node in itertools.product(cluster.nodes, cluster.nodes):
+        group = group_of(cluster, coordinator)
+        with connect(cluster, node) as wire:
+            commit_at_last(wire, group, 1)
+            named = naming([naming.MetadataRequestTopic(name=TOPIC)])
+            topic_id = wire.call(ApiKey.METADATA, 12, named).topics[0].topic_id
+            request = commit_request(group, 2)
+            request.topics[0].topic_id = topic_id
+            (topic,) = wire.call(ApiKey.OFFSET_COMMIT, 10, request).topics
+            assert topic.topic_id == topic_id
+            assert {each.error_code for each in topic.partitions} == {ErrorCode.NONE}
+            wanted = asking.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+            asked = asking(groups=[asking.OffsetFetchRequestGroup(group, topics=[wanted])])
+            (answer,) = wire.call(ApiKey.OFFSET_FETCH, 10, asked).groups
+            assert answer.topics[0].partitions[0].committed_offset == 2
 
 
 def test_all_or_none_holds_through_every_broker(cluster: Cluster) -> None:
@@ -154,7 +174,7 @@ def fetch_everywhere(cluster: Cluster, group: str) -> list[set[int]]:
     found = []
     for node in cluster.nodes:
         with connect(cluster, node) as wire:
-            answers = [fetch(wire, group, version) for version in range(1, 9)]
+            answers = [fetch(wire, group, version) for version in range(9)]
         assert all(answer == (ErrorCode.NONE, answers[0][1]) for answer in answers)
         found.append(answers[0][1])
     return found

@@ -50,6 +50,7 @@ from kraftpy.protocol.messages import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
 )
+from kraftpy.protocol.schema import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,10 @@ class Commits:
         api_version: int,
         topics: Topics,
     ) -> None:
-        """An OffsetCommit of version 2 to 9: answered once its batch is committed."""
+        """An OffsetCommit: answered once its batch is committed.
+
+        Topics have names, also where the request named ids; "" if nobody knows the id.
+        """
         group = self._groups.get(request.group_id)
         consumer = self._consumers.groups.get(request.group_id)
         if self._consumers.is_dying(request.group_id):
@@ -173,7 +177,7 @@ class Commits:
                 metadata = partition.committed_metadata or ""
                 error = ErrorCode.NONE
                 if index not in known:
-                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    error = _unknown(topic)
                 elif metadata and self._is_too_large(metadata):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 elif partition._tags and EXPECTED_OFFSET_TAG in partition._tags:
@@ -190,7 +194,7 @@ class Commits:
                 else:
                     refused = True
                 answers.append(_PartitionAnswer(index, error))
-            response.topics.append(_TopicAnswer(name, partitions=answers))
+            response.topics.append(_TopicAnswer(name, topic.topic_id, answers))
         if refused and _all_or_none(request, is_conditional=expectations.named):
             return _withdraw(response, ErrorCode.OPERATION_NOT_ATTEMPTED), []
         return response, records
@@ -474,8 +478,15 @@ def _judge_at_once(
             return None
         times_ms = (now_ms,) * len(indexes)
         runs.append(OffsetRun(request.group_id, name, indexes, offsets, epochs, times_ms))
-        response.topics.append(_TopicAnswer(name, partitions=list(map(_PartitionAnswer, indexes))))
+        answers = list(map(_PartitionAnswer, indexes))
+        response.topics.append(_TopicAnswer(name, topic.topic_id, answers))
     return response, OffsetRuns(runs)
+
+
+def _unknown(topic: OffsetCommitRequest.OffsetCommitRequestTopic) -> ErrorCode:
+    if not topic.name and topic.topic_id != ZERO_UUID:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _batches(tombstones: Sequence[OffsetRecord]) -> Iterator[Sequence[OffsetRecord]]:
@@ -550,12 +561,11 @@ def commit_error_response(request: OffsetCommitRequest, error: ErrorCode) -> Off
     """The same error for every partition of the request."""
     return OffsetCommitResponse(
         topics=[
-            OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(
-                        partition.partition_index, error
-                    )
+            _TopicAnswer(
+                topic.name,
+                topic.topic_id,
+                [
+                    _PartitionAnswer(partition.partition_index, error)
                     for partition in topic.partitions
                 ],
             )

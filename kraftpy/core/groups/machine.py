@@ -206,7 +206,7 @@ class GroupMachine:
         *,
         api_version: int = 8,
     ) -> Effects:
-        """OffsetCommit 2-9; `partitions_of(topic)` has the indexes of a topic's partitions."""
+        """OffsetCommit 0-10; `partitions_of(topic)` has the indexes of a topic's partitions."""
         self._commits.commit(token, request, partitions_of, now_ms, api_version, self._topics)
         return self._out.take()
 

@@ -1,33 +1,34 @@
 """Schema tables: consumer groups and their committed offsets."""
 
 TABLES = """
-OffsetCommitRequest request 8 v2-10 flex8+
+OffsetCommitRequest request 8 v0-10 flex8+
   group_id                             string
-  generation_id_or_member_epoch        int32                    =-1
-  member_id                            string
+  generation_id_or_member_epoch        int32                    1+ =-1
+  member_id                            string                   1+
   group_instance_id                    string?                  7+ =null
   retention_time_ms                    int64                    2-4 =-1
   topics                               []OffsetCommitRequestTopic
-    name                               string                   2-9
+    name                               string                   0-9
     topic_id                           uuid                     10+
     partitions                         []OffsetCommitRequestPartition
       partition_index                  int32
       committed_offset                 int64
       committed_leader_epoch           int32                    6+ =-1
+      commit_timestamp                 int64                    1 =-1
       committed_metadata               string?
 
-OffsetCommitResponse response 8 v2-10 flex8+
+OffsetCommitResponse response 8 v0-10 flex8+
   throttle_time_ms                     int32                    3+
   topics                               []OffsetCommitResponseTopic
-    name                               string                   2-9
+    name                               string                   0-9
     topic_id                           uuid                     10+
     partitions                         []OffsetCommitResponsePartition
       partition_index                  int32
       error_code                       int16
 
-OffsetFetchRequest request 9 v1-10 flex6+
-  group_id                             string                   1-7
-  topics                               []OffsetFetchRequestTopic?2+ 1-7
+OffsetFetchRequest request 9 v0-10 flex6+
+  group_id                             string                   0-7
+  topics                               []OffsetFetchRequestTopic?2+ 0-7
     name                               string
     partition_indexes                  []int32
   groups                               []OffsetFetchRequestGroup 8+
@@ -40,9 +41,9 @@ OffsetFetchRequest request 9 v1-10 flex6+
       partition_indexes                []int32
   require_stable                       bool                     7+
 
-OffsetFetchResponse response 9 v1-10 flex6+
+OffsetFetchResponse response 9 v0-10 flex6+
   throttle_time_ms                     int32                    3+
-  topics                               []OffsetFetchResponseTopic 1-7
+  topics                               []OffsetFetchResponseTopic 0-7
     name                               string
     partitions                         []OffsetFetchResponsePartition
       partition_index                  int32

@@ -1,5 +1,5 @@
 """Consumer groups: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
-0-5, OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
+0-5, OffsetCommit 0-10, OffsetFetch 0-10, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
 DeleteGroups 0-3.
 
 This module turns versions into one form and errors into the place where each response has them; the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,7 @@ _FIRST_BATCHED_LEAVE = 3
 _FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
+_FIRST_WITH_TOPIC_IDS = 10  # OffsetCommit and OffsetFetch (KIP-848)
 
 # Both end a transactional producer at once. librdkafka, which finds one coordinator at a time,
 # retries every code but the first; Java, which batches, shows our words with any code but that.
@@ -189,6 +190,9 @@ def offset_commit(
     broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
     """Commits offsets, all in one batch."""
+    if ctx.api_version >= _FIRST_WITH_TOPIC_IDS:
+        for topic in request.topics:
+            topic.name = _name_of(broker, topic.topic_id)
     try:
         return broker.groups.commit_offsets(ctx.api_version, request)
     except KafkaError as error:
@@ -270,7 +274,17 @@ def _fetched(
 def _fetch_group(
     broker: Broker, ctx: RequestContext, request: OffsetFetchRequest.OffsetFetchRequestGroup
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    wanted = _wanted_offsets(request.topics)
+    by_id = ctx.api_version >= _FIRST_WITH_TOPIC_IDS
+    topics = request.topics
+    unknown: dict[bytes, dict[int, None]] = {}
+    if by_id and topics is not None:
+        for topic in topics:
+            topic.name = _name_of(broker, topic.topic_id)
+            if not topic.name:
+                asked = unknown.setdefault(topic.topic_id, {})
+                asked.update(dict.fromkeys(topic.partition_indexes))
+        topics = [topic for topic in topics if topic.name]
+    wanted = _wanted_offsets(topics)
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     try:
         found = broker.groups.fetch_offsets(
@@ -286,8 +300,42 @@ def _fetch_group(
             return []
         return found()
 
-    response.topics = elements(read, _fetched_of_group)
+    if by_id:
+        response.topics = elements(lambda: _with_ids(broker, read(), unknown), _fetched_by_id)
+    else:
+        response.topics = elements(read, _fetched_of_group)
     return response
+
+
+def _name_of(broker: Broker, topic_id: bytes) -> str:
+    """The topic's name, "" if nobody has that id."""
+    topic = broker.metadata.topics_by_id.get(topic_id)
+    return "" if topic is None else topic.name
+
+
+def _with_ids(
+    broker: Broker, offsets: Offsets, unknown: Mapping[bytes, Iterable[int]]
+) -> list[tuple[bytes, list[OffsetRow], ErrorCode]]:
+    """By topic id; what is kept for a topic that is gone has none, and is about to go as well."""
+    named = ((broker.metadata.topics.get(name), rows) for name, rows in offsets)
+    found = [(topic.id, rows, ErrorCode.NONE) for topic, rows in named if topic is not None]
+    return found + [
+        (topic_id, [no_offset(index) for index in indexes], ErrorCode.UNKNOWN_TOPIC_ID)
+        for topic_id, indexes in unknown.items()
+    ]
+
+
+def _fetched_by_id(
+    found: tuple[bytes, list[OffsetRow], ErrorCode],
+) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    topic_id, rows, error = found
+    return OffsetFetchResponse.OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=elements(
+            rows,
+            lambda row: OffsetFetchResponse.OffsetFetchResponsePartitions(*row, error_code=error),
+        ),
+    )
 
 
 def _fetched_of_group(
