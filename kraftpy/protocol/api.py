@@ -76,14 +76,14 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     # Versions 0 to 2 are advertised but answered with UNSUPPORTED_VERSION: with a higher minimum
     # librdkafka before 2.6 silently stops compressing.
     ApiKey.PRODUCE: (0, 11),
-    ApiKey.FETCH: (4, 16),
+    ApiKey.FETCH: (4, 18),
     # Kafka 4 has dropped version 0; Burrow and other tools of its age know no other.
     ApiKey.LIST_OFFSETS: (0, 11),
     ApiKey.METADATA: (0, 13),
     # Nor does Kafka 4 have these, which went to ZooKeeper there; here they are like any other.
     ApiKey.OFFSET_COMMIT: (0, 10),
     ApiKey.OFFSET_FETCH: (0, 10),
-    ApiKey.FIND_COORDINATOR: (0, 4),
+    ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.JOIN_GROUP: (0, 9),
     ApiKey.HEARTBEAT: (0, 4),
     ApiKey.LEAVE_GROUP: (0, 5),

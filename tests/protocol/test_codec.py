@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from kafka.protocol.api_header import RequestHeader as KafkaPythonRequestHeader
 
-from kraftpy.protocol import api, codec, messages
+from kraftpy.protocol import api, codec, generator, messages, schema
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError
+from tests.protocol.random_messages import all_versions
 
 HEARTBEAT_BODY = b"\0\1g\0\0\0\5\0\1m"  # version 0: group g, generation 5, member m
 
@@ -302,3 +303,44 @@ class TestStoredMessages:
         data = codec.encode_versioned("OffsetCommitValue", 4, value)
         assert data.endswith(b"\1\0\x10" + b"i" * 16)
         assert codec.decode_versioned("OffsetCommitValue", data) == (4, value)
+
+
+LATER_NULL = [
+    (name, version, struct, field.name)
+    for name in schema.names()
+    if name.endswith("Response")
+    for struct, fields in schema.load(name).structs.items()
+    for field in fields
+    if field.nullable_from is not None
+    for version in all_versions(name)
+    if field.exists_in(version) and not field.nullable_in(version)
+]
+
+
+@pytest.mark.parametrize(("name", "version", "struct", "field"), LATER_NULL)
+def test_what_a_response_cannot_leave_null_yet_is_empty(
+    name: str, version: int, struct: str, field: str
+) -> None:
+    """A handler needn't know which version has null: all such fields are names."""
+    classes = generator.message_classes(name)
+    message = classes[struct](**{field: None})
+    for outer, fields in schema.load(name).structs.items():
+        for each in fields:
+            if each.type == struct:  # they are in an array of the message itself
+                assert outer == name
+                message = classes[name](**{each.name: [message]})
+    parts: list[bytes] = []
+    codec.encoder(name, version)(message, parts.append)
+    decoded, _ = codec.decoder(name, version)(b"".join(parts), 0)
+    for each in schema.load(name).structs[name]:
+        if each.type == struct:
+            (decoded,) = getattr(decoded, each.name)
+    assert getattr(decoded, field) == ""
+
+
+def test_there_are_such_fields() -> None:
+    assert {(name, field) for name, _, _, field in LATER_NULL} == {
+        ("DeleteTopicsResponse", "name"),
+        ("JoinGroupResponse", "protocol_name"),
+        ("MetadataResponse", "name"),
+    }

@@ -84,7 +84,7 @@ def test_unknown_names_and_ids(wire: Wire) -> None:
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", [13, 14, 15, 16])
+@pytest.mark.parametrize("version", range(13, 19))
 def test_topics_by_id(wire: Wire, filled: str, version: int) -> None:
     metadata = wire.call(
         ApiKey.METADATA,

@@ -1,4 +1,4 @@
-"""Fetch 4-16 (KIP-74, KIP-98, KIP-227, KIP-320, KIP-516): the other hot path.
+"""Fetch 4-18 (KIP-74, KIP-98, KIP-227, KIP-320, KIP-516): the other hot path.
 
 Answers carry slices of segment files, no bytes: whole batches, up to the partition's and the
 request's limits, at least one batch for the first partition that has any (KIP-74). Versions from 13
@@ -8,7 +8,8 @@ asks for, for at most `max_wait_ms`; an error or a moved leader ends the wait at
 Consumers see records below the high watermark, below the last stable offset with read_committed,
 then with the list of aborted transactions of the range. From version 11 on they may read from a
 follower too, and the leader names the one in their rack if `replica.selector.class` says so
-(KIP-392). Followers' own fetches are `server.follower_fetch`'s.
+(KIP-392). Followers' own fetches are `server.follower_fetch`'s; what versions 17 and 18 let a
+follower say (its directory, the high watermark that it knows) isn't asked for there.
 """
 
 from __future__ import annotations

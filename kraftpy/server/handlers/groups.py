@@ -1,4 +1,4 @@
-"""Consumer groups: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
+"""Consumer groups: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
 0-5, OffsetCommit 0-10, OffsetFetch 0-10, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
 DeleteGroups 0-3.
 
