@@ -1,14 +1,19 @@
-"""Transactional batches without a coordinator: refused, and those in a log blind no reader."""
+"""Transactions without a coordinator: refused at once, and what a log has of them blinds nobody."""
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import Consumer, KafkaException, Producer
 from crc32c import crc32c
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
@@ -19,6 +24,7 @@ from tests.server.test_produce import batch
 from tests.server.wire import Wire, produce, produce_request
 
 READ_COMMITTED = 1
+PATIENCE_S = 20.0
 LATEST = -1
 ATTRIBUTES_AT, CRC_AT = 21, 17
 
@@ -91,3 +97,45 @@ def read_by_librdkafka(broker: Broker) -> list[bytes]:
         return [message.value() for message in found if not message.error()]
     finally:
         consumer.close()
+
+
+def librdkafka_begins(bootstrap: str) -> Exception:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "mine"})
+    with pytest.raises(KafkaException) as ended:
+        producer.init_transactions(PATIENCE_S)
+    assert ended.value.args[0].fatal()
+    return ended.value
+
+
+def kafka_python_begins(bootstrap: str) -> Exception:
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="mine")
+    with pytest.raises(KafkaError) as ended:
+        producer.init_transactions()
+    producer.close(timeout=0)
+    return ended.value
+
+
+def aiokafka_begins(bootstrap: str) -> Exception:
+    async def begin() -> Exception:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="mine")
+        with pytest.raises(AioKafkaError) as ended:
+            await asyncio.wait_for(producer.start(), PATIENCE_S)
+        await producer.stop()
+        return ended.value
+
+    return asyncio.run(begin())
+
+
+@pytest.mark.parametrize("begins", [librdkafka_begins, kafka_python_begins, aiokafka_begins])
+def test_a_transactional_producer_ends_at_once(
+    broker: Broker, begins: Callable[[str], Exception]
+) -> None:
+    """With an error that isn't a timeout: asking again for ever helps nobody."""
+    said = str(begins(broker.bootstrap))
+    assert "timed out" not in said.lower()
+
+
+def test_a_producer_id_for_a_transaction_is_unsupported(wire: Wire) -> None:
+    request = messages.InitProducerIdRequest("mine", 1000)
+    answer = wire.call(ApiKey.INIT_PRODUCER_ID, 4, request)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -66,10 +66,9 @@ _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10  # OffsetCommit and OffsetFetch (KIP-848)
 
-# Both end a transactional producer at once. librdkafka, which finds one coordinator at a time,
-# retries every code but the first; Java, which batches, shows our words with any code but that.
-_NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_NO_TRANSACTIONS_BATCHED = ErrorCode.UNSUPPORTED_VERSION
+# A producer with a transactional id is to end at once. UNSUPPORTED_VERSION does that to all clients
+# but librdkafka 2, which asks again for ever unless it is refused as one that may not.
+_VERSION_OF_LIBRDKAFKA = 2
 
 Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
@@ -104,10 +103,11 @@ async def _find(
 ) -> Coordinator:
     try:
         if key_type == TRANSACTION_KEY:
-            batched = ctx.api_version >= _FIRST_BATCHED_FIND
             raise KafkaError(
-                _NO_TRANSACTIONS_BATCHED if batched else _NO_TRANSACTIONS,
-                "transactions are not available yet",
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                if ctx.api_version == _VERSION_OF_LIBRDKAFKA
+                else ErrorCode.UNSUPPORTED_VERSION,
+                "transactions are not available yet; produce without transactional.id",
             )
         if key_type != GROUP_KEY:
             raise KafkaError(

@@ -23,6 +23,6 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """A fresh producer id with epoch 0; no transactional ids yet."""
     if request.transactional_id is not None:
-        # INVALID_REQUEST ends a transactional producer at once; a retriable code would hang it.
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        # As FindCoordinator says, to who didn't ask there.
+        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
