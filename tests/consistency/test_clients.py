@@ -64,3 +64,17 @@ def test_a_fetch_after_one_that_timed_out_reads_what_is_there_now(
         assert reading.fetch(PLACE) == 2
         reading.close()
         writing.close()
+
+
+def test_each_client_that_keeps_topics_makes_changes_and_deletes_them() -> None:
+    with Cluster(1, links=False) as cluster:
+        for name in ("confluent-kafka", "kraftpy"):
+            topics = adapter(name).topics(cluster.bootstrap)
+            topics.create(name, 1000)
+            topics.alter(name, 2000)
+            assert topics.describe(name) == 2000
+            topics.delete(name)
+            assert topics.describe(name) is None
+            with pytest.raises(NotDoneError):
+                topics.delete(name)
+            topics.close()

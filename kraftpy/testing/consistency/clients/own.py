@@ -255,7 +255,9 @@ class _Topics:
         self._ask(kinds(resources=[resource]), "responses", meanings)
 
     def delete(self, name: str) -> None:
-        request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=_TIMEOUT_MS)
+        kinds = messages.DeleteTopicsRequest
+        topics = [kinds.DeleteTopicState(name=name)]
+        request = kinds(topics=topics, topic_names=[name], timeout_ms=_TIMEOUT_MS)
         meanings = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: {"saw": None}}
         self._ask(request, "responses", meanings)
 
