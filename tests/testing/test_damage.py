@@ -122,7 +122,7 @@ LOSSES = {
 
 
 def test_what_is_lost_after_a_clean_stop_is_fetched_again() -> None:
-    with Cluster(3, log_segment_bytes=4096) as cluster:
+    with Cluster(3, internal_segment_bytes=4096) as cluster:
         for topic in LOSSES:
             fill(cluster, topic)
         cluster.wait_healthy()
@@ -147,7 +147,7 @@ def test_what_is_lost_after_a_clean_stop_is_fetched_again() -> None:
 
 
 def test_an_only_replica_that_lost_something_stops_with_a_sentence() -> None:
-    with Cluster(1, links=False, log_segment_bytes=4096) as cluster:
+    with Cluster(1, links=False, internal_segment_bytes=4096) as cluster:
         fill(cluster)
         cluster.stop(1)
         folder = cluster.nodes[1].log_dir / "orders-0"
