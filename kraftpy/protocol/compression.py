@@ -51,6 +51,7 @@ _ZSTD_USUAL_LEVEL = 3
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 
 _LITTLE_ENDIAN_SIZE = struct.Struct("<I")
+_unpack_from = _LITTLE_ENDIAN_SIZE.unpack_from
 
 # A run of 128 KiB takes four bytes of zstd; deflate's densest code is 258 bytes in two bits.
 _OUTLINE_MAX_BLOCKS = 2048
@@ -359,7 +360,8 @@ def _zstd_frame_bound(view: memoryview, pos: int, max_blocks: int) -> tuple[int,
         max_blocks -= 1
         if max_blocks < 0:
             raise _TooManyBlocks
-        block = view[pos] | view[pos + 1] << 8 | view[pos + 2] << 16
+        (block,) = _unpack_from(view, pos - 1)  # with the byte before it
+        block >>= 8
         is_last, kind, size = block & 1, block >> 1 & 3, block >> 3
         pos += 3
         if kind == _ZSTD_RLE:

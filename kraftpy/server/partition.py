@@ -38,7 +38,7 @@ from kraftpy.core.replication import (
 from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
-from kraftpy.server import record_policy
+from kraftpy.server.record_policy import Door
 from kraftpy.server.waiters import Waiter, Waiters
 from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
@@ -80,6 +80,7 @@ class Partition:
         "_commit_waiters",
         "_counted",
         "_deletion_waiters",
+        "_door",
         "_fetch_waiters",
         "_flush_to",
         "_flush_waiters",
@@ -121,7 +122,7 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = -1
-        self.config = config
+        self.config, self._door = config, Door(config)
         if config.flush_messages == 1 and log.unflushed_messages:
             # What recovery found in the page cache becomes readable, so it has to be on disk.
             log.flush()
@@ -252,17 +253,15 @@ class Partition:
         if len(batches) != 1:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch")
         header = batches[0][1]
-        config, log = self.config, self.log
+        log = self.log
         if from_client:
-            record_policy.check_limits(header, config, allow_zstd=allow_zstd or conforms)
-            rules = None if conforms else record_policy.must_open(config, header, records, now_ms)
-            if rules is not None:
-                records, batches = record_policy.conform_quickly(header, records, rules)
-                header = batches[0][1]
-            record_policy.set_time(records, header, config, now_ms)
+            records, batches = self._door.take(
+                records, batches, now_ms, conforms=conforms, allow_zstd=allow_zstd
+            )
+            header = batches[0][1]
         else:
             # What coordinators write is what their clients made them write.
-            record_policy.check_size(header.size_bytes, config)
+            self._door.check_size(header)
         if header.producer_id >= 0:
             duplicate = log.producers.check(header, log.uptime_ms())
             if duplicate is not None:
@@ -607,7 +606,7 @@ class Partition:
 
     def update_config(self, config: TopicConfig) -> None:
         """Takes a changed configuration of the topic."""
-        self.config = config
+        self.config, self._door = config, Door(config)
         self.log.update_config(config)
         if self.leadership is not None:
             self.lead(self.leadership.state)

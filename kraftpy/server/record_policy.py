@@ -9,7 +9,7 @@ what is inside. A batch that may take over a few milliseconds isn't opened on th
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.config.kinds import LONG_MAX
@@ -22,6 +22,7 @@ from kraftpy.protocol.record_batch import (
 )
 from kraftpy.protocol.record_rules import RecordRules, conform
 from kraftpy.protocol.record_walk import (
+    MAX_BATCH_RECORDS,
     OversizedBatch,
     check_records_count,
     claims_too_much,
@@ -34,6 +35,8 @@ from kraftpy.protocol.records import (
     stamp_log_append_time,
 )
 from kraftpy.server.transaction_admission import admit
+
+Batches: TypeAlias = list[tuple[int, BatchHeader]]
 
 # What is opened on the event loop: each takes a millisecond or two.
 QUICK_RECORDS: Final = 4000
@@ -54,57 +57,110 @@ class TakesLong(Exception):
         self.rules = rules
 
 
-def check_limits(header: BatchHeader, config: TopicConfig, *, allow_zstd: bool) -> None:
-    """From the header alone, as `append` of a partition says which errors."""
-    check_size(header.size_bytes, config)
-    check_producer_batch(header)
-    check_records_count(header)
-    if header.attributes & TRANSACTIONAL_BIT:
-        admit(header)
-    if not allow_zstd and header.compression == "zstd":
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this Produce version has no zstd")
+class Door:
+    """What a topic's configuration asks of clients' batches; a new one for each configuration.
 
+    What can be known before there is a batch is known: nearly all batches pass by their header.
+    """
 
-def check_size(size_bytes: int, config: TopicConfig) -> None:
-    """Raises MESSAGE_TOO_LARGE."""
-    if size_bytes > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {size_bytes} bytes, "
-            f"the topic allows max.message.bytes={config.max_message_bytes}",
-        )
-
-
-def must_open(
-    config: TopicConfig, header: BatchHeader, records: memoryview, now_ms: int
-) -> RecordRules | None:
-    """What the records inside of a batch have to be held against; None if it stays closed."""
-    compressed = header.attributes & COMPRESSION_MASK
-    create_time = config.message_timestamp_type == "CreateTime"
-    newest_ms = now_ms + config.message_timestamp_after_max_ms
-    compacted = "compact" in config.cleanup_policy
-    recompress = config.compression_type not in ("producer", header.compression)
-    if not (
-        compacted
-        or recompress
-        or (create_time and config.message_timestamp_before_max_ms != LONG_MAX)
-        or (create_time and header.max_timestamp > newest_ms)
-        or header.max_timestamp < NO_TIMESTAMP
-        or header.base_timestamp < NO_TIMESTAMP
-        or (
-            compressed
-            and claims_too_much(header, records, max_uncompressed_bytes(config.max_message_bytes))
-        )
-    ):
-        return None
-    oldest_ms = max(0, now_ms - config.message_timestamp_before_max_ms)
-    return RecordRules(
-        needs_keys=compacted,
-        bounds_ms=(oldest_ms, newest_ms) if create_time else None,
-        compression=config.compression_type if recompress else None,
-        compression_level=config.compression_level if recompress else None,
-        max_uncompressed_bytes=max_uncompressed_bytes(config.max_message_bytes),
+    __slots__ = (
+        "_after_max_ms",
+        "_append_time",
+        "_config",
+        "_max_message_bytes",
+        "_max_uncompressed_bytes",
+        "_opens_all",
     )
+
+    def __init__(self, config: TopicConfig) -> None:
+        self._config = config
+        self._append_time = config.message_timestamp_type != "CreateTime"
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._max_message_bytes = config.max_message_bytes
+        self._max_uncompressed_bytes = max_uncompressed_bytes(config.max_message_bytes)
+        self._opens_all = (
+            "compact" in config.cleanup_policy
+            or config.compression_type != "producer"
+            or (not self._append_time and config.message_timestamp_before_max_ms != LONG_MAX)
+        )
+
+    def check_size(self, header: BatchHeader) -> None:
+        """Raises MESSAGE_TOO_LARGE."""
+        if header.size_bytes > self._max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the batch has {header.size_bytes} bytes, "
+                f"the topic allows max.message.bytes={self._max_message_bytes}",
+            )
+
+    def take(
+        self,
+        records: memoryview,
+        batches: Batches,
+        now_ms: int,
+        *,
+        conforms: bool,
+        allow_zstd: bool,
+    ) -> tuple[memoryview, Batches]:
+        """The checked batch as the topic wants it; raises what `append` of a partition says."""
+        header = batches[0][1]
+        self.check_size(header)
+        check_producer_batch(header)
+        attributes = header.attributes
+        if header.records_count > MAX_BATCH_RECORDS:
+            check_records_count(header)
+        if attributes & TRANSACTIONAL_BIT:
+            admit(header)
+        if not (conforms or allow_zstd) and header.compression == "zstd":
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this Produce version has no zstd"
+            )
+        if not conforms and (
+            self._opens_all
+            or attributes & COMPRESSION_MASK
+            or not NO_TIMESTAMP <= header.max_timestamp <= now_ms + self._after_max_ms
+            or header.base_timestamp < NO_TIMESTAMP
+        ):
+            rules = self._rules(header, records, now_ms)
+            if rules is not None:
+                records, batches = conform_quickly(header, records, rules)
+                header = batches[0][1]
+                self.check_size(header)
+        if self._append_time:
+            stamp_log_append_time(records, 0, header, now_ms)
+        return records, batches
+
+    def _rules(self, header: BatchHeader, records: memoryview, now_ms: int) -> RecordRules | None:
+        """What the records inside of a batch have to be held against; None if it stays closed."""
+        config = self._config
+        compacted = "compact" in config.cleanup_policy
+        recompress = config.compression_type not in ("producer", header.compression)
+        before_max_ms, newest_ms = (
+            config.message_timestamp_before_max_ms,
+            now_ms + self._after_max_ms,
+        )
+        if not (
+            compacted
+            or recompress
+            or (
+                not self._append_time
+                and (before_max_ms != LONG_MAX or header.max_timestamp > newest_ms)
+            )
+            or header.max_timestamp < NO_TIMESTAMP
+            or header.base_timestamp < NO_TIMESTAMP
+            or (
+                header.attributes & COMPRESSION_MASK
+                and claims_too_much(header, records, self._max_uncompressed_bytes)
+            )
+        ):
+            return None
+        return RecordRules(
+            needs_keys=compacted,
+            bounds_ms=None if self._append_time else (max(0, now_ms - before_max_ms), newest_ms),
+            compression=config.compression_type if recompress else None,
+            compression_level=config.compression_level if recompress else None,
+            max_uncompressed_bytes=self._max_uncompressed_bytes,
+        )
 
 
 def opens_quickly(header: BatchHeader, batch: Buffer, max_bytes: int = QUICK_BYTES) -> bool:
@@ -124,7 +180,7 @@ def opens_quickly(header: BatchHeader, batch: Buffer, max_bytes: int = QUICK_BYT
 
 def conform_quickly(
     header: BatchHeader, records: memoryview, rules: RecordRules
-) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
+) -> tuple[memoryview, Batches]:
     """`record_rules.conform` for a batch that takes no time; for another one raises TakesLong.
 
     Returns the batch, and its position and header as `split_batches` does.
@@ -139,10 +195,3 @@ def conform_quickly(
     except OversizedBatch:
         raise TakesLong(rules) from None
     return made, [(0, read_batch_header(made))]
-
-
-def set_time(records: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Stamps the batch if the broker gives its records their time. Raises MESSAGE_TOO_LARGE."""
-    check_size(header.size_bytes, config)  # again, as it may have been compressed otherwise
-    if config.message_timestamp_type != "CreateTime":
-        stamp_log_append_time(records, 0, header, now_ms)
