@@ -562,6 +562,7 @@ class Consumer:
     ) -> None:
         """Commit the positions (or these offsets: each that of the next record to process).
 
+        All of them or none; what an error leaves open is said at `Coordinator.commit`.
         Raises KafkaError, and the last `ConnectionError` when the coordinator can't be reached.
         After UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION somebody else has the partitions, and
         processes the records again; poll to join again.
