@@ -20,6 +20,7 @@ Rules that it keeps:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -60,6 +61,7 @@ _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_NAME_BYTES: Final = 255
 _TRIAL_FILE: Final = "trial.tmp"
 _TRIAL_BYTES: Final = 1 << 16
+_OF_THE_PROCESS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # What logs want synced is open at the same time, so they are shut down a few at a time.
 _CLOSE_TOGETHER: Final = 64
 _MAX_FLUSH_MS: Final = 2**63 - 1
@@ -445,12 +447,12 @@ class LogDir:
         self.written_logs.add(log)
 
     def try_writing(self) -> OSError | None:
-        """Writes a file and removes it; what failed."""
+        """Writes a file and removes it; what of the directory failed, None if nothing did."""
         path = self.path / _TRIAL_FILE
         try:
             self.files.write_all(self.files.open(path, create=True), bytes(_TRIAL_BYTES))
         except OSError as error:
-            return error
+            return None if error.errno in _OF_THE_PROCESS else error
         finally:
             with contextlib.suppress(OSError):
                 self.files.unlink(path)

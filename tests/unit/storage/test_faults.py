@@ -245,6 +245,10 @@ def test_a_roll_that_finds_no_descriptor_leaves_no_segment(tmp_path: Path, clean
         log.roll()
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert log_files(log) == [active.path(".log")]
+    assert store.manager.take_failed() == [log]
+    (directory,) = store.manager.directories
+    files.bad = store.folder / "trial.tmp"
+    assert directory.try_writing() is None  # that is nothing of the disk's
     files.bad = None
     whole += append(log, batch())
     log = store.reopen(clean=clean)
