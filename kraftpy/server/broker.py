@@ -75,7 +75,6 @@ SESSION_CHECK_MIN_S = 0.05
 QUORUM_TIMEOUT_MS = 30_000
 DRAIN_TIMEOUT_S = 5.0
 GONE_LISTED_S = 5.0
-CREATED_TOGETHER_MAX = 1_000
 NO_CONTROLLER = -1
 
 
@@ -528,11 +527,7 @@ class Broker:
         return endpoint.host, endpoint.port
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
-        """Creates topics with the broker's defaults; why it didn't, for those that aren't there.
-
-        The first CREATED_TOGETHER_MAX of them: clients ask again for the others.
-        """
-        names = names[:CREATED_TOGETHER_MAX]
+        """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
         topics = [
             {
                 "name": name,

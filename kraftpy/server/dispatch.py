@@ -71,8 +71,9 @@ class RequestContext:
     `may_overlap` is for the handler to set: whether later requests of the connection needn't wait
     for the answer that it promised; None is as usual for its API. Once it needn't be so any more,
     the handler may call `let_overlap`. `patience_s` as well: how long the client has said that it
-    may take. It counts in `errors` what isn't the error of the whole request.
-    `answer_full`: `elements`.
+    may take. It counts in `errors` what isn't the error of the whole request. `answer_full` is for
+    `elements`; `many`: the request has more than FEW_ELEMENTS, and its handler should let others
+    have the loop in between.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class RequestContext:
         "listener",
         "local_host",
         "local_port",
+        "many",
         "may_overlap",
         "patience_s",
         "peer",
@@ -104,6 +106,7 @@ class RequestContext:
     ) -> None:
         self.errors = errors
         self.answer_full = False
+        self.many = False
         self.api_key = header.api_key
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
@@ -380,6 +383,7 @@ class Dispatcher:
         """The frame of the answer to a long request, if one is due."""
         try:
             await self._long_requests.finish(connection, long)
+            context.many = True
             result = route.function(self._broker, context, long.request)
             if result is not None and type(result) is not route.response_class:
                 result = await result

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -43,10 +44,12 @@ REFUSALS_MAX_BYTES = 16 * 1024 * 1024
 # So many pieces are looked at together: few enough that joining them is no slice of its own.
 _PIECES_MAX = 256
 _CHUNK_BYTES = 64 * 1024
+_DISTINCT_TOGETHER = 1_000
 
 _SIZE = Struct(">i").pack
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 E = TypeVar("E")
 
 
@@ -154,6 +157,37 @@ class Pace:
         if perf_counter() >= self._deadline_s:
             await asyncio.sleep(0)
             self._deadline_s = perf_counter() + SLICE_MAX_S
+
+
+def at_once(work: Generator[None, None, T]) -> T:
+    """What `work` returns; it yields where it could be interrupted."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+async def in_slices(work: Generator[None, None, T]) -> T:
+    """The same, with others having the loop in between."""
+    pace = Pace()
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+        await pace.keep()
+
+
+async def distinct(items: Iterable[K]) -> list[K]:
+    """Each of many items once, in their order."""
+    found: dict[K, None] = {}
+    pace = Pace()
+    iterator = iter(items)
+    while some := list(islice(iterator, _DISTINCT_TOGETHER)):
+        found.update(dict.fromkeys(some))
+        await pace.keep()
+    return list(found)
 
 
 class LongAnswer:

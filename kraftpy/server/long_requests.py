@@ -46,10 +46,9 @@ class LongRequest:
         self._reserved_bytes = 0
         self.elements = 0
         self.request: Any = None
-        # The frame lies in a buffer that others will use.
-        self._decoding = codec.decode_request_in_slices(
-            key, version, bytes(frame), position, self._count
-        )
+        # The frame lies in a buffer that others will use; batches are stamped where they lie.
+        copy = memoryview(bytearray(frame))
+        self._decoding = codec.decode_request_in_slices(key, version, copy, position, self._count)
 
     def _count(self, field: str, count: int) -> None:
         self.elements += count

@@ -97,6 +97,10 @@ def forwarded(handler: Handler) -> Handler:
             # Different clients share the connection; answers still keep the order of requests.
             ctx.may_overlap = True
             return answer
+        if asyncio.iscoroutine(answer):
+            return broker.offset_forwarding.relay_later(
+                ctx, request, answer, lambda request: handler(broker, ctx, request)
+            )
         if isinstance(answer, Awaitable) or not _has_error(answer, _MISDIRECTED):
             return answer
         return broker.offset_forwarding.relay(
@@ -142,6 +146,15 @@ class OffsetForwarding:
                 await asyncio.gather(peer.opening, return_exceptions=True)
             if peer.connection is not None:
                 await peer.connection.close()
+
+    async def relay_later(
+        self, ctx: RequestContext, request: Any, coming: Awaitable[Any], serve: Serve
+    ) -> Any:
+        """The same for an answer that this broker makes in slices."""
+        answer = await coming
+        if not _has_error(answer, _MISDIRECTED):
+            return answer
+        return await self.relay(ctx, request, answer, serve)
 
     async def relay(self, ctx: RequestContext, request: Any, answer: Any, serve: Serve) -> Any:
         """The coordinator's answer to a request that this broker answered with NOT_COORDINATOR.

@@ -13,6 +13,7 @@ IncrementalAlterConfigs changes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server import loggers
 from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.handlers.topics import propose_items, repeated
+from kraftpy.server.handlers.topics import propose_items
 from kraftpy.server.long_answers import Pace, elements
 from kraftpy.server.reserved_topics import refuse_configs
 
@@ -128,14 +129,14 @@ async def alter_configs(
     broker: Broker, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replaces what is set on topics and brokers."""
-    resources = [
+    resources = (
         (
             (resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             {"configs": {config.name: config.value for config in resource.configs}},
         )
         for resource in request.resources
-    ]
+    )
     answers = await _alter(broker, resources, request.validate_only)
     return AlterConfigsResponse(
         responses=[
@@ -150,14 +151,14 @@ async def incremental_alter_configs(
     broker: Broker, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Sets, deletes, appends to and subtracts from single settings."""
-    resources = [
+    resources = (
         (
             (resource.resource_type, resource.resource_name),
             [each.name for each in resource.configs],
             {"ops": [[each.name, each.config_operation, each.value] for each in resource.configs]},
         )
         for resource in request.resources
-    ]
+    )
     answers = await _alter(broker, resources, request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -173,15 +174,22 @@ _NAME_LENGTHS_MAX = {int(ResourceType.GROUP): GROUP_NAME_LENGTH_MAX}
 
 async def _alter(
     broker: Broker,
-    resources: list[tuple[_Resource, list[str], dict[str, Any]]],
+    resources: Iterable[tuple[_Resource, list[str], dict[str, Any]]],
     validate_only: bool,
 ) -> dict[_Resource, _Answer]:
     """The answer to each resource; `resources` are (resource, keys, what to change)."""
-    twice = repeated(resource for resource, _, _ in resources)
-    answers: dict[_Resource, _Answer] = {}
-    items: dict[_Resource, dict[str, Any]] = {}
+    wanted: dict[_Resource, tuple[list[str], dict[str, Any]]] = {}
+    twice: set[_Resource] = set()
     pace = Pace()
     for resource, keys, change in resources:
+        await pace.keep()
+        if resource in wanted:
+            twice.add(resource)
+        else:
+            wanted[resource] = keys, change
+    answers: dict[_Resource, _Answer] = {}
+    items: dict[_Resource, dict[str, Any]] = {}
+    for resource, (keys, change) in wanted.items():
         await pace.keep()
         type_, name = resource
         answers[resource] = (ErrorCode.NONE, None)
@@ -193,7 +201,7 @@ async def _alter(
         elif len(keys) > CONFIGS_MAX:
             message = f"a resource has at most {CONFIGS_MAX} settings"
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
-        elif repeated(keys):
+        elif len(set(keys)) < len(keys):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
         elif type_ == BROKER_LOGGER:
             answers[resource] = _alter_loggers(broker, name, change, validate_only)

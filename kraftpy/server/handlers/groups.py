@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.groups import Client, OffsetRow, no_offset
 from kraftpy.core.groups.commits import commit_error_response
@@ -45,12 +45,16 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, elements
+from kraftpy.server.group_partition import OFFSETS_TOPIC
+from kraftpy.server.long_answers import Pace, at_once, elements, in_slices
 from kraftpy.server.offset_forwarding import forwarded
 from kraftpy.server.operations import GROUP_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
+
+# Of a committed offset: what its record takes in the log beside the group's and the topic's names.
+COMMIT_RECORD_MIN_BYTES = 40
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
@@ -72,6 +76,7 @@ _VERSION_OF_LIBRDKAFKA = 2
 
 Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
+Wanted = list[tuple[str, list[int]]]
 
 
 @handles(ApiKey.FIND_COORDINATOR, long=True)
@@ -194,26 +199,58 @@ def offset_commit(
         for topic in request.topics:
             topic.name = _name_of(broker, topic.topic_id)
     try:
+        if ctx.many and _exceeds_a_batch(broker, request):
+            return _refuse_commit(request)
         return broker.groups.commit_offsets(ctx.api_version, request)
     except KafkaError as error:
         return commit_error_response(request, error.code)
+
+
+def _exceeds_a_batch(broker: Broker, request: OffsetCommitRequest) -> bool:
+    """Whether the commit's records can't be one batch of the offsets log, however small they are.
+
+    It would be refused all the same, once they had been made.
+    """
+    count = sum(len(topic.partitions) for topic in request.topics)
+    return count * COMMIT_RECORD_MIN_BYTES > broker.topic_config(OFFSETS_TOPIC).max_message_bytes
+
+
+def _refuse_commit(request: OffsetCommitRequest) -> OffsetCommitResponse:
+    error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    kinds = OffsetCommitResponse
+    return kinds(
+        topics=elements(
+            request.topics,
+            lambda topic: kinds.OffsetCommitResponseTopic(
+                topic.name,
+                partitions=elements(
+                    topic.partitions,
+                    lambda each: kinds.OffsetCommitResponsePartition(each.partition_index, error),
+                ),
+            ),
+        )
+    )
 
 
 @handles(ApiKey.OFFSET_FETCH, long=True)
 @forwarded
 def offset_fetch(
     broker: Broker, ctx: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse:
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """The last committed offsets of one group, or of several since version 8."""
     if ctx.api_version >= _FIRST_FETCH_OF_GROUPS:
-        # In the request itself: what is passed on to other brokers goes by it.
-        request.groups = _once(request.groups)
-        return OffsetFetchResponse(
-            groups=[_fetch_group(broker, ctx, group) for group in request.groups]
-        )
-    wanted = _wanted_offsets(request.topics)
+        work = _fetch_groups(broker, ctx, request)
+    else:
+        work = _fetch_one(broker, ctx, request)
+    return in_slices(work) if ctx.many else at_once(work)
+
+
+def _fetch_one(
+    broker: Broker, ctx: RequestContext, request: OffsetFetchRequest
+) -> Generator[None, None, OffsetFetchResponse]:
+    wanted = yield from _wanted_offsets(request.topics)
     try:
-        found = broker.groups.fetch_offsets(request.group_id, wanted)
+        found = _read(broker, ctx, wanted, request.group_id)
         return OffsetFetchResponse(topics=elements(found, partial(_fetched, ErrorCode.NONE)))
     except KafkaError as error:
         if ctx.api_version >= _FIRST_FETCH_WITH_TOP_ERROR:
@@ -224,11 +261,37 @@ def offset_fetch(
         return OffsetFetchResponse(topics=[_fetched(error.code, each) for each in nothing])
 
 
+def _fetch_groups(
+    broker: Broker, ctx: RequestContext, request: OffsetFetchRequest
+) -> Generator[None, None, OffsetFetchResponse]:
+    # In the request itself: what is passed on to other brokers goes by it.
+    request.groups = yield from _once(request.groups)
+    groups = []
+    for group in request.groups:
+        groups.append((yield from _fetch_group(broker, ctx, group)))
+        yield
+    return OffsetFetchResponse(groups=groups)
+
+
+def _read(
+    broker: Broker, ctx: RequestContext, wanted: Wanted | None, group_id: str, *member: Any
+) -> Offsets:
+    """A group's offsets, by topic, as they are when they are encoded. Raises KafkaError.
+
+    They are read together; of many topics each for itself, so a commit may come in between.
+    """
+    fetch = broker.groups.fetch_offsets
+    if wanted is None or not ctx.many:
+        return elements(fetch(group_id, wanted, *member), lambda found: found)
+    fetch(group_id, [], *member)
+    return elements(wanted, lambda topic: fetch(group_id, [topic])()[0])
+
+
 def _wanted_offsets(
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic]
     | Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
     | None,
-) -> list[tuple[str, list[int]]] | None:
+) -> Generator[None, None, Wanted | None]:
     """The partitions asked for, each once; None asks for all of the group's."""
     if topics is None:
         return None
@@ -237,17 +300,19 @@ def _wanted_offsets(
     wanted: dict[str, dict[int, None]] = {}
     for topic in topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        yield
     return [(name, list(indexes)) for name, indexes in wanted.items()]
 
 
 def _once(
     groups: list[OffsetFetchRequest.OffsetFetchRequestGroup],
-) -> list[OffsetFetchRequest.OffsetFetchRequestGroup]:
+) -> Generator[None, None, list[OffsetFetchRequest.OffsetFetchRequestGroup]]:
     """Each group once, asked for all that was asked for it; as the first member that asked."""
     if len(groups) < 2:
         return groups
     once: dict[str, OffsetFetchRequest.OffsetFetchRequestGroup] = {}
     for group in groups:
+        yield
         first = once.setdefault(group.group_id, group)
         if group is first or first.topics is None:
             continue
@@ -273,23 +338,23 @@ def _fetched(
 
 def _fetch_group(
     broker: Broker, ctx: RequestContext, request: OffsetFetchRequest.OffsetFetchRequestGroup
-) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+) -> Generator[None, None, OffsetFetchResponse.OffsetFetchResponseGroup]:
     by_id = ctx.api_version >= _FIRST_WITH_TOPIC_IDS
     topics = request.topics
     unknown: dict[bytes, dict[int, None]] = {}
     if by_id and topics is not None:
         for topic in topics:
+            yield
             topic.name = _name_of(broker, topic.topic_id)
             if not topic.name:
                 asked = unknown.setdefault(topic.topic_id, {})
                 asked.update(dict.fromkeys(topic.partition_indexes))
         topics = [topic for topic in topics if topic.name]
-    wanted = _wanted_offsets(topics)
+    wanted = yield from _wanted_offsets(topics)
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
+    member = request.member_id, request.member_epoch
     try:
-        found = broker.groups.fetch_offsets(
-            request.group_id, wanted, request.member_id, request.member_epoch
-        )
+        offsets = _read(broker, ctx, wanted, request.group_id, *member)
     except KafkaError as error:
         response.error_code = error.code
         return response
@@ -298,7 +363,7 @@ def _fetch_group(
         if ctx.answer_full:
             response.error_code = ErrorCode.INVALID_REQUEST  # it comes behind the topics
             return []
-        return found()
+        return offsets
 
     if by_id:
         response.topics = elements(lambda: _with_ids(broker, read(), unknown), _fetched_by_id)

@@ -20,13 +20,14 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
 from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import elements
+from kraftpy.server.long_answers import Pace, distinct, elements
 from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
 NO_ID = bytes(16)
+CREATED_TOGETHER_MAX = 1_000
 FIRST_VERSION_WITH_EMPTY_MEANING_NONE = 1
 FIRST_VERSION_WITH_IDS = 12
 
@@ -47,7 +48,7 @@ async def metadata(
         known = list(broker.metadata.topics.values())
         answers = elements(known, partial(_describe, broker, operations), ctx, _refuse_topic)
     else:
-        wanted = list(dict.fromkeys((each.name, each.topic_id) for each in topics))
+        wanted = await distinct((each.name, each.topic_id) for each in topics)
         errors: dict[str, ErrorCode] = {}
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             errors = await _create_missing(broker, [name for name, _ in wanted if name is not None])
@@ -68,14 +69,19 @@ async def metadata(
 
 
 async def _create_missing(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
-    missing = [
-        name
-        for name in dict.fromkeys(names)
-        if name not in broker.metadata.topics
-        and name not in INTERNAL_TOPICS
-        and topic_name_error(name) is None
-    ]
-    return await broker.auto_create_topics(missing) if missing else {}
+    missing: dict[str, None] = {}
+    pace = Pace()
+    for name in names:
+        await pace.keep()
+        if (
+            name not in broker.metadata.topics
+            and name not in INTERNAL_TOPICS
+            and topic_name_error(name) is None
+        ):
+            missing[name] = None
+            if len(missing) == CREATED_TOGETHER_MAX:
+                break  # clients ask again for the others
+    return await broker.auto_create_topics(list(missing)) if missing else {}
 
 
 _Wanted = tuple[str | None, bytes]

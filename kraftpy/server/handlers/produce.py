@@ -46,6 +46,8 @@ SLICE_S = 0.005
 SLICE_CHECK_PARTITIONS = 8
 # So many records are named in one answer at most (KIP-467).
 NAMED_RECORDS_MAX = 1000
+# Of a request with very many partitions so many are appended before others have the loop.
+TOGETHER_MAX = 200
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.BatchIndexAndErrorMessage
@@ -160,6 +162,53 @@ def produce(
     broker: Broker, ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Appends each partition's batch and answers as `acks` says."""
+    if ctx.many:
+        return _produce_many(broker, ctx, request)
+    return _produce(broker, ctx, request)
+
+
+async def _produce_many(
+    broker: Broker, ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | None:
+    """A request of many partitions, as if it were several of TOGETHER_MAX."""
+    ctx.let_overlap = lambda: None  # for none of them before the last
+    response = ProduceResponse()
+    endpoints: dict[int, ProduceResponse.NodeEndpoint] = {}
+    pace = Pace()
+    for topic_data in request.topic_data:
+        answered: TopicResponse | None = None
+        for start in range(0, len(topic_data.partition_data), TOGETHER_MAX):
+            part = ProduceRequest.TopicProduceData(
+                topic_data.name,
+                topic_data.topic_id,
+                topic_data.partition_data[start : start + TOGETHER_MAX],
+            )
+            answer = _produce(
+                broker,
+                ctx,
+                ProduceRequest(
+                    request.transactional_id, request.acks, request.timeout_ms, topic_data=[part]
+                ),
+            )
+            if answer is not None and not isinstance(answer, ProduceResponse):
+                answer = await answer
+            await pace.keep()
+            if answer is None:
+                continue
+            endpoints.update((each.node_id, each) for each in answer.node_endpoints)
+            (topic,) = answer.responses
+            if answered is None:
+                answered = topic
+                response.responses.append(topic)
+            else:
+                answered.partition_responses += topic.partition_responses
+    response.node_endpoints = list(endpoints.values())
+    return None if request.acks == 0 else response
+
+
+def _produce(
+    broker: Broker, ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     acks = request.acks
     response = ProduceResponse()
     pending: list[Pending] = []

@@ -139,10 +139,16 @@ async def delete_topics(
         wanted = [(name, NO_ID) for name in request.topic_names]
     else:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
-    answers = {key: DeletedTopic(*key) for key in wanted}
-    twice = repeated(wanted)
+    answers: dict[tuple[str | None, bytes], DeletedTopic] = {}
+    twice: set[tuple[str | None, bytes]] = set()
     items: dict[tuple[str | None, bytes], dict[str, Any]] = {}
     pace = Pace()
+    for key in wanted:
+        await pace.keep()
+        if key in answers:
+            twice.add(key)
+        else:
+            answers[key] = DeletedTopic(*key)
     for key, answer in answers.items():
         await pace.keep()
         refusal = _refuse_deletion(broker, ctx, key, key in twice)

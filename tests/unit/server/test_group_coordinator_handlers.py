@@ -28,6 +28,7 @@ def context(version: int, **how: Any) -> Any:
     client_id = FORWARDED_CLIENT_ID
     return SimpleNamespace(
         answer_full=False,
+        many=False,
         **{"api_version": version, "client_id": client_id, "peer": "10.0.0.1:5000", **how},
     )
 
