@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    def serves(self, api_key: ApiKey, version: int) -> bool:
+    def serves(self, api_key: int, version: int) -> bool:
         """Whether the broker takes this version, whatever this client was written for."""
         first, last = self._broker_versions.get(api_key, (0, -1))
         return first <= version <= last

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.client.connection import Connection, ConnectionLostError
 from kraftpy.core.config import BrokerConfig
-from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
@@ -48,15 +47,6 @@ ANSWER_GRACE_S = 1.0
 PAUSE_MIN_S = 0.01
 PAUSE_MAX_S = 0.1
 
-_VERSIONS = {
-    key: ADVERTISED[key]
-    for key in (
-        ApiKey.API_VERSIONS,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.OFFSET_DELETE,
-    )
-}
 _MISDIRECTED = frozenset({ErrorCode.NOT_COORDINATOR})
 _UNSERVED = _MISDIRECTED | {ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
@@ -253,7 +243,8 @@ class OffsetForwarding:
         peer.in_flight += 1
         try:
             connection = await self._connected(node_id, peer)
-            if connection.version(request.API_KEY) < version:  # its software is older than ours
+            # Its software may be of another release; what it doesn't know, it hangs up upon.
+            if not connection.serves(request.API_KEY, version):
                 raise _Undone(ErrorCode.NOT_COORDINATOR, final=True)
             answered: asyncio.Future[Any] = self._host.loop.create_future()
             connection.post(request, version, lambda answer: _settle(answered, answer))
@@ -301,7 +292,6 @@ class OffsetForwarding:
             *address,
             client_id=FORWARDED_CLIENT_ID,
             timeout_ms=CONNECT_TIMEOUT_MS,
-            versions=_VERSIONS,
         )
         return peer.connection
 

@@ -52,13 +52,18 @@ class Coordinator:
     """
 
     def __init__(
-        self, breaks: int = 0, *, silent: bool = False, newest: int = 8, groups: str = "g"
+        self,
+        breaks: int = 0,
+        *,
+        silent: bool = False,
+        versions: tuple[int, int] = (0, 8),
+        groups: str = "g",
     ) -> None:
         self.seen: list[ApiKey] = []
         self.connections = 0
         self._breaks = breaks
         self._silent = silent
-        self._newest = newest
+        self._versions = versions
         self._groups = groups
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,7 +88,7 @@ class Coordinator:
     def _answer(self, key: ApiKey) -> Any:
         if key is ApiKey.API_VERSIONS:
             kinds = (ApiKey.API_VERSIONS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
-            entries = [messages.ApiVersionsResponse.ApiVersion(k, 0, self._newest) for k in kinds]
+            entries = [messages.ApiVersionsResponse.ApiVersion(k, *self._versions) for k in kinds]
             return messages.ApiVersionsResponse(api_keys=entries)
         self.seen.append(key)
         if len(self.seen) <= self._breaks:
@@ -200,8 +205,11 @@ def test_requests_that_meet_the_end_of_the_broker_are_answered() -> None:
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_an_older_broker_is_not_asked_what_it_does_not_know() -> None:
-    coordinator = Coordinator(newest=7)
+@pytest.mark.parametrize("versions", [(0, 7), (9, 10)])
+def test_a_broker_of_another_release_is_not_asked_what_it_does_not_know(
+    versions: tuple[int, int],
+) -> None:
+    coordinator = Coordinator(versions=versions)
     assert relay(coordinator, *commit()) == [NOT_COORDINATOR]
     assert coordinator.seen == []
 
