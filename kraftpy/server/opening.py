@@ -12,6 +12,7 @@ Rules that it keeps (architecture.md, decisions 4 and 10):
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -36,6 +37,7 @@ class BatchOpener:
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def conform(self, batch: bytes | bytearray, rules: RecordRules) -> memoryview:
         """`record_rules.conform`; raises KafkaError for everything that may be wrong."""
@@ -68,18 +70,21 @@ class BatchOpener:
         async with self._turn:
             if self._idle is not None:
                 self._idle.cancel()
-            for _ in range(_TRIES):
-                process = self._process or await self._start()
-                try:
-                    return await _exchange(process, text, batch)
-                except (OSError, asyncio.IncompleteReadError):
-                    self._process = None
-                    log.error("the process that opens batches has ended (%s)", await process.wait())
-                finally:
-                    self._idle = self._loop.call_later(IDLE_S, self._end)
+            try:
+                for _ in range(_TRIES):
+                    if self._closed:
+                        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker stops")
+                    try:
+                        process = self._process or await self._start()
+                        return await _exchange(process, text, batch)
+                    except (OSError, asyncio.IncompleteReadError) as error:
+                        log.error("the process that opens batches has failed: %s", error)
+                        await self._kill()
+            finally:
+                self._idle = self._loop.call_later(IDLE_S, self._end)
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            "the batch couldn't be opened: the process for it ended twice; the broker's log has "
+            "the batch couldn't be opened: the process for it failed twice; the broker's log has "
             "what it said last",
         )
 
@@ -103,11 +108,16 @@ class BatchOpener:
 
     async def close(self) -> None:
         """The broker stops: what still waits fails."""
+        self._closed = True
         if self._idle is not None:
             self._idle.cancel()
+        await self._kill()
+
+    async def _kill(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
-            process.kill()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                process.kill()
             await process.wait()
 
 
