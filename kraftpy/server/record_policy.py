@@ -77,7 +77,10 @@ class Door:
         self._append_time = config.message_timestamp_type != "CreateTime"
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._max_message_bytes = config.max_message_bytes
-        self._max_uncompressed_bytes = max_uncompressed_bytes(config.max_message_bytes)
+        # What is in a log already is opened up to the limit of all topics.
+        self._max_uncompressed_bytes = min(
+            max_uncompressed_bytes(config.max_message_bytes), config.max_decompressed_message_bytes
+        )
         self._opens_all = (
             "compact" in config.cleanup_policy
             or config.compression_type != "producer"
@@ -190,6 +193,7 @@ def conform_quickly(
         max_bytes = min(max_bytes, _QUICK_BYTES_TO_COMPRESS_WELL)
     if not opens_quickly(header, records, max_bytes):
         raise TakesLong(rules)
+    max_bytes = min(max_bytes, rules.max_uncompressed_bytes)
     try:
         made = memoryview(conform(records, rules._replace(max_uncompressed_bytes=max_bytes)))
     except OversizedBatch:

@@ -457,3 +457,16 @@ def test_resources_are_listed(wire: Wire, new_topic: Callable[..., str], unique:
     assert listed(wire, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert alter(wire, GROUP, unique, ("share.isolation.level", DELETE, None))[0] == 0
     assert (GROUP, unique) not in listed(wire, GROUP)[1]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
+def test_what_a_batch_holds_uncompressed_can_be_limited(
+    wire: Wire, new_topic: Callable[..., str], codec: str
+) -> None:
+    topic = new_topic(max_decompressed_message_bytes=100_000)
+    for value_bytes, error in ((90_000, 0), (110_000, ErrorCode.MESSAGE_TOO_LARGE)):
+        record = (1_700_000_000_000, b"k", b"v" * value_bytes, [])
+        assert produce(wire, topic, build_batch([record], compression=codec)).error_code == error
+    # As in Kafka, what isn't compressed isn't meant.
+    record = (1_700_000_000_000, b"k", b"v" * 110_000, [])
+    assert produce(wire, topic, build_batch([record])).error_code == 0

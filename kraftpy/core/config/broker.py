@@ -155,6 +155,13 @@ class BrokerConfig(GroupSettings):
     message_max_bytes: int = setting(
         int32(0), "1048588", "The largest record batch accepted, as it's stored.", dynamic=True
     )
+    max_decompressed_message_bytes: int = setting(
+        int32(1, 2147483639),
+        "2147483639",
+        "The most that a batch's records may take uncompressed; never more than 64 MiB, or "
+        "message.max.bytes if that is more.",
+        dynamic=True,
+    )
 
     # Connections and requests.
     socket_request_max_bytes: int = setting(

@@ -141,6 +141,12 @@ class TopicConfig:
     max_message_bytes: int = _inherited(
         int32(0), "The largest record batch accepted, as it's stored.", "message.max.bytes"
     )
+    max_decompressed_message_bytes: int = _inherited(
+        int32(1, 2147483639),
+        "The most that a batch's records may take uncompressed; never more than 64 MiB, or "
+        "max.message.bytes if that is more.",
+        "max.decompressed.message.bytes",
+    )
     message_timestamp_type: str = _inherited(
         one_of("CreateTime", "LogAppendTime"),
         "Whether a record's timestamp is its producer's or the broker's.",

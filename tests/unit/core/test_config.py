@@ -534,6 +534,12 @@ def test_what_is_said_about_topic_configs(configs: dict[str, str], sentence: str
         ("compression.lz4.level", "0", "a whole number from 1 to 17"),
         ("compression.zstd.level", "22", None),
         ("compression.zstd.level", "23", "a whole number from -131072 to 22"),
+        ("max.decompressed.message.bytes", "2147483639", None),
+        (
+            "max.decompressed.message.bytes",
+            "2147483647",
+            "a whole number from 1 to 2147483639",
+        ),
         ("remote.storage.enable", "false", None),
         ("remote.storage.enable", "true", "false: there is no tiered storage"),
         ("remote.log.copy.disable", "true", None),
