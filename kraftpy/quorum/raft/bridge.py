@@ -215,7 +215,8 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
                 next_index = message["next_node_idx"] - 1
                 packed = [Kind.APPENDED, self.term, self._answering, next_index, Outcome.MATCHED]
             case "timeout_now":
-                packed = [Kind.TIMEOUT_NOW, message["term"]]
+                self._say(voter_id, [Kind.TIMEOUT_NOW, message["term"]])
+                return
             case kind:
                 raise RuntimeError(f"pysyncobj sent {kind!r}")
         self._outbox.append((voter_id, packed))
@@ -243,6 +244,10 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803
         raise RuntimeError("pysyncobj's dumps are not used")
+
+    def _say(self, voter_id: int, message: list[Any]) -> None:
+        """Send what promises nothing of the log, at once."""
+        raise NotImplementedError
 
     def _may_stand(self) -> bool:
         """The election deadline has passed: whether to stand now."""

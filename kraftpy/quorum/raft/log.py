@@ -168,6 +168,11 @@ class RaftLog:
             self._kept += len(sync.entries)
             del self._staged[: len(sync.entries)]
 
+    def synced(self, sync: Sync) -> None:
+        """`sync` has been run; whoever waited for it may have settled it, and begun another one."""
+        if sync is self._sync:
+            self.settle()
+
     def _next_batch(self) -> list[Entry]:
         count = size_bytes = 0
         for entry in self._staged:

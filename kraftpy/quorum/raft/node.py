@@ -19,7 +19,8 @@ Rules:
   gives up as well: whoever relies on its word would not notice that another one leads.
 * Answers that take longer than they are waited for would never elect anybody: each round in vain,
   with a majority connected, doubles the time, up to `PATIENCE_MAX` times the first.
-* Acknowledgements and votes leave in `flush`, after the log is durable.  pysyncobj counts the
+* Acknowledgements and votes leave in `flush`, after the log is durable.  What promises nothing of
+  the log leaves at once: a leader never waits for its disk to send something.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
 * A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until it
   has received all that a leader has committed it neither votes nor stands, however long that takes.
@@ -254,6 +255,10 @@ class RaftNode(Bridge):
             if voter_id in self._connected:
                 self._send(voter_id, message)
 
+    def _say(self, voter_id: int, message: list[Any]) -> None:
+        if voter_id in self._connected:
+            self._send(voter_id, message)
+
     def start_sync(self) -> Sync | None:
         """As the leader, see `RaftLog.start_sync`."""
         return self._log.start_sync()
@@ -261,6 +266,10 @@ class RaftNode(Bridge):
     def settle(self) -> None:
         """See `RaftLog.settle`."""
         self._log.settle()
+
+    def synced(self, sync: Sync) -> None:
+        """See `RaftLog.synced`."""
+        self._log.synced(sync)
 
     def transfer(self, to: int) -> bool:
         """Tell `to` to stand for election if it holds the whole log; returns whether it was."""
@@ -361,7 +370,7 @@ class RaftNode(Bridge):
         self, sender: int, term: int, number: int, last_index: int, last_term: int
     ) -> None:
         if term <= self.term:
-            self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            self._say(sender, [Kind.HIGHER_TERM, self.term])
             return
         now = library.now()
         theirs = (last_term, last_index)
@@ -388,7 +397,7 @@ class RaftNode(Bridge):
 
     def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
         if term < self.term:
-            self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            self._say(sender, [Kind.HIGHER_TERM, self.term])
             return
         if term > self.term:
             self._follow_term(term)
@@ -405,7 +414,7 @@ class RaftNode(Bridge):
     def _hear(self, sender: int, term: int) -> bool:
         """A leader spoke; whether it still counts."""
         if term < self.term:
-            self._outbox.append((sender, [Kind.HIGHER_TERM, self.term]))
+            self._say(sender, [Kind.HIGHER_TERM, self.term])
             return False
         if self.leads and term == self.term:
             raise RuntimeError(f"voter {sender} leads term {term} too")

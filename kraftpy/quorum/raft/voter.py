@@ -291,13 +291,13 @@ class RaftVoter(Voter):
                 _thread.start_new_thread(self._sync, (sync,))
                 return
         self._sync_now(sync)
-        self._synced()
+        self._synced(sync)
 
     def _sync(self, sync: Sync) -> None:
         """What the thread does."""
         self._sync_now(sync)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._synced)
+            self._loop.call_soon_threadsafe(self._synced, sync)
 
     def _sync_now(self, sync: Sync) -> None:
         started = self._loop.time()
@@ -306,10 +306,10 @@ class RaftVoter(Voter):
         if ended - started > SLOW_SYNC_S:
             self._disk_slow_until = ended + SLOW_PERIOD_S
 
-    def _synced(self) -> None:
+    def _synced(self, sync: Sync) -> None:
         if not self._stopped:
             try:
-                self._node.settle()
+                self._node.synced(sync)
             except Exception as error:  # fail-stop: see node.py
                 self._fail(error)
                 return

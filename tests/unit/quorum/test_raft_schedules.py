@@ -263,6 +263,28 @@ def test_a_leader_whose_disk_hangs_makes_way(world: World) -> None:
     assert b.values == c.values == ["x"]
 
 
+def test_a_write_that_somebody_has_waited_for_already_is_not_taken_for_the_next_one(
+    world: World,
+) -> None:
+    """Its thread says late that it is done, when the next write is under way: nobody waits."""
+    leader = world.leader()
+    leader.propose("x")
+    first = leader.node.start_sync()
+    assert first is not None
+    first.run()
+    leader.node.settle()
+    leader.propose("y")
+    second = leader.node.start_sync()
+    assert second is not None
+    durable = leader.node._log.durable_index
+    leader.node.synced(first)
+    assert leader.node._log.durable_index == durable
+    assert leader.node.unsynced
+    second.run()
+    leader.node.synced(second)
+    assert not leader.node.unsynced
+
+
 def test_what_waits_for_a_slow_disk_is_written_in_pieces(world: World) -> None:
     leader = world.leader()
     world.settle()

@@ -15,6 +15,7 @@ from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Role, VoterState
 from kraftpy.quorum.raft.bridge import ELECTION_MAX_S
+from kraftpy.quorum.raft.messages import Kind
 from kraftpy.quorum.raft.peers import Peers
 from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.snapshot import VOTERS_NAME
@@ -296,6 +297,41 @@ def test_a_busy_disk_costs_no_leader_its_lead(tmp_path: Path) -> None:
         turns = 0
         while not slow.done():
             turns += 1
+            await asyncio.sleep(0.01)
+        assert turns > 10, "the loop, and with it every heartbeat, waited for the disk"
+        assert (leader.role, leader.term) == (Role.LEADER, term)
+        for voter_id in list(trio.voters):
+            layers[voter_id].takes_s = 0
+            trio.stop(voter_id)
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", [Kind.PRE_VOTE, Kind.VOTE])
+def test_a_leader_answers_a_candidate_of_an_older_term_without_its_disk(
+    tmp_path: Path, kind: Kind
+) -> None:
+    """The answer says nothing of the log, so the loop doesn't wait for the write under way."""
+
+    async def test() -> None:
+        layers: dict[int, SlowLayer] = {}
+        trio = Trio(tmp_path)
+        for voter_id in trio.addresses:
+            layers[voter_id] = trio.options["files"] = SlowLayer()
+            await trio.start(voter_id)
+        leader = await trio.leader()
+        term = leader.term
+        other = next(each for each in trio.voters if each != leader.voter_id)
+        layers[leader.voter_id].takes_s = 0.02
+        await leader.propose(command(1))
+        layers[leader.voter_id].takes_s = ELECTION_MAX_S + 0.3
+        slow = leader.propose(command(2))
+        await until(lambda: leader._node._log.sync_age_s > 0)
+        rounds = [1] if kind is Kind.PRE_VOTE else []
+        turns = 0
+        while not slow.done():
+            turns += 1
+            leader.peer_received(other, [kind, 0, *rounds, 0, 0])
             await asyncio.sleep(0.01)
         assert turns > 10, "the loop, and with it every heartbeat, waited for the disk"
         assert (leader.role, leader.term) == (Role.LEADER, term)
