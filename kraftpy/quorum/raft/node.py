@@ -22,13 +22,7 @@ Rules:
 * Acknowledgements and votes leave in `flush`, after the log is durable.  What promises nothing of
   the log leaves at once: a leader never waits for its disk to send something.  pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
-* A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until it
-  has received all that a leader has committed it neither votes nor stands, however long that takes.
-  Only where all voters say that they have begun with nothing there is nothing to lose, and they
-  elect: that is a quorum's first start.  Those that don't hear of all the others for `BLANK_WAIT_S`
-  go by those they hear, while their logs are empty.  An operator who has nothing else can have it
-  vote all the same (`forced`).  In its pre-votes such a voter counts rounds below zero: it is known
-  by that, also to voters of earlier releases, to which a round is just a number.
+* A voter that may lack what it has acknowledged takes no part in elections (`completeness.py`).
 * An exception in here is final: the process stops (see `voter.py`).
 """
 
@@ -43,6 +37,7 @@ from typing import Any
 from kraftpy.quorum.port import Applied, Entry
 from kraftpy.quorum.raft import library
 from kraftpy.quorum.raft.bridge import ELECTION_MIN_S, HEARTBEAT_S, Bridge
+from kraftpy.quorum.raft.completeness import Completeness
 from kraftpy.quorum.raft.log import RaftLog, Sync
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome, entries_of, pack_entries
 from kraftpy.quorum.raft.progress import BATCH_BYTES, CHUNK_BYTES, Progress, SnapshotTransfer
@@ -63,8 +58,6 @@ LOST_MIN_S = 0.06
 LOST_MAX_S = 0.16
 HANGING_DISK_S = 2.0
 """A leader whose disk doesn't come back for so long gives up the lead: it commits nothing."""
-BLANK_WAIT_S = 2.0
-"""How long voters that have begun with nothing wait for word of one that hasn't."""
 PRE_VOTE_S = 0.1
 """How long the answers to one round of pre-votes are waited for."""
 PATIENCE_MAX = 16
@@ -121,17 +114,8 @@ class RaftNode(Bridge):
         self._votes: set[int] = set()
         self._patience = 1
         self._in_vain = False
-        self._complete: dict[int, bool] = {}
-        """What other voters said: whether they have all that they ever acknowledged."""
-        self._is_blank = replica.is_incomplete()
+        self._completeness = Completeness(voter_id, len(voters) - 1, replica, forced=forced)
         super().__init__(voter_id, voters, RaftLog(replica), replica.applied_index)
-        if self._is_blank and forced:
-            self._is_blank = False
-            logger.warning(
-                "voter %d votes though its folder was empty, as kraftpy.quorum.force.vote says: "
-                "changes that only it and voters that are gone had confirmed are lost",
-                voter_id,
-            )
         self._leaderless_since = library.now()
         self._election_at = self._leaderless_since + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
@@ -161,15 +145,11 @@ class RaftNode(Bridge):
         return self.leads or library.now() - self._heard_at > 2 * HEARTBEAT_S
 
     def takes_part(self) -> bool:
-        """Whether it may vote and stand: not before it has all that it may have acknowledged."""
-        if not self._is_blank:
-            return True
-        if any(self._complete.values()):
-            return False
-        if len(self._complete) == len(self._nodes):
-            return True
-        waited_s = library.now() - self._leaderless_since
-        return self._log.last_index == 0 and waited_s > BLANK_WAIT_S
+        """Whether it may vote and stand."""
+        return self._completeness.may_stand(self._log.last_index, self._leaderless_s())
+
+    def _leaderless_s(self) -> float:
+        return library.now() - self._leaderless_since
 
     @property
     def _is_cut_off(self) -> bool:
@@ -297,7 +277,7 @@ class RaftNode(Bridge):
             case [Kind.SNAPSHOT_AT, int(t), int(n), int(index), int(position)]:
                 self._snapshot_at(sender, t, n, index, position)
             case [Kind.PRE_VOTE, int(t), int(number), int(index), int(last_term)]:
-                self._complete[sender] = number >= 0
+                self._completeness.said(sender, number)
                 self._pre_vote_asked(sender, t, number, index, last_term)
             case [Kind.PRE_VOTED, int(t), int(number)]:
                 if number == self._round_number and t == self.term + 1:
@@ -354,7 +334,7 @@ class RaftNode(Bridge):
 
     @property
     def _round_number(self) -> int:
-        return -1 - self._round if self._is_blank else self._round
+        return self._completeness.round_number(self._round)
 
     def _ask_pre_vote(self, voter_id: int) -> None:
         message = [
@@ -391,9 +371,7 @@ class RaftNode(Bridge):
 
     def _may_vote(self, last_index: int) -> bool:
         """Whether it may vote for one whose log ends with `last_index`."""
-        if not self.takes_part():
-            return False
-        return not self._is_blank or last_index == 0 or len(self._complete) == len(self._nodes)
+        return self._completeness.may_vote(last_index, self._log.last_index, self._leaderless_s())
 
     def _vote_asked(self, sender: int, term: int, last_index: int, last_term: int) -> None:
         if term < self.term:
@@ -437,7 +415,7 @@ class RaftNode(Bridge):
         if not self._hear(sender, term):
             return
         if commit > 0:
-            self._complete[sender] = True
+            self._completeness.committed(sender)
         log, committed = self._log, self.committed_index
         if previous < committed:  # what is committed here, the leader has as well
             theirs = entries[committed - previous - 1 : committed - previous]
@@ -471,10 +449,9 @@ class RaftNode(Bridge):
     def _vouched_for(self, commit: int) -> None:
         """This voter has all that its leader knows to be committed.  Until it has committed an
         entry of its own term, a leader doesn't know what is."""
-        if self._is_blank and self._log.term_at(commit) == self.term:
+        if self._completeness.is_blank and self._log.term_at(commit) == self.term:
             self._log.flush()
-            self._replica.completed()
-            self._is_blank = False
+            self._completeness.completed()
 
     def _answer(self, leader: int, number: int, next_index: int, outcome: Outcome) -> None:
         self._outbox.append((leader, [Kind.APPENDED, self.term, number, next_index, outcome]))

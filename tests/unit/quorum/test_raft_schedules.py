@@ -25,9 +25,10 @@ from kraftpy.quorum.raft.bridge import (
     HEARTBEAT_S,
     Bridge,
 )
+from kraftpy.quorum.raft.completeness import BLANK_WAIT_S
 from kraftpy.quorum.raft.log import CommittedEntryLost
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome
-from kraftpy.quorum.raft.node import BLANK_WAIT_S, HANGING_DISK_S, LOST_MIN_S
+from kraftpy.quorum.raft.node import HANGING_DISK_S, LOST_MIN_S
 from kraftpy.quorum.replica import INCOMPLETE_NAME
 from kraftpy.quorum.state import pack_envelope
 
@@ -587,14 +588,14 @@ def test_a_first_start_that_was_broken_off_is_taken_up_again(
         world.start_all()
         world.leader()
         world.run(0.2)
-        assert not [m for m in world.members.values() if m.node._is_blank]
+        assert not [m for m in world.members.values() if m.node._completeness.is_blank]
 
 
 def test_the_voters_of_a_new_quorum_soon_count_as_complete(world: World) -> None:
     world.leader()
     world.run(0.1)
     assert not [m for m in world.members.values() if (m.folder / INCOMPLETE_NAME).exists()]
-    assert not [m for m in world.members.values() if m.node._is_blank]
+    assert not [m for m in world.members.values() if m.node._completeness.is_blank]
 
 
 @pytest.mark.parametrize("restarts", [False, True])

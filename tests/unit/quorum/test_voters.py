@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kraftpy.quorum.client import SESSION_TIMEOUT_MS, ControllerUnavailable
-from kraftpy.quorum.raft.node import BLANK_WAIT_S
+from kraftpy.quorum.raft.completeness import BLANK_WAIT_S
 
 from .stack import TIMEOUT_MS, Broker, run, until
 from .test_controller import Member
