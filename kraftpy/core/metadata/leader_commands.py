@@ -23,6 +23,8 @@ and a new leader epoch begins, in which it counts with a log that it begins anew
 many in sync as min.insync.replicas asks for, and two if there are so many others: one alone may be
 gone already without anybody knowing. Else NOT_ENOUGH_REPLICAS. A leader isn't given up but hands
 over, so that the others get what they lack from sound records; NEW_LEADER_ELECTED.
+Who can't write to its disk asks for the same, though its log stays: it counts no more until it has
+caught up.
 Elections on all topics answer for those partitions only that didn't have what was wanted.
 """
 
