@@ -6,8 +6,9 @@ Rules:
   that is let in, and another one goes, of the same address if that has too many: the one that has
   said nothing for longest, else the one whose answer has been under way for longest.
 * What costs memory is made by few at a time, and only while the answers that wait for their readers
-  take less than `ANSWERS_MAX_BYTES`. Where that holds somebody up, readers that have taken longer
-  than `SLOW_S` go, the slowest first.
+  take less than `ANSWERS_MAX_BYTES`. The next is the one whose address has the fewest answers under
+  way, and of those the one that has waited longest. Where there is no room for it, readers that
+  have taken longer than `SLOW_S` go, the slowest first.
 * A check of health needs none of that, and isn't made to go: it always has its turn. Whoever opens
   connections or doesn't read must not keep a node from being found healthy.
 """
@@ -49,15 +50,17 @@ class Place:
     """A connection that is let in.
 
     `since_s` is since when it has said nothing, or its answer has been under way. `size_bytes` is
-    that of the answer that it is sent; `keeps` that it needn't go for others.
+    that of the answer that it is sent; `is_made`: one is being made; `keeps`: it needn't go for
+    others.
     """
 
-    __slots__ = ("connection", "is_silent", "keeps", "peer", "since_s", "size_bytes")
+    __slots__ = ("connection", "is_made", "is_silent", "keeps", "peer", "since_s", "size_bytes")
 
     def __init__(self, connection: socket.socket, peer: str) -> None:
         self.connection = connection
         self.peer = peer
         self.is_silent = True
+        self.is_made = False
         self.keeps = False
         self.since_s = time.monotonic()
         self.size_bytes = 0
@@ -71,6 +74,7 @@ class Admission:
         self._places: dict[socket.socket, Place] = {}
         self._of_peer: Counter[str] = Counter()
         self._making: Counter[Making] = Counter()
+        self._waiting: dict[Making, list[Place]] = {what: [] for what in Making}
         self._answers_bytes = 0
 
     def enter(self, connection: socket.socket, peer: str) -> bool:
@@ -104,9 +108,7 @@ class Admission:
 
     def _turns(self, connection: socket.socket, *, is_silent: bool, keeps: bool = False) -> None:
         with self._changed:
-            place = self._places.get(connection)
-            if place is None:
-                raise ConnectionAbortedError("it had to go for others")
+            place = self._place_of(connection)
             self._answers_bytes -= place.size_bytes
             place.size_bytes = 0
             place.is_silent, place.keeps = is_silent, keeps
@@ -119,30 +121,54 @@ class Admission:
 
         Raises TooBusy, or ConnectionAbortedError if it had to go meanwhile.
         """
-        deadline_s = time.monotonic() + TURN_MAX_S
         with self._changed:
-            while self._making[what] >= what.value or not self._has_room():
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0:
-                    raise TooBusy
-                # Not longer, since a reader may become slow meanwhile.
-                self._changed.wait(min(left_s, SLOW_S / 4))
-                if connection not in self._places:
-                    raise ConnectionAbortedError("it had to go for others")
+            place = self._place_of(connection)
+            waiting = self._waiting[what]
+            waiting.append(place)
+            try:
+                self._await_turn(place, what)
+            finally:
+                waiting.remove(place)
             self._making[what] += 1
+            place.is_made = True
         try:
             yield
         finally:
             with self._changed:
                 self._making[what] -= 1
+                place.is_made = False
                 self._changed.notify_all()
+
+    def _await_turn(self, place: Place, what: Making) -> None:
+        deadline_s = time.monotonic() + TURN_MAX_S
+        while (
+            self._making[what] >= what.value
+            or self._next_of(what) is not place
+            or not self._has_room()
+        ):
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TooBusy
+            # Not longer, since a reader may become slow meanwhile.
+            self._changed.wait(min(left_s, SLOW_S / 4))
+            self._place_of(place.connection)
+
+    def _next_of(self, what: Making) -> Place:
+        under_way = Counter(
+            each.peer for each in self._places.values() if each.size_bytes or each.is_made
+        )
+        return min(self._waiting[what], key=lambda each: under_way[each.peer])
+
+    def _place_of(self, connection: socket.socket) -> Place:
+        place = self._places.get(connection)
+        if place is None:
+            raise ConnectionAbortedError("it had to go for others")
+        return place
 
     def sends(self, connection: socket.socket, size_bytes: int) -> None:
         """An answer of that size is about to be fetched."""
         with self._changed:
-            place = self._places.get(connection)
-            if place is None:
-                raise ConnectionAbortedError("it had to go for others")
+            place = self._place_of(connection)
             place.size_bytes += size_bytes
             place.since_s = time.monotonic()
             self._answers_bytes += size_bytes
