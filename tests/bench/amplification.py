@@ -173,7 +173,7 @@ def _row(pid: int, lags: Path, host: str, port: int, case: Case) -> Row:
         cpu_s,
         clock_s,
         memory_mib,
-        percentile(probe.times_s, 0.99),
+        percentile(probe.times_s, 99),
         size,
         f"v{case.version} {case.what}",
     )

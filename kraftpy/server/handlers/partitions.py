@@ -33,7 +33,6 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
-from kraftpy.server.handlers.topics import repeated
 from kraftpy.server.long_answers import Pace, elements
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ async def elect_leaders(
     except KafkaError as error:
         response.error_code = error.code
         answers = dict.fromkeys(names, (error.code, error.message))
-    response.replica_election_results = _elected(answers)
+    response.replica_election_results = await _elected(answers)
     return response
 
 
@@ -85,7 +84,7 @@ async def _elect(
     if request.topic_partitions is None:
         return await _propose(broker, command, request.timeout_ms)
     answers = await _refused(names)
-    topics = _by_topic((name, None) for name in names if name not in answers)
+    topics = await _by_topic((name, None) for name in names if name not in answers)
     command["topics"] = [
         {"name": topic, "partitions": [index for index, _ in partitions]}
         for topic, partitions in topics.items()
@@ -95,8 +94,8 @@ async def _elect(
     return answers
 
 
-def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
-    return elements(list(_by_topic(answers.items()).items()), _elected_topic)
+async def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
+    return elements(list((await _by_topic(answers.items())).items()), _elected_topic)
 
 
 def _elected_topic(answered: tuple[str, list[tuple[int, Refusal]]]) -> ElectedTopic:
@@ -112,24 +111,30 @@ async def alter_partition_reassignments(
     broker: Broker, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Begins to move partitions to other replicas, or ends that where the replicas are null."""
-    targets = [
-        ((topic.name, partition.partition_index), partition.replicas)
+    answers = await _refused(
+        (topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
-    ]
-    answers = await _refused(name for name, _ in targets)
-    wanted = [(name, replicas) for name, replicas in targets if name not in answers]
+    )
+    wanted: dict[Name, list[int] | None] = {}
+    pace = Pace()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            await pace.keep()
+            name = topic.name, partition.partition_index
+            if name not in answers:
+                wanted[name] = partition.replicas
     command = {
         "type": "alter_reassignments",
         "keep_replication_factor": not request.allow_replication_factor_change,
         "topics": [
             {
-                "name": topic,
+                "name": topic_name,
                 "partitions": [
                     {"index": index, "replicas": replicas} for index, replicas in partitions
                 ],
             }
-            for topic, partitions in _by_topic(wanted).items()
+            for topic_name, partitions in (await _by_topic(wanted.items())).items()
         ],
     }
     failure: KafkaError | None = None
@@ -137,12 +142,12 @@ async def alter_partition_reassignments(
         answers |= await _propose(broker, command, request.timeout_ms) if wanted else {}
     except KafkaError as error:
         failure = error
-        answers |= dict.fromkeys((name for name, _ in wanted), (error.code, error.message))
+        answers |= dict.fromkeys(wanted, (error.code, error.message))
     return AlterPartitionReassignmentsResponse(
         error_code=failure.code if failure else ErrorCode.NONE,
         error_message=failure.message if failure else None,
         allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=elements(list(_by_topic(answers.items()).items()), _reassigned_topic),
+        responses=elements(list((await _by_topic(answers.items())).items()), _reassigned_topic),
     )
 
 
@@ -185,7 +190,7 @@ async def list_partition_reassignments(
                     for index, state in partitions
                 ],
             )
-            for topic, partitions in _by_topic(ongoing.items()).items()
+            for topic, partitions in (await _by_topic(ongoing.items())).items()
         ]
     )
 
@@ -195,20 +200,27 @@ async def _propose(broker: Broker, command: dict[str, Any], timeout_ms: int) -> 
     _, result = await broker.controller.propose(command, timeout_ms)
     if result.error is not ErrorCode.NONE:
         raise KafkaError(result.error, result.message)
-    return {
-        (topic["name"], each["index"]): (ErrorCode(each["error"]), each["message"])
-        for topic in result.value["topics"]
-        for each in topic["partitions"]
-    }
+    answers: dict[Name, Refusal] = {}
+    pace = Pace()
+    for topic in result.value["topics"]:
+        for each in topic["partitions"]:
+            await pace.keep()
+            answers[topic["name"], each["index"]] = ErrorCode(each["error"]), each["message"]
+    return answers
 
 
 async def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
     """What is wrong with partitions before one looks at them."""
-    names = list(names)
-    twice = repeated(names)
+    seen: set[Name] = set()
+    twice: set[Name] = set()
     refused: dict[Name, Refusal] = {}
     pace = Pace()
     for name in names:
+        await pace.keep()
+        if name in seen:
+            twice.add(name)
+        seen.add(name)
+    for name in seen:
         await pace.keep()
         if name in twice:
             refused[name] = ErrorCode.INVALID_REQUEST, "the partition is in the request twice"
@@ -217,8 +229,10 @@ async def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
     return refused
 
 
-def _by_topic(named: Iterable[tuple[Name, _T]]) -> dict[str, list[tuple[int, _T]]]:
+async def _by_topic(named: Iterable[tuple[Name, _T]]) -> dict[str, list[tuple[int, _T]]]:
     topics: dict[str, list[tuple[int, _T]]] = {}
+    pace = Pace()
     for (topic, index), value in named:
+        await pace.keep()
         topics.setdefault(topic, []).append((index, value))
     return topics

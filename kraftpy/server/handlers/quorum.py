@@ -24,7 +24,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import elements
+from kraftpy.server.long_answers import Pace, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -49,11 +49,11 @@ async def describe_quorum(
     """Leader, voters and observers of the metadata log, with how far each of them is."""
     asked = [
         (topic.topic_name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
+        for topic in request.topics[:2]
+        for partition in topic.partitions[:2]
     ]
-    if asked != [(METADATA_TOPIC, METADATA_PARTITION)]:
-        return _refusal(request)
+    if asked != [(METADATA_TOPIC, METADATA_PARTITION)] or len(request.topics) > 1:
+        return await _refusal(request)
     described = await broker.controller.describe_quorum(TIMEOUT_MS)
     return DescribeQuorumResponse(
         topics=[DescribeQuorumResponse.TopicData(METADATA_TOPIC, [_partition(described)])],
@@ -61,9 +61,11 @@ async def describe_quorum(
     )
 
 
-def _refusal(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+async def _refusal(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     wanted: dict[str, dict[int, None]] = {}
+    pace = Pace()
     for topic in request.topics:
+        await pace.keep()
         indexes = (each.partition_index for each in topic.partitions)
         wanted.setdefault(topic.topic_name, {}).update(dict.fromkeys(indexes))
     return DescribeQuorumResponse(

@@ -19,6 +19,7 @@ from kraftpy.protocol.messages import (
     DescribeTopicPartitionsResponse,
 )
 from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.long_answers import Pace, distinct
 from kraftpy.server.operations import NOT_ASKED, TOPIC_OPERATIONS
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ Described = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 DescribedPartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 
 
-@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
-def describe_topic_partitions(
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, long=True)
+async def describe_topic_partitions(
     broker: Broker, ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """One page of topics with their partitions."""
@@ -41,9 +42,12 @@ def describe_topic_partitions(
         if first_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is 0 or more")
     left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
-    wanted = {topic.name for topic in request.topics} or broker.metadata.topics.keys()
+    named = await distinct(topic.name for topic in request.topics)
+    wanted = named or broker.metadata.topics.keys()
     response = DescribeTopicPartitionsResponse()
+    pace = Pace()
     for name in sorted(name for name in wanted if name >= first_name):
+        await pace.keep()
         topic = broker.metadata.topics.get(name)
         if topic is None:
             response.topics.append(_unknown(name))
