@@ -32,6 +32,7 @@ from tests.processes import (
 START_TIMEOUT_S = 120.0
 ASK_TIMEOUT_S = 20.0
 POLL_S = 0.005
+ELECT_EVERY_S = 10.0
 
 Partitions = Mapping[tuple[str, int], PartitionView]
 
@@ -124,14 +125,22 @@ class Quorum:
         """Elects preferred leaders, until every running node leads a partition of the topic."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         wanted = {TopicPartition(topic, i) for name, i in self.partitions() if name == topic}
-        admin.elect_leaders(ElectionType.PREFERRED, list(wanted)).result(START_TIMEOUT_S)
-        self.wait_until(
-            lambda found: (
-                {each.leader for (name, _), each in found.items() if name == topic}
-                >= set(self.running)
-            ),
-            "balanced",
-        )
+
+        def is_balanced(found: Partitions) -> bool:
+            leaders = {each.leader for (name, _), each in found.items() if name == topic}
+            return leaders >= set(self.running)
+
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            # An election passes over replicas that aren't in sync yet, and controllers may change.
+            admin.elect_leaders(ElectionType.PREFERRED, list(wanted)).result(START_TIMEOUT_S)
+            try:
+                self.wait_until(is_balanced, "balanced", ELECT_EVERY_S)
+            except BrokerError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
     def wait_until(
         self, condition: Callable[[Partitions], bool], what: str, timeout_s: float = 120.0

@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.bench.race import Raced
 
 Values = dict[str, list[float]]
 MISSED = "MISSES FLOOR"
@@ -207,37 +211,38 @@ def bench_table(values: Mapping[str, list[float]]) -> str:
     return layout(["", "median [spread]", "unit", "floor", "goal", ""], rows)
 
 
-def race_rows(ours: Values, theirs: Values, alone: Mapping[str, float]) -> list[list[str]]:
+def race_rows(raced: Raced) -> list[list[str]]:
     """The table of a race, its header first.
 
-    Ratios are taken round by round, so that what slows the machine for a while slows both. `alone`
-    says what the client manages without a broker to wait for.
+    Ratios are taken round by round, so that what slows the machine for a while slows both.
     """
     rows = [["", "kraftpy", "Apache Kafka", "client alone", "ratio", "floor", "goal", ""]]
-    for name, mine in ours.items():
-        figure, other = FIGURES[name], theirs[name]
+    for name, mine in raced.ours.items():
+        figure, other = FIGURES[name], raced.theirs[name]
         ratios = [a / b for a, b in zip(mine, other, strict=True)]
         value, floor, goal, unit = median(mine), figure.floor, figure.goal, f" {figure.unit}"
         if figure.ratio_floor is not None:
             value, floor, goal, unit = median(ratios), figure.ratio_floor, figure.ratio_goal, "x"
         judged = verdict(figure, value, floor, goal)
         limit = ""
-        if name in alone:
-            limit = number(alone[name])
-            if judged == MISSED and not figure.meets(alone[name] / median(other), floor or 0.0):
+        if name in raced.alone:
+            limit = number(raced.alone[name])
+            if judged == MISSED and not figure.meets(
+                raced.alone[name] / median(other), floor or 0.0
+            ):
                 judged = "the client bounds it"
         measured = [spread(mine), spread(other), limit, f"{spread(ratios)}x"]
         rows.append([f"{name} ({figure.unit})", *measured, *bounds(floor, goal, unit), judged])
     return rows
 
 
-def race_table(ours: Values, theirs: Values, alone: Mapping[str, float]) -> str:
-    header, *rows = race_rows(ours, theirs, alone)
+def race_table(raced: Raced) -> str:
+    header, *rows = race_rows(raced)
     return layout(header, rows)
 
 
-def race_markdown(ours: Values, theirs: Values, alone: Mapping[str, float]) -> str:
-    header, *rows = race_rows(ours, theirs, alone)
+def race_markdown(raced: Raced) -> str:
+    header, *rows = race_rows(raced)
     line = ["---", *["---:"] * (len(header) - 2), "---"]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, line, *rows))
 

@@ -46,17 +46,19 @@ class Row(NamedTuple):
 
 
 class Raced(NamedTuple):
-    """What a race has measured, by figure."""
+    """What a race has measured, by figure; and what went wrong with the rows that are missing."""
 
     ours: Values
     theirs: Values
     alone: dict[str, float]
+    failures: list[str]
 
     def add(self, other: Raced) -> None:
         """Takes in the rows of another part."""
         self.ours.update(other.ours)
         self.theirs.update(other.theirs)
         self.alone.update(other.alone)
+        self.failures.extend(other.failures)
 
 
 class Starts(NamedTuple):
@@ -86,25 +88,38 @@ def warm_up(meter: Meter, figure: str) -> bool:
 
 
 def race(rows: Sequence[Row], ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
-    """Plays all rows with two entrants that are up."""
-    raced = Raced({}, {}, {})
+    """Plays all rows with two entrants that are up; one that fails is left out."""
+    whole = Raced({}, {}, {}, [])
     for row in rows:
         say(f"{', '.join(row.figures)}: warming up")
-        with contextlib.ExitStack() as stack:
-            sides = [
-                (entrant.name, stack.enter_context(row.on(entrant)), values)
-                for entrant, values in ((ours, raced.ours), (theirs, raced.theirs))
-            ]
-            if not row.once:
-                for name, meter, _ in sides:
-                    if not warm_up(meter, row.figures[0]):
-                        say(f"{name} swings: {AGREEING} windows in a row never agreed")
-            _take_turns([(meter, values) for _, meter, values in sides], rounds)
-        if row.alone is not None:
-            with row.alone() as meter:
-                warm_up(meter, row.figures[0])
-                raced.alone.update(meter(MEASURE_S))
-        say(f"{row.figures[0]}: {_ratios(raced, row.figures[0])}")
+        try:
+            raced = _race_row(row, ours, theirs, rounds, say)
+        except Exception as error:
+            tails = "\n".join(f"{each.name}:\n{each.log_tail()}" for each in (ours, theirs))
+            whole.failures.append(f"{row.figures[0]}: {error}\nlast words of {tails}")
+            say(f"{row.figures[0]}: failed")
+        else:
+            whole.add(raced)
+            say(f"{row.figures[0]}: {_ratios(raced, row.figures[0])}")
+    return whole
+
+
+def _race_row(row: Row, ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
+    raced = Raced({}, {}, {}, [])
+    with contextlib.ExitStack() as stack:
+        sides = [
+            (entrant.name, stack.enter_context(row.on(entrant)), values)
+            for entrant, values in ((ours, raced.ours), (theirs, raced.theirs))
+        ]
+        if not row.once:
+            for name, meter, _ in sides:
+                if not warm_up(meter, row.figures[0]):
+                    say(f"{name} swings: {AGREEING} windows in a row never agreed")
+        _take_turns([(meter, values) for _, meter, values in sides], rounds)
+    if row.alone is not None:
+        with row.alone() as meter:
+            warm_up(meter, row.figures[0])
+            raced.alone.update(meter(MEASURE_S))
     return raced
 
 
@@ -125,7 +140,7 @@ def race_starts(
 ) -> Raced:
     """`makers` make the entrants, ours first, each with a new folder; in the end none is up."""
     say(", ".join(starts.figures))
-    raced = Raced({}, {}, {})
+    raced = Raced({}, {}, {}, [])
     sides: list[tuple[Meter, Values]] = []
     for make, values in zip(makers, (raced.ours, raced.theirs), strict=True):
         entrant = make()

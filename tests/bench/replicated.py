@@ -25,6 +25,7 @@ LARGE_MESSAGES = 150_000
 SMALL_MESSAGES = 1_000_000
 CATCH_UP_MESSAGES = 1_000_000
 CREATE_TOPICS = 50
+REMOVAL_S = 1.0
 KILLS = 5  # of each kind in a round
 CREATE_PARTITIONS = 10
 
@@ -117,7 +118,22 @@ def creation_s(quorum: Quorum) -> float:
     seconds = time.perf_counter() - started_at
     for future in admin.delete_topics(names).values():
         future.result(TIMEOUT_S)
+    _let_remove(quorum, names)
     return seconds
+
+
+def _let_remove(quorum: Quorum, topics: list[str]) -> None:
+    """Gives nodes time to remove these topics' files, which isn't the next creation's work.
+
+    Kafka does it a minute later, whatever `file.delete.delay.ms` says.
+    """
+    deadline = time.monotonic() + REMOVAL_S
+    while time.monotonic() < deadline and any(
+        folder.name.startswith(tuple(topics))
+        for log_dir in quorum.log_dirs.values()
+        for folder in log_dir.iterdir()
+    ):
+        time.sleep(POLL_S)
 
 
 def failovers(quorum: Quorum, say: Say, times: int, which: str) -> list[float]:

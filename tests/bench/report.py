@@ -30,7 +30,7 @@ def place_in(document: Path) -> str:
 
 def fill(document: Path, raced: Raced, command: str) -> None:
     """Puts the table into the place that `place_in` has found."""
-    found = f"{figures.race_markdown(*raced)}\n\n{conditions()}\n\n`{command}`\n"
+    found = f"{figures.race_markdown(raced)}\n\n{conditions()}\n\n`{command}`\n"
     filled = _PLACE.sub(lambda match: f"{match[1]}\n{found}\n{match[2]}", place_in(document))
     document.write_text(filled)
 

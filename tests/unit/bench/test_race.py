@@ -57,6 +57,9 @@ class Entrant:
     def stop(self) -> None:
         self.up -= 1
 
+    def log_tail(self) -> str:
+        return f"the log of {self.name}"
+
 
 def nothing(_: str) -> None:
     pass
@@ -101,6 +104,20 @@ def test_a_path_that_swings_for_ever_is_given_up() -> None:
     values = iter(range(1, 100))
     assert not warm_up(lambda _: {FIGURE: 2.0 ** next(values)}, FIGURE)
     assert next(values) == WINDOWS_MAX + 1
+
+
+def test_a_row_that_fails_costs_the_others_nothing() -> None:
+    """A race takes an hour."""
+
+    def on(entrant: Entrant) -> contextlib.AbstractContextManager[Meter]:
+        raise TimeoutError("no leader")
+
+    ours, theirs = (Entrant(name, 1, 0, []) for name in ("kraftpy", "Apache Kafka"))
+    raced = race([Row(("start",), on), Row((FIGURE,), Entrant.row)], ours, theirs, 2, nothing)
+    assert raced.ours == raced.theirs == {FIGURE: [1.0, 1.0]}
+    (failure,) = raced.failures
+    assert failure.startswith("start: no leader")
+    assert "the log of kraftpy" in failure
 
 
 def test_starts_are_taken_alone_and_not_on_a_new_folder() -> None:
@@ -152,8 +169,9 @@ def test_the_table_says_what_was_met_what_was_missed_and_what_the_client_bounds(
         {FIGURE: [130.0, 120.0, 140.0], hundred: [90.0], "start": [0.3]},
         {FIGURE: [100.0, 100.0, 100.0], hundred: [100.0], "start": [5.0]},
         {FIGURE: 900.0, hundred: 110.0},
+        [],
     )
-    lines = figures.race_markdown(*raced).splitlines()
+    lines = figures.race_markdown(raced).splitlines()
     assert lines[2] == (
         "| offset commits, 1 partitions a request (requests/s) | 130 [120-140] | 100 [100-100] "
         "| 900 | 1.30 [1.20-1.40]x | 1.2x | 2x | floor met |"
@@ -161,7 +179,7 @@ def test_the_table_says_what_was_met_what_was_missed_and_what_the_client_bounds(
     assert lines[3].endswith("| 110 | 0.90x | 1.2x | 2x | the client bounds it |")
     assert lines[4].endswith("| 0.4 s | 0.2 s | floor met |")
     slower = raced._replace(alone={hundred: 200.0})
-    assert figures.race_markdown(*slower).splitlines()[3].endswith("| MISSES FLOOR |")
+    assert figures.race_markdown(slower).splitlines()[3].endswith("| MISSES FLOOR |")
 
 
 def test_a_document_takes_the_table_in_its_place(
@@ -171,7 +189,9 @@ def test_a_document_takes_the_table_in_its_place(
     document = tmp_path / "performance.md"
     document.write_text("before\n<!-- race: begin -->\nold\n<!-- race: end -->\nafter\n")
     for _ in range(2):
-        report.fill(document, Raced({"start": [1.0]}, {"start": [5.0]}, {}), "make race ROUNDS=1")
+        report.fill(
+            document, Raced({"start": [1.0]}, {"start": [5.0]}, {}, []), "make race ROUNDS=1"
+        )
     text = document.read_text()
     assert text.startswith("before\n<!-- race: begin -->\n\n| ")
     assert text.endswith("\na machine\n\n`make race ROUNDS=1`\n\n<!-- race: end -->\nafter\n")
