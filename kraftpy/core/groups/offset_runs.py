@@ -40,6 +40,8 @@ _NO_HEADERS = 0
 # From the key's last field on: partition; value; headers.
 _TAIL = f"i{len(_VALUE_START)}sqi{len(_NO_METADATA)}sqB"
 _TAIL_BYTES = Struct(">" + _TAIL).size
+# Offset deltas that are kept together: a client chooses how many partitions it commits.
+_DELTAS_MAX = 1000
 # Attributes and timestamp delta, both 0.
 _RECORD_START = b"\0\0"
 
@@ -200,13 +202,14 @@ def _runs_of(records: Sequence[CoordinatorRecord]) -> list[OffsetRun] | None:
 def _write_run(run: OffsetRun, parts: list[bytes]) -> None:
     """Adds a run's records to those before it in their batch, one part each."""
     group_id, topic, *columns = run
-    left = len(run.partitions)
-    while left:
-        deltas = _deltas(len(parts), left)
+    count = len(run.partitions)
+    done = 0
+    while done < count:
+        deltas = _deltas(len(parts), min(count - done, _DELTAS_MAX))
         pack, head, key = _start(group_id, topic, len(deltas[0]))
-        if len(deltas) < left:
-            partitions, offsets, epochs, times_ms = (each[: len(deltas)] for each in columns)
-            columns = [each[len(deltas) :] for each in columns]
+        if len(deltas) < count:
+            part = slice(done, done + len(deltas))
+            partitions, offsets, epochs, times_ms = (each[part] for each in columns)
         else:
             partitions, offsets, epochs, times_ms = columns
         parts += map(
@@ -222,7 +225,7 @@ def _write_run(run: OffsetRun, parts: list[bytes]) -> None:
             times_ms,
             repeat(_NO_HEADERS),
         )
-        left -= len(deltas)
+        done += len(deltas)
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +11,7 @@ from kraftpy.core.groups import CommittedOffset, OffsetRecord, decode_record, en
 from kraftpy.core.groups.offset_runs import (
     OffsetRun,
     OffsetRuns,
+    _deltas,
     build_offset_batch,
     read_offset_runs,
 )
@@ -121,6 +124,21 @@ def test_a_commit_of_many_partitions_is_few_runs() -> None:
         assert len(runs) <= 3  # the offset delta takes one to three bytes
         assert runs_of(batch) == records
         assert build_offset_batch(records, NOW_MS) == batch
+
+
+def test_what_is_kept_to_write_commits_is_bounded() -> None:
+    """Whatever numbers of partitions clients choose to commit."""
+    _deltas.cache_clear()
+    tracemalloc.start()
+    try:
+        for count in range(5_000, 5_040):
+            columns = [7] * count, [3] * count, [NOW_MS] * count
+            build_offset_batch(OffsetRuns([OffsetRun("g", "t", range(count), *columns)]), NOW_MS)
+        del columns
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 3 << 20
 
 
 @given(
