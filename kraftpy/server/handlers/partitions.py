@@ -166,12 +166,13 @@ async def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     """The partitions that are being moved, of those asked for or of all."""
     known = broker.metadata.topics
+    asked: Iterable[Name]
     if request.topics is None:
         asked = [(topic.name, index) for topic in known.values() for index in topic.partitions]
     else:
-        asked = [
+        asked = (
             (topic.name, index) for topic in request.topics for index in topic.partition_indexes
-        ]
+        )
     ongoing: dict[Name, PartitionState] = {}
     pace = Pace()
     for name, index in asked:
