@@ -46,7 +46,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.group_partition import OFFSETS_TOPIC
-from kraftpy.server.long_answers import Pace, at_once, elements, in_slices
+from kraftpy.server.long_answers import Pace, at_once, distinct, elements, in_slices
 from kraftpy.server.offset_forwarding import forwarded
 from kraftpy.server.operations import GROUP_OPERATIONS, NOT_ASKED
 
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 # Of a committed offset: what its record takes in the log beside the group's and the topic's names.
 COMMIT_RECORD_MIN_BYTES = 40
+
+_DELETED_TOGETHER = 1_000
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
@@ -485,8 +487,11 @@ async def delete_groups(
     broker: Broker, ctx: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """Deletes empty groups with all their offsets (KIP-229)."""
-    names = list(dict.fromkeys(request.groups_names))
-    errors = await asyncio.gather(*_deletions(broker, names))
+    names = await distinct(request.groups_names)
+    errors: list[ErrorCode] = []
+    for start in range(0, len(names), _DELETED_TOGETHER):
+        some = names[start : start + _DELETED_TOGETHER]
+        errors += await asyncio.gather(*_deletions(broker, some))
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResponse.DeletableGroupResult(name, error, error.message if error else None)
