@@ -262,12 +262,12 @@ class Partition:
         else:
             # What coordinators write is what their clients made them write.
             self._door.check_size(header)
+        if self.leadership is None:  # it may have ended while the batch was opened elsewhere
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if header.producer_id >= 0:
             duplicate = log.producers.check(header, log.uptime_ms())
             if duplicate is not None:
                 return self._already_appended(duplicate)
-        if self.leadership is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         base_offset = log.log_end_offset
         stamp_batch(records, 0, base_offset, self.leader_epoch)
         header.base_offset = base_offset

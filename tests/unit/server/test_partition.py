@@ -5,8 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kraftpy.core.config import TopicConfig
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.core.producers import Duplicate
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import build_batch
 from kraftpy.server.follower_sessions import FollowedPartition
 from kraftpy.server.partition import Partition
 
@@ -54,3 +58,18 @@ def test_a_follower_that_leaves_when_the_leadership_ends_keeps_it_from_nobody() 
     partition, followers = followed(3)
     partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert [each.heard for each in followers] == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * 3
+
+
+def test_who_leads_no_more_acknowledges_no_retry() -> None:
+    """What it has of the first try may be cut off: only the new leader knows."""
+    partition, _ = followed(0)
+    written = Duplicate(base_offset=0, last_offset=0, timestamp=1)
+    known = SimpleNamespace(check=lambda header, now_ms: written)
+    cast(Any, partition.log).producers = known
+    cast(Any, partition.log).uptime_ms = lambda: 0
+    records = bytearray(
+        build_batch([(1, None, b"x", [])], producer_id=1, producer_epoch=0, base_sequence=0)
+    )
+    with pytest.raises(KafkaError) as raised:
+        partition.append(memoryview(records), now_ms=1)
+    assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
