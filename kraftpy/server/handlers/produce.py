@@ -174,6 +174,7 @@ async def _produce_many(
     ctx.let_overlap = lambda: None  # for none of them before the last
     response = ProduceResponse()
     endpoints: dict[int, ProduceResponse.NodeEndpoint] = {}
+    named = 0
     pace = Pace()
     for topic_data in request.topic_data:
         answered: TopicResponse | None = None
@@ -197,6 +198,8 @@ async def _produce_many(
                 continue
             endpoints.update((each.node_id, each) for each in answer.node_endpoints)
             (topic,) = answer.responses
+            for each in topic.partition_responses:
+                named = _bound_names(each, named)
             if answered is None:
                 answered = topic
                 response.responses.append(topic)
@@ -322,15 +325,21 @@ async def _append_later(
         for part in later:
             appended = await _append_elsewhere(broker, part, request.acks, ctx)
             _note(pending, part.partition, appended, part.answer, request.acks)
-            named += len(part.answer.record_errors)
-            if named > NAMED_RECORDS_MAX:
-                part.answer.record_errors = []
+            named = _bound_names(part.answer, named)
             await pace.keep()
     finally:
         memory.release(size_bytes)
     answer = _answer(broker, ctx, request, response, pending, misdirected)
     ctx.let_overlap()
     return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _bound_names(answer: PartitionResponse, named: int) -> int:
+    """Leaves out which records are bad where the answer names enough; how many it would name."""
+    named += len(answer.record_errors)
+    if named > NAMED_RECORDS_MAX:
+        answer.record_errors = []
+    return named
 
 
 async def _append_elsewhere(
