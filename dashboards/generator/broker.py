@@ -63,10 +63,12 @@ _REQUESTS = Row(
             _rate("kraftpy_connections_refused_total", "{{instance}} refused", "instance"),
         ),
         graph(
-            "Memory of arriving requests",
-            "Requests that have not arrived completely; queued.max.request.bytes bounds them.",
+            "Memory of requests and answers",
+            "Requests that have not arrived completely, bounded by queued.max.request.bytes, and "
+            "answers that have not been read, by queued.max.response.bytes.",
             BYTES,
-            ("kraftpy_request_memory_bytes{@}", "{{instance}}"),
+            ("kraftpy_request_memory_bytes{@}", "{{instance}} requests"),
+            ("kraftpy_response_memory_bytes{@}", "{{instance}} answers"),
         ),
     ],
 )
