@@ -51,14 +51,14 @@ from kraftpy.server.group_coordinator import GroupCoordinator
 from kraftpy.server.group_partition import OFFSETS_TOPIC
 from kraftpy.server.leader_changes import LeaderChanges
 from kraftpy.server.listener import Listener
-from kraftpy.server.membership import Membership
+from kraftpy.server.membership import METADATA_TIMEOUT_MS, Membership
 from kraftpy.server.metadata_events import tell_broker, tell_topic_created, tell_topic_deleted
 from kraftpy.server.offset_forwarding import OffsetForwarding
 from kraftpy.server.opening import BatchOpener
 from kraftpy.server.partition import Partition
 from kraftpy.server.placement import MetadataPlacement
 from kraftpy.server.producer_ids import ProducerIds
-from kraftpy.server.proposals import Proposals
+from kraftpy.server.proposals import Proposals, propose_growth
 from kraftpy.server.replicas import ReplicaManager
 from kraftpy.server.throttle import Throttle
 from kraftpy.storage.files import StorageError
@@ -538,18 +538,19 @@ class Broker:
             }
             for name in names
         ]
-        try:
-            value = await self._membership.propose(
-                {"type": "create_topics", "topics": topics, "seed": random.getrandbits(31)}
-            )
-        except KafkaError as error:
-            log.warning("can't create topics on demand: %s", error)
-            return dict.fromkeys(names, error.code)
-        failed = [each for each in value["topics"] if each["name"] not in self.metadata.topics]
-        for each in failed:
-            topic, reason = each["name"], each["message"]
-            emit(log, logging.WARNING, "topic-refused", topic=topic, reason=reason)
-        return {each["name"]: ErrorCode(each["error"]) for each in failed}
+        answers = await propose_growth(
+            self.controller,
+            {"type": "create_topics", "topics": topics, "seed": random.getrandbits(31)},
+            [self.config.num_partitions] * len(topics),
+            METADATA_TIMEOUT_MS,
+        )
+        failed: dict[str, ErrorCode] = {}
+        for name, answer in zip(names, answers, strict=True):
+            if name not in self.metadata.topics:
+                failed[name] = ErrorCode(answer["error"])
+                reason = answer["message"]
+                emit(log, logging.WARNING, "topic-refused", topic=name, reason=reason)
+        return failed
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         if self.cut_off:

@@ -3,23 +3,29 @@
 Rules: when `propose` returns, the command is committed and this broker's own copy of the metadata
 has it, so that whatever the client asks next sees its change. An unknown outcome is
 REQUEST_TIMED_OUT, never a success and never a guess (metadata_and_replication.md). Settings are
-judged here, before anything is proposed: see `kraftpy.core.metadata.judgement`.
+judged here, before anything is proposed: see `kraftpy.core.metadata.judgement`. A command is
+applied in one go on every broker's event loop, so a list goes in commands of WEIGHT_MAX at most.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.judgement import judge
+from kraftpy.core.metadata.topic_commands import check_batch
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable, ProposalTimeout
 from kraftpy.quorum.messages import QuorumDescription
 from kraftpy.quorum.port import CommandResult
+from kraftpy.server.long_answers import Pace
 
 TIMEOUT_MAX_MS = 60_000
+
+WEIGHT_MAX = 1_000
+"""What the items of one command weigh together; one that weighs more goes alone."""
 
 
 def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], ErrorCode]:
@@ -29,6 +35,19 @@ def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], Error
         for topic in result.value["topics"]
         for answer in topic["partitions"]
     }
+
+
+def parts(weights: Iterable[int]) -> Iterator[slice]:
+    """The places of those that follow each other and weigh WEIGHT_MAX together, or are alone."""
+    start = end = total = 0
+    for weight in weights:
+        if end > start and total + weight > WEIGHT_MAX:
+            yield slice(start, end)
+            start, total = end, 0
+        end += 1
+        total += weight
+    if end > start:
+        yield slice(start, end)
 
 
 class Proposals:
@@ -98,3 +117,88 @@ class Proposals:
     def leader_id(self) -> int | None:
         """The node whose controller leads the quorum, as far as this broker knows."""
         return self._client.leader_id
+
+
+class _Controller(Protocol):
+    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+        """As `Proposals.propose`."""
+
+
+async def catch_up(controller: _Controller, timeout_ms: int) -> int:
+    """Returns when this broker's metadata has all that was committed before; the time left in ms.
+
+    Raises KafkaError as `Proposals.propose`, or what keeps commands out of the log.
+    """
+    deadline_s = time.monotonic() + timeout_ms / 1000
+    _, result = await controller.propose({"type": "barrier"}, timeout_ms)
+    if result.error is not ErrorCode.NONE:
+        raise KafkaError(result.error, result.message)
+    return max(1, int((deadline_s - time.monotonic()) * 1000))
+
+
+async def propose_items(
+    controller: _Controller,
+    command: dict[str, Any],
+    field: str,
+    timeout_ms: int,
+    weights: Iterable[int] | None = None,
+) -> list[Mapping[str, Any]]:
+    """Proposes a command on the items in `field`, a part at a time; the answer to each, in order.
+
+    `weights`: about how many partitions or settings each item changes; 1 by default. Each answer
+    has `error` and `message`, or what the command says. Where there is no answer to a part as a
+    whole, each of its items gets the reason; if that is because the quorum can't be asked or the
+    time is over, those behind it get it too and aren't proposed. Without items nothing is.
+    """
+    items = command[field]
+    deadline_s = time.monotonic() + min(timeout_ms, TIMEOUT_MAX_MS) / 1000
+    answers: list[Mapping[str, Any]] = []
+    pace = Pace()
+    for part in parts([1] * len(items) if weights is None else weights):
+        some = {**command, field: items[part]}
+        if "seed" in command:
+            some["seed"] += part.start  # an item's own is that and its place
+        try:
+            if part.start:
+                await pace.keep()
+                timeout_ms = _left_ms(deadline_s)
+            _, result = await controller.propose(some, timeout_ms)
+        except KafkaError as error:
+            return answers + [_answer_to_item(error)] * (len(items) - part.start)
+        if result.error is ErrorCode.NONE:
+            answers += result.value[field]
+        else:
+            failure = KafkaError(result.error, result.message)
+            answers += [_answer_to_item(failure)] * len(some[field])
+    return answers
+
+
+async def propose_growth(
+    controller: _Controller, command: dict[str, Any], growths: Sequence[int], timeout_ms: int
+) -> list[Mapping[str, Any]]:
+    """As `propose_items` of topics; `growths`: how many partitions each of them adds.
+
+    What one request may create isn't more because it becomes several commands.
+    """
+    try:
+        check_batch(sum(growths))
+    except KafkaError as error:
+        return [_answer_to_item(error)] * len(growths)
+    weights = (max(1, each) for each in growths)
+    return await propose_items(controller, command, "topics", timeout_ms, weights)
+
+
+def _answer_to_item(error: KafkaError) -> Mapping[str, Any]:
+    """The answer to an item for which there is no other."""
+    return {"error": int(error.code), "message": error.message}
+
+
+def _left_ms(deadline_s: float) -> int:
+    left_ms = int((deadline_s - time.monotonic()) * 1000)
+    if left_ms <= 0:
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "the request's time is over, and this part of it wasn't begun: ask for it again, with "
+            "fewer at a time or a longer timeout",
+        )
+    return left_ms

@@ -273,11 +273,18 @@ def _indexes(item: Fields) -> list[int]:
     ]
 
 
+def needs_election(partition: PartitionState, election_type: int) -> bool:
+    """Whether the partition hasn't what such an election is for."""
+    if election_type == PREFERRED:
+        return partition.leader != partition.replicas[0]
+    return partition.leader == NO_LEADER
+
+
 def _elect(
     old: PartitionState, electorate: Electorate, rules: TopicRules, election: int
 ) -> PartitionState:
     preferred = election == PREFERRED
-    if old.leader == old.replicas[0] if preferred else old.leader != NO_LEADER:
+    if not needs_election(old, election):
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
     new = settled(old, electorate, rules, Wish(preferred=preferred, unclean=not preferred))
     if preferred and new.leader != old.replicas[0]:

@@ -90,7 +90,7 @@ def create_topics(
     seed = command.integer("seed", maximum=fields.LONG_MAX)
     validate_only = command.flag("validate_only")
     items = [read_new_topic(each) for each in command.items("topics", TOPICS_PER_COMMAND_MAX)]
-    _check_batch(sum(_partition_count(item) for item in items))
+    check_batch(sum(_partition_count(item) for item in items))
     answers: list[dict[str, Any]] = []
     named: set[str] = set()
     for number, item in enumerate(items):
@@ -171,7 +171,7 @@ def create_partitions(
         for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
     ]
     topics = [(state.topics.get(name), count) for name, count, _ in items]
-    _check_batch(
+    check_batch(
         sum(min(count, PARTITIONS_MAX) - len(topic.partitions) for topic, count in topics if topic)
     )
     answers: list[dict[str, Any]] = []
@@ -237,7 +237,8 @@ def _partition_count(item: NewTopic) -> int:
     return max(0, min(count, PARTITIONS_MAX))
 
 
-def _check_batch(new_partitions: int) -> None:
+def check_batch(new_partitions: int) -> None:
+    """Whether one request may create so many. Raises KafkaError(POLICY_VIOLATION)."""
     if new_partitions > PARTITIONS_PER_COMMAND_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

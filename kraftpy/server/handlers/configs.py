@@ -36,6 +36,7 @@ from kraftpy.core.config.describe import (
 )
 from kraftpy.core.metadata import ResourceType
 from kraftpy.core.metadata.config_commands import OP_SET
+from kraftpy.core.metadata.partition_changes import ELECTION_KEYS
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
     NAME_LENGTH_MAX,
@@ -55,8 +56,8 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server import loggers
 from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.handlers.topics import propose_items
 from kraftpy.server.long_answers import Pace, elements
+from kraftpy.server.proposals import propose_items
 from kraftpy.server.reserved_topics import refuse_configs
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ async def _alter(
             wanted[resource] = keys, change
     answers: dict[_Resource, _Answer] = {}
     items: dict[_Resource, dict[str, Any]] = {}
+    weights: list[int] = []
     for resource, (keys, change) in wanted.items():
         await pace.keep()
         type_, name = resource
@@ -209,16 +211,29 @@ async def _alter(
             answers[resource] = refusal
         else:
             items[resource] = {"type": type_, "name": name, **change}
+            weights.append(_weight(broker, resource, keys))
     command = {
         "type": "alter_configs",
         "resources": list(items.values()),
         "validate_only": validate_only,
     }
-    results = await propose_items(broker, command, "resources", TIMEOUT_MS)
+    results = await propose_items(broker.controller, command, "resources", TIMEOUT_MS, weights)
     for resource, result in zip(items, results, strict=True):
         await pace.keep()
         answers[resource] = (ErrorCode(result["error"]), result["message"])
     return answers
+
+
+def _weight(broker: Broker, resource: _Resource, keys: list[str]) -> int:
+    """How much a change of these keys is: of settings, and of partitions that it may bear upon."""
+    type_, name = resource
+    topic = broker.metadata.topics.get(name) if type_ == ResourceType.TOPIC else None
+    weight = max(1, len(keys))
+    if topic is not None:
+        set_now = broker.metadata.config(ResourceType.TOPIC, name)
+        if any(key in keys or key in set_now for key in ELECTION_KEYS):
+            weight += len(topic.partitions)
+    return weight
 
 
 def _alter_loggers(

@@ -1,14 +1,16 @@
 """ElectLeaders 0-2, AlterPartitionReassignments 0-1, ListPartitionReassignments 0.
 
-The controller's state machine decides (`kraftpy.core.metadata`); here a request becomes one
-command, and the answers become a response. Rules:
+The controller's state machine decides (`kraftpy.core.metadata`); here a request becomes commands,
+and the answers become a response. Rules:
 
 * Every partition is answered by itself, also with what is wrong with the whole request (its time is
   over, there is no controller), which stands at the top as well where the version has a place: some
-  clients look at the one, some at the other. One that is named twice in a request is refused with
-  INVALID_REQUEST and nothing is done to it.
+  clients look at the one, some at the other. What is wrong with a part of it stands with the
+  partitions only. One that is named twice in a request is refused with INVALID_REQUEST and nothing
+  is done to it.
 * A request that names no partitions elects for all of them, and the answer has only those in which
-  an election was needed (KIP-183).
+  an election was needed (KIP-183). Those are found here, once this broker knows all that was
+  committed before: a command on all of a cluster's partitions would hold up every broker.
 * The answer comes when the change is committed. A reassignment has then begun (KIP-455); it
   completes by itself when the new replicas are in sync, and ListPartitionReassignments shows those
   that are under way.
@@ -16,10 +18,11 @@ command, and the answers become a response. Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.core.metadata import PartitionState
+from kraftpy.core.metadata.leader_commands import needs_election
 from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX, topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -34,11 +37,14 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.long_answers import Pace, elements
+from kraftpy.server.proposals import catch_up, parts, propose_items
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
 PREFERRED, UNCLEAN = 0, 1
+# What isn't told of an election on all partitions: somebody else has elected or deleted it by now.
+_NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Refusal = tuple[ErrorCode, str | None]
 Name = tuple[str, int]
@@ -80,18 +86,31 @@ async def _elect(
             ErrorCode.INVALID_REQUEST,
             f"there is no election type {request.election_type}: 0 is preferred, 1 unclean",
         )
-    command = {"type": "elect_leaders", "election_type": request.election_type, "topics": None}
+    command = {"type": "elect_leaders", "election_type": request.election_type}
     if request.topic_partitions is None:
-        return await _propose(broker, command, request.timeout_ms)
+        left_ms = await catch_up(broker.controller, request.timeout_ms)
+        needy = await _needy(broker, request.election_type)
+        answers = await _propose(broker, command, needy, _elected_item, left_ms)
+        return {name: each for name, each in answers.items() if each[0] not in _NOT_NEEDED}
     answers = await _refused(names)
-    topics = await _by_topic((name, None) for name in names if name not in answers)
-    command["topics"] = [
-        {"name": topic, "partitions": [index for index, _ in partitions]}
-        for topic, partitions in topics.items()
-    ]
-    if topics:
-        answers |= await _propose(broker, command, request.timeout_ms)
-    return answers
+    wanted = dict.fromkeys(name for name in names if name not in answers)
+    return answers | await _propose(broker, command, wanted, _elected_item, request.timeout_ms)
+
+
+async def _needy(broker: Broker, election_type: int) -> dict[Name, None]:
+    """The partitions that need such an election, as far as is known here."""
+    found: dict[Name, None] = {}
+    pace = Pace()
+    for topic in list(broker.metadata.topics.values()):
+        for index, partition in topic.partitions.items():
+            if needs_election(partition, election_type):
+                found[topic.name, index] = None
+        await pace.keep()
+    return found
+
+
+def _elected_item(index: int, _: None) -> int:
+    return index
 
 
 async def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
@@ -127,19 +146,12 @@ async def alter_partition_reassignments(
     command = {
         "type": "alter_reassignments",
         "keep_replication_factor": not request.allow_replication_factor_change,
-        "topics": [
-            {
-                "name": topic_name,
-                "partitions": [
-                    {"index": index, "replicas": replicas} for index, replicas in partitions
-                ],
-            }
-            for topic_name, partitions in (await _by_topic(wanted.items())).items()
-        ],
     }
     failure: KafkaError | None = None
     try:
-        answers |= await _propose(broker, command, request.timeout_ms) if wanted else {}
+        answers |= await _propose(
+            broker, command, wanted, _reassigned_item, request.timeout_ms, _replica_count
+        )
     except KafkaError as error:
         failure = error
         answers |= dict.fromkeys(wanted, (error.code, error.message))
@@ -149,6 +161,14 @@ async def alter_partition_reassignments(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=elements(list((await _by_topic(answers.items())).items()), _reassigned_topic),
     )
+
+
+def _reassigned_item(index: int, replicas: list[int] | None) -> dict[str, Any]:
+    return {"index": index, "replicas": replicas}
+
+
+def _replica_count(replicas: list[int] | None) -> int:
+    return max(1, len(replicas or ()))
 
 
 def _reassigned_topic(answered: tuple[str, list[tuple[int, Refusal]]]) -> ReassignedTopic:
@@ -196,17 +216,38 @@ async def list_partition_reassignments(
     )
 
 
-async def _propose(broker: Broker, command: dict[str, Any], timeout_ms: int) -> dict[Name, Refusal]:
-    """The answer to each partition. Raises KafkaError when there is none to the command."""
-    _, result = await broker.controller.propose(command, timeout_ms)
-    if result.error is not ErrorCode.NONE:
-        raise KafkaError(result.error, result.message)
-    answers: dict[Name, Refusal] = {}
+async def _propose(
+    broker: Broker,
+    command: dict[str, Any],
+    wanted: Mapping[Name, _T],
+    item: Callable[[int, _T], Any],
+    timeout_ms: int,
+    weigh: Callable[[_T], int] = lambda _: 1,
+) -> dict[Name, Refusal]:
+    """The answer to each wanted partition. Raises KafkaError when there is one reason for all.
+
+    `item` is what the command has of a partition in its topics; see `propose_items`.
+    """
+    topics: list[dict[str, Any]] = []
+    indexes: list[list[int]] = []
+    weights: list[int] = []
     pace = Pace()
-    for topic in result.value["topics"]:
-        for each in topic["partitions"]:
+    for topic, partitions in (await _by_topic(wanted.items())).items():
+        for part in parts(weigh(value) for _, value in partitions):
+            some = partitions[part]
+            topics.append({"name": topic, "partitions": [item(*each) for each in some]})
+            indexes.append([index for index, _ in some])
+            weights.append(sum(weigh(value) for _, value in some))
             await pace.keep()
-            answers[topic["name"], each["index"]] = ErrorCode(each["error"]), each["message"]
+    command = {**command, "topics": topics}
+    results = await propose_items(broker.controller, command, "topics", timeout_ms, weights)
+    if results and all("partitions" not in each for each in results):
+        raise KafkaError(ErrorCode(results[0]["error"]), results[0]["message"])
+    answers: dict[Name, Refusal] = {}
+    for named, result, some_indexes in zip(topics, results, indexes, strict=True):
+        for each in result.get("partitions") or ({**result, "index": n} for n in some_indexes):
+            await pace.keep()
+            answers[named["name"], each["index"]] = ErrorCode(each["error"]), each["message"]
     return answers
 
 

@@ -1,7 +1,7 @@
 """CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3.
 
 The controller's state machine decides (`kraftpy.core.metadata.topic_commands`); here a request
-becomes one command, and the answers become a response. Rules:
+becomes commands, and the answers become a response. Rules:
 
 * Every item is answered by itself. An item that is named twice in a request is refused with
   INVALID_REQUEST and not done at all, as in Kafka.
@@ -29,7 +29,7 @@ from kraftpy.core.metadata.topic_commands import (
     topic_name_error,
 )
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import FORCE_INTERNAL_TAG, is_set
 from kraftpy.protocol.messages import (
     CreatePartitionsRequest,
@@ -41,6 +41,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.long_answers import Pace
+from kraftpy.server.proposals import propose_growth, propose_items
 from kraftpy.server.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
 
 if TYPE_CHECKING:
@@ -63,30 +64,6 @@ def repeated(names: Iterable[Hashable]) -> set[Hashable]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-async def propose_items(
-    broker: Broker,
-    command: dict[str, Any],
-    field: str,
-    timeout_ms: int,
-) -> list[Mapping[str, Any]]:
-    """Proposes a command on several items; the answer to each, in order.
-
-    Each has `error` and `message`. If there is no answer to the command as a whole, every item gets
-    the reason. A command without items isn't proposed.
-    """
-    items = command[field]
-    if not items:
-        return []
-    try:
-        _, result = await broker.controller.propose(command, timeout_ms)
-    except KafkaError as error:
-        return [{"error": int(error.code), "message": error.message}] * len(items)
-    if result.error is not ErrorCode.NONE:
-        return [{"error": int(result.error), "message": result.message}] * len(items)
-    answers: list[Mapping[str, Any]] = result.value[field]
-    return answers
-
-
 def new_topic_id() -> bytes:
     """A random topic id; Kafka's reserved ones have all but their last bits zero."""
     return uuid.uuid4().bytes
@@ -100,6 +77,7 @@ async def create_topics(
     twice = repeated(topic.name for topic in request.topics)
     answers: dict[str, CreatedTopic] = {}
     wanted: dict[str, dict[str, Any]] = {}
+    sizes: list[int] = []
     pace = Pace()
     for topic in request.topics:
         await pace.keep()
@@ -109,13 +87,14 @@ async def create_topics(
             _set_error(answers[topic.name], refusal)
         else:
             wanted[topic.name] = _creation(broker, topic)
+            sizes.append(_size(wanted[topic.name]))
     command = {
         "type": "create_topics",
         "topics": list(wanted.values()),
         "seed": random.getrandbits(31),
         "validate_only": request.validate_only,
     }
-    results = await propose_items(broker, command, "topics", request.timeout_ms)
+    results = await propose_growth(broker.controller, command, sizes, request.timeout_ms)
     for (name, item), result in zip(wanted.items(), results, strict=True):
         await pace.keep()
         answer = answers[name]
@@ -142,6 +121,7 @@ async def delete_topics(
     answers: dict[tuple[str | None, bytes], DeletedTopic] = {}
     twice: set[tuple[str | None, bytes]] = set()
     items: dict[tuple[str | None, bytes], dict[str, Any]] = {}
+    sizes: list[int] = []
     pace = Pace()
     for key in wanted:
         await pace.keep()
@@ -159,8 +139,9 @@ async def delete_topics(
         else:
             name, topic_id = key
             items[key] = {"topic_id": topic_id} if name is None else {"name": name}
+            sizes.append(_topic_size(broker, key))
     command = {"type": "delete_topics", "topics": list(items.values())}
-    results = await propose_items(broker, command, "topics", request.timeout_ms)
+    results = await propose_items(broker.controller, command, "topics", request.timeout_ms, sizes)
     for key, result in zip(items, results, strict=True):
         await pace.keep()
         answer = answers[key]
@@ -178,6 +159,7 @@ async def create_partitions(
     twice = repeated(topic.name for topic in request.topics)
     answers: dict[str, GrownTopic] = {}
     items: dict[str, dict[str, Any]] = {}
+    growths: list[int] = []
     pace = Pace()
     for topic in request.topics:
         await pace.keep()
@@ -198,17 +180,31 @@ async def create_partitions(
                 "count": topic.count,
                 "assignments": assignments,
             }
+            growths.append(_growth(broker, items[topic.name]))
     command = {
         "type": "create_partitions",
         "topics": list(items.values()),
         "seed": random.getrandbits(31),
         "validate_only": request.validate_only,
     }
-    results = await propose_items(broker, command, "topics", request.timeout_ms)
+    results = await propose_growth(broker.controller, command, growths, request.timeout_ms)
     for name, result in zip(items, results, strict=True):
         await pace.keep()
         _set_error(answers[name], (ErrorCode(result["error"]), result["message"]))
     return CreatePartitionsResponse(results=list(answers.values()))
+
+
+def _size(item: Mapping[str, Any]) -> int:
+    """How many partitions an item of create_topics asks for."""
+    assignments = item["assignments"]
+    count: int = item["partitions"] if assignments is None else len(assignments)
+    return max(0, min(count, PARTITIONS_MAX))
+
+
+def _growth(broker: Broker, item: Mapping[str, Any]) -> int:
+    """How many partitions an item of create_partitions adds, as far as is known here."""
+    topic = broker.metadata.topics.get(item["name"])
+    return 0 if topic is None else min(item["count"], PARTITIONS_MAX) - len(topic.partitions)
 
 
 def _set_error(answer: CreatedTopic | DeletedTopic | GrownTopic, refusal: Refusal) -> None:
@@ -281,6 +277,12 @@ def _refuse_deletion(
     if twice:
         return ErrorCode.INVALID_REQUEST, "the topic is in the request twice"
     return None
+
+
+def _topic_size(broker: Broker, key: tuple[str | None, bytes]) -> int:
+    """How many partitions go with the topic, as far as is known here; 1 at least."""
+    topic = broker.metadata.topics.get(_name_of(broker, key))
+    return 1 if topic is None else len(topic.partitions)
 
 
 def _name_of(broker: Broker, key: tuple[str | None, bytes]) -> str:
