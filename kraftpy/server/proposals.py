@@ -27,6 +27,9 @@ TIMEOUT_MAX_MS = 60_000
 WEIGHT_MAX = 1_000
 """What the items of one command weigh together; one that weighs more goes alone."""
 
+# A new topic is as much work as so many partitions more: its settings are resolved.
+_TOPIC_WEIGHT = 2
+
 
 def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], ErrorCode]:
     """What the rules said to each partition, by (topic id, index), of a command about many."""
@@ -184,7 +187,7 @@ async def propose_growth(
         check_batch(sum(growths))
     except KafkaError as error:
         return [_answer_to_item(error)] * len(growths)
-    weights = (max(1, each) for each in growths)
+    weights = (_TOPIC_WEIGHT + max(0, each) for each in growths)
     return await propose_items(controller, command, "topics", timeout_ms, weights)
 
 
