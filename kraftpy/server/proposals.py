@@ -10,8 +10,9 @@ applied in one go on every broker's event loop, so a list goes in commands of WE
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Protocol, TypeVar
 
 from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.judgement import judge
@@ -21,6 +22,8 @@ from kraftpy.quorum.client import ControllerClient, ControllerUnavailable, Propo
 from kraftpy.quorum.messages import QuorumDescription
 from kraftpy.quorum.port import CommandResult
 from kraftpy.server.long_answers import Pace
+
+T = TypeVar("T")
 
 TIMEOUT_MAX_MS = 60_000
 
@@ -40,17 +43,18 @@ def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], Error
     }
 
 
-def parts(weights: Iterable[int]) -> Iterator[slice]:
-    """The places of those that follow each other and weigh WEIGHT_MAX together, or are alone."""
-    start = end = total = 0
-    for weight in weights:
-        if end > start and total + weight > WEIGHT_MAX:
-            yield slice(start, end)
-            start, total = end, 0
-        end += 1
+def batches(weighed: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Those that follow each other and weigh WEIGHT_MAX together, or are alone; of (it, weight)."""
+    batch: list[T] = []
+    total = 0
+    for item, weight in weighed:
+        if batch and total + weight > WEIGHT_MAX:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
         total += weight
-    if end > start:
-        yield slice(start, end)
+    if batch:
+        yield batch
 
 
 class Proposals:
@@ -139,6 +143,46 @@ async def catch_up(controller: _Controller, timeout_ms: int) -> int:
     return max(1, int((deadline_s - time.monotonic()) * 1000))
 
 
+async def propose_batches(
+    controller: _Controller,
+    command: dict[str, Any],
+    field: str,
+    timeout_ms: int,
+    weighed: Iterable[tuple[Any, int]],
+) -> AsyncIterator[list[Mapping[str, Any]]]:
+    """Proposes a command with these items in `field`, a batch at a time; the answers to each batch.
+
+    `weighed` has each item with about how many partitions or settings it changes, and is gone
+    through as they are proposed. Each answer has `error` and `message`, or what the command says.
+    Where there is no answer to a batch as a whole, each of its items gets the reason; if that is
+    because the quorum can't be asked or the time is over, those behind it get it too and aren't
+    proposed.
+    """
+    deadline_s = time.monotonic() + min(timeout_ms, TIMEOUT_MAX_MS) / 1000
+    over: KafkaError | None = None
+    count = 0
+    pace = Pace()
+    for items in batches(weighed):
+        some = {**command, field: items}
+        if "seed" in command:
+            some["seed"] += count  # an item's own is that and its place
+        try:
+            if count:
+                await pace.keep()
+                timeout_ms = _left_ms(deadline_s)
+            if over is not None:
+                raise over
+            _, result = await controller.propose(some, timeout_ms)
+            if result.error is ErrorCode.NONE:
+                yield result.value[field]
+            else:
+                yield [_answer_to_item(KafkaError(result.error, result.message))] * len(items)
+        except KafkaError as error:
+            over = error
+            yield [_answer_to_item(error)] * len(items)
+        count += len(items)
+
+
 async def propose_items(
     controller: _Controller,
     command: dict[str, Any],
@@ -146,33 +190,11 @@ async def propose_items(
     timeout_ms: int,
     weights: Iterable[int] | None = None,
 ) -> list[Mapping[str, Any]]:
-    """Proposes a command on the items in `field`, a part at a time; the answer to each, in order.
-
-    `weights`: about how many partitions or settings each item changes; 1 by default. Each answer
-    has `error` and `message`, or what the command says. Where there is no answer to a part as a
-    whole, each of its items gets the reason; if that is because the quorum can't be asked or the
-    time is over, those behind it get it too and aren't proposed. Without items nothing is.
-    """
-    items = command[field]
-    deadline_s = time.monotonic() + min(timeout_ms, TIMEOUT_MAX_MS) / 1000
+    """The same of the items that the command has, each of weight 1 by default; all answers."""
+    weighed = zip(command[field], repeat(1) if weights is None else weights, strict=False)
     answers: list[Mapping[str, Any]] = []
-    pace = Pace()
-    for part in parts([1] * len(items) if weights is None else weights):
-        some = {**command, field: items[part]}
-        if "seed" in command:
-            some["seed"] += part.start  # an item's own is that and its place
-        try:
-            if part.start:
-                await pace.keep()
-                timeout_ms = _left_ms(deadline_s)
-            _, result = await controller.propose(some, timeout_ms)
-        except KafkaError as error:
-            return answers + [_answer_to_item(error)] * (len(items) - part.start)
-        if result.error is ErrorCode.NONE:
-            answers += result.value[field]
-        else:
-            failure = KafkaError(result.error, result.message)
-            answers += [_answer_to_item(failure)] * len(some[field])
+    async for some in propose_batches(controller, command, field, timeout_ms, weighed):
+        answers += some
     return answers
 
 

@@ -18,7 +18,8 @@ and the answers become a response. Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.core.metadata import PartitionState
@@ -37,7 +38,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.long_answers import Pace, elements
-from kraftpy.server.proposals import catch_up, parts, propose_items
+from kraftpy.server.proposals import batches, catch_up, propose_batches
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -226,28 +227,39 @@ async def _propose(
 ) -> dict[Name, Refusal]:
     """The answer to each wanted partition. Raises KafkaError when there is one reason for all.
 
-    `item` is what the command has of a partition in its topics; see `propose_items`.
+    `item` is what the command has of a partition in its topics. Few of them are there at a time:
+    what has been answered is let go of.
     """
-    topics: list[dict[str, Any]] = []
-    indexes: list[list[int]] = []
-    weights: list[int] = []
-    pace = Pace()
-    for topic, partitions in (await _by_topic(wanted.items())).items():
-        for part in parts(weigh(value) for _, value in partitions):
-            some = partitions[part]
-            topics.append({"name": topic, "partitions": [item(*each) for each in some]})
-            indexes.append([index for index, _ in some])
-            weights.append(sum(weigh(value) for _, value in some))
-            await pace.keep()
-    command = {**command, "topics": topics}
-    results = await propose_items(broker.controller, command, "topics", timeout_ms, weights)
-    if results and all("partitions" not in each for each in results):
-        raise KafkaError(ErrorCode(results[0]["error"]), results[0]["message"])
+    proposed: deque[tuple[str, list[int]]] = deque()
+
+    def weighed() -> Iterator[tuple[dict[str, Any], int]]:
+        for topic, partitions in topics.items():
+            for some in batches((each, weigh(each[1])) for each in partitions):
+                proposed.append((topic, [index for index, _ in some]))
+                items = [item(*each) for each in some]
+                yield {"name": topic, "partitions": items}, sum(weigh(value) for _, value in some)
+
+    topics = await _by_topic(wanted.items())
     answers: dict[Name, Refusal] = {}
-    for named, result, some_indexes in zip(topics, results, indexes, strict=True):
-        for each in result.get("partitions") or ({**result, "index": n} for n in some_indexes):
+    failure: Refusal | None = None
+    answered = False
+    pace = Pace()
+    async for results in propose_batches(
+        broker.controller, command, "topics", timeout_ms, weighed()
+    ):
+        for result in results:
+            name, indexes = proposed.popleft()
+            if "partitions" in result:
+                answered = True
+                found = result["partitions"]
+            else:
+                failure = failure or (ErrorCode(result["error"]), result["message"])
+                found = [{**result, "index": index} for index in indexes]
+            for each in found:
+                answers[name, each["index"]] = ErrorCode(each["error"]), each["message"]
             await pace.keep()
-            answers[named["name"], each["index"]] = ErrorCode(each["error"]), each["message"]
+    if failure is not None and not answered:
+        raise KafkaError(*failure)
     return answers
 
 

@@ -15,7 +15,7 @@ from admin_broker import FakeBroker, create, new_topic
 from kraftpy.core.metadata import ResourceType, Result
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.proposals import WEIGHT_MAX, parts, propose_items
+from kraftpy.server.proposals import WEIGHT_MAX, batches, propose_items
 
 MANY = 2 * WEIGHT_MAX + 500
 
@@ -167,7 +167,27 @@ def test_reassignments_of_a_thousand_replicas_at_a_time(broker: FakeBroker) -> N
     assert [index for index, state in moving.items() if not state.adding] == [7]
 
 
-# -- the parts of a command
+def test_what_is_wrong_with_some_commands_stands_with_their_partitions(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose = broker.controller.propose
+
+    async def once(command: dict[str, Any], timeout_ms: int) -> tuple[int, Result]:
+        if broker.controller.commands:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return await propose(command, timeout_ms)
+
+    monkeypatch.setattr(broker.controller, "propose", once)
+    kinds = m.ElectLeadersRequest
+    answer = broker.ask(kinds(0, [kinds.TopicPartitions("big", list(range(MANY)))], 5_000))
+    assert answer.error_code == 0
+    (topic,) = answer.replica_election_results
+    assert codes(topic.partition_result) == [ErrorCode.ELECTION_NOT_NEEDED] * WEIGHT_MAX + [
+        ErrorCode.REQUEST_TIMED_OUT
+    ] * (MANY - WEIGHT_MAX)
+
+
+# -- the batches
 
 
 @pytest.mark.parametrize(
@@ -181,10 +201,12 @@ def test_reassignments_of_a_thousand_replicas_at_a_time(broker: FakeBroker) -> N
         ([WEIGHT_MAX - 1, 2, WEIGHT_MAX], [1, 1, 1]),
     ],
 )
-def test_parts_weigh_so_much_together_or_are_alone(weights: list[int], expected: list[int]) -> None:
-    found = list(parts(weights))
-    assert [part.stop - part.start for part in found] == expected
-    assert list(itertools.chain(*(weights[part] for part in found))) == weights
+def test_batches_weigh_so_much_together_or_are_alone(
+    weights: list[int], expected: list[int]
+) -> None:
+    found = list(batches(enumerate(weights)))
+    assert [len(batch) for batch in found] == expected
+    assert list(itertools.chain(*found)) == list(range(len(weights)))
 
 
 class Failing:
