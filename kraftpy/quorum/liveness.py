@@ -138,6 +138,9 @@ class Liveness:
             session = self._sessions.get(broker_id)
             if session is None or session.epoch < epoch or (session.epoch > epoch and self._leads):
                 session = self._sessions[broker_id] = _Session(epoch, now_ms)
+            if self._unfenced.get(broker_id) != epoch and not session.connections:
+                # It may have gone before it was known here that it had been let in.
+                self.suspects |= {broker_id}
             if session.fencing or not self._leads:
                 continue
             deadline_ms = self._deadline_ms(session)

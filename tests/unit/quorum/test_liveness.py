@@ -357,3 +357,16 @@ def test_at_random_nobody_alive_is_fenced_and_everybody_dead_is(seed: int) -> No
         assert all(fencing.broker_epoch not in connections for _, fencing in clock.fenced)
     clock.run(GRACE_MS, connections)
     assert clock.unfenced == dict(connections.values())
+
+
+def test_who_goes_before_it_is_known_to_be_let_in_is_suspected_from_then_on() -> None:
+    """It was unfenced since the last tick."""
+    clock = Clockwork(leads=False)
+    clock.liveness.heard(1, 1, 7, clock.now_ms)
+    clock.tick()
+    clock.unfenced = {1: 7}
+    clock.liveness.disconnected(1, clock.now_ms)
+    clock.run(2 * SUSPICION_MS)
+    assert clock.liveness.suspects == {1}
+    clock.liveness.heard(2, 1, 7, clock.now_ms)
+    assert clock.liveness.suspects == set()
