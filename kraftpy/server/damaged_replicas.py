@@ -20,14 +20,14 @@ import asyncio
 import errno
 import logging
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
 from kraftpy.core.metadata import PartitionState
 from kraftpy.core.replication import may_begin_anew
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.records import split_batches
-from kraftpy.server.isr_proposals import IsrHost
+from kraftpy.server.isr_proposals import IsrHost, renewal_of
 from kraftpy.server.partition import Partition
 from kraftpy.server.proposals import answers_by_partition
 from kraftpy.storage.log import Log
@@ -124,17 +124,7 @@ class DamagedReplicas:
             self._task = None
 
     async def _propose(self, wanted: list[Partition], said: set[Partition]) -> None:
-        topics: dict[bytes, list[dict[str, int]]] = {}
-        for partition in wanted:
-            topics.setdefault(partition.topic_id, []).append(
-                {"index": partition.index, "leader_epoch": partition.leader_epoch}
-            )
-        command: dict[str, Any] = {
-            "type": "renew_replicas",
-            "broker_id": self._host.node_id,
-            "broker_epoch": self._host.broker_epoch,
-            "topics": [{"topic_id": id_, "partitions": each} for id_, each in topics.items()],
-        }
+        command = renewal_of(wanted, self._host)
         try:
             _, result = await self._host.controller.propose(command, TIMEOUT_MS)
         except KafkaError as error:

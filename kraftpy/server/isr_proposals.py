@@ -53,6 +53,21 @@ class IsrHost(Protocol):
     def controller(self) -> Proposer: ...
 
 
+def renewal_of(partitions: Iterable[Partition], host: IsrHost) -> dict[str, Any]:
+    """The command `renew_replicas`: what this broker has of them is no replica in sync any more."""
+    topics: dict[bytes, list[dict[str, int]]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic_id, []).append(
+            {"index": partition.index, "leader_epoch": partition.leader_epoch}
+        )
+    return {
+        "type": "renew_replicas",
+        "broker_id": host.node_id,
+        "broker_epoch": host.broker_epoch,
+        "topics": [{"topic_id": id_, "partitions": each} for id_, each in topics.items()],
+    }
+
+
 class IsrProposals:
     """Proposes the ISR changes of all partitions that this broker leads."""
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.isr_proposals import IsrHost
+from kraftpy.server.isr_proposals import IsrHost, renewal_of
 from kraftpy.server.partition import Partition
 from kraftpy.server.proposals import answers_by_partition
 
@@ -136,17 +136,7 @@ class UnwritableReplicas:
 
     async def _propose(self, wanted: list[Partition]) -> bool:
         """Whether any role was given up."""
-        topics: dict[bytes, list[dict[str, int]]] = {}
-        for partition in wanted:
-            topics.setdefault(partition.topic_id, []).append(
-                {"index": partition.index, "leader_epoch": partition.leader_epoch}
-            )
-        command: dict[str, Any] = {
-            "type": "renew_replicas",
-            "broker_id": self._host.node_id,
-            "broker_epoch": self._host.broker_epoch,
-            "topics": [{"topic_id": id_, "partitions": each} for id_, each in topics.items()],
-        }
+        command = renewal_of(wanted, self._host)
         try:
             _, result = await self._host.controller.propose(command, TIMEOUT_MS)
         except KafkaError as error:
