@@ -77,7 +77,7 @@ def decode_request_header(buf: memoryview | bytes) -> tuple[RequestHeader, int]:
 
     Raises `DecodeError`.
     """
-    if not isinstance(buf, memoryview):
+    if type(buf) is not memoryview:
         buf = memoryview(buf)
     try:
         api_key, version, correlation_id, size = _REQUEST_START.unpack_from(buf)

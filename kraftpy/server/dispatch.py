@@ -182,12 +182,13 @@ class SlowRequests:
 
 
 class _Route:
-    """What is needed to answer one (api, version)."""
+    """What is needed to answer one (api, version); `has_slices`: of files, in answers."""
 
     __slots__ = (
         "concurrent",
         "count_errors",
         "function",
+        "has_slices",
         "key",
         "long",
         "numbers",
@@ -202,6 +203,7 @@ class _Route:
         self.function = spec.function
         self.concurrent = spec.concurrent
         self.long = spec.long
+        self.has_slices = key is ApiKey.FETCH
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
         parts_max = 0 if key in _PARTS_COUNTED_BY_HANDLERS else _PARTS_COUNTED_MAX
         self.count_errors = codec.error_counter(RESPONSE_NAMES[key], version, parts_max)
@@ -566,6 +568,11 @@ def _long_answer(
 def _encode(route: _Route, correlation_id: int, response: Any) -> list[Part]:
     """The response's frame with its size in front, joined where that is cheaper than not."""
     parts: list[Part] = codec.encode_response(route.key, route.version, correlation_id, response)
+    if not route.has_slices:
+        body = b"".join(parts)  # type: ignore[arg-type]
+        size_bytes = len(body)
+        front = _SIZE(size_bytes)
+        return [front + body] if size_bytes < CORK_MAX_BYTES else [front, body]
     size_bytes = 0
     joinable = True
     for part in parts:

@@ -166,7 +166,7 @@ class GroupCoordinator:
             return
         for partition in list(self._partitions.values()):
             if partition.machine is not None:
-                partition.carry_out(partition.machine.delete_topic(name))
+                partition.carry_out(partition.machine.delete_topic(name), self._now_ms())
             elif not partition.failed:
                 self._loading[partition.index].deleted_topics.add(name)
 
@@ -220,8 +220,9 @@ class GroupCoordinator:
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[JoinGroupResponse] = self._loop.create_future()
         random_id = str(uuid.uuid4())
-        effects = machine.join(future, request, client, random_id, self._now_ms())
-        answer = self._result(partition, effects, future)
+        now_ms = self._now_ms()
+        effects = machine.join(future, request, client, random_id, now_ms)
+        answer = self._result(partition, effects, future, now_ms)
         if answer is future:
             group_id = request.group_id
             member_id = request.member_id or new_member_id(request, client, random_id)
@@ -229,7 +230,8 @@ class GroupCoordinator:
             def ended(future: asyncio.Future[JoinGroupResponse]) -> None:
                 if future.cancelled() and partition.machine is machine:
                     now_ms = self._now_ms()
-                    partition.carry_out(machine.abandon(group_id, member_id, future, now_ms))
+                    effects = machine.abandon(group_id, member_id, future, now_ms)
+                    partition.carry_out(effects, now_ms)
 
             future.add_done_callback(ended)
         return answer
@@ -240,7 +242,8 @@ class GroupCoordinator:
         """SyncGroup; parked until the assignment is committed."""
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[SyncGroupResponse] = self._loop.create_future()
-        return self._result(partition, machine.sync(future, request, self._now_ms()), future)
+        now_ms = self._now_ms()
+        return self._result(partition, machine.sync(future, request, now_ms), future, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat."""
@@ -252,7 +255,8 @@ class GroupCoordinator:
         """LeaveGroup in its batched form (version 3 and later)."""
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[LeaveGroupResponse] = self._loop.create_future()
-        return self._result(partition, machine.leave(future, request, self._now_ms()), future)
+        now_ms = self._now_ms()
+        return self._result(partition, machine.leave(future, request, now_ms), future, now_ms)
 
     def consumer_heartbeat(
         self, client: Client, request: ConsumerGroupHeartbeatRequest
@@ -272,10 +276,9 @@ class GroupCoordinator:
         request: ConsumerGroupHeartbeatRequest,
     ) -> ConsumerGroupHeartbeatResponse | asyncio.Future[ConsumerGroupHeartbeatResponse]:
         future: asyncio.Future[ConsumerGroupHeartbeatResponse] = self._loop.create_future()
-        effects = machine.consumer_heartbeat(
-            future, request, client, str(uuid.uuid4()), self._now_ms()
-        )
-        return self._result(partition, effects, future)
+        now_ms = self._now_ms()
+        effects = machine.consumer_heartbeat(future, request, client, str(uuid.uuid4()), now_ms)
+        return self._result(partition, effects, future, now_ms)
 
     async def _find_and_heartbeat(
         self, regex: str, client: Client, request: ConsumerGroupHeartbeatRequest
@@ -300,14 +303,11 @@ class GroupCoordinator:
         """OffsetCommit; waits until its batch is committed."""
         partition, machine = self._route(request.group_id, allow_empty=True)
         future: asyncio.Future[OffsetCommitResponse] = self._loop.create_future()
+        now_ms = self._now_ms()
         effects = machine.commit(
-            future,
-            request,
-            self._partitions_of,
-            self._now_ms(),
-            api_version=api_version,
+            future, request, self._partitions_of, now_ms, api_version=api_version
         )
-        return self._result(partition, effects, future)
+        return self._result(partition, effects, future, now_ms)
 
     def fetch_offsets(
         self,
@@ -338,15 +338,15 @@ class GroupCoordinator:
         partition, machine = self._route(request.group_id)
         future: asyncio.Future[OffsetDeleteResponse] = self._loop.create_future()
         effects = machine.delete_offsets(future, request, self._partitions_of)
-        return self._result(partition, effects, future)
+        return self._result(partition, effects, future, self._now_ms())
 
     def delete_group(self, group_id: str) -> ErrorCode | asyncio.Future[ErrorCode]:
         """One group of a DeleteGroups."""
         partition, machine = self._route(group_id, allow_empty=True)
         future: asyncio.Future[ErrorCode] = self._loop.create_future()
-        return self._result(
-            partition, machine.delete_group(future, group_id, self._now_ms()), future
-        )
+        now_ms = self._now_ms()
+        effects = machine.delete_group(future, group_id, now_ms)
+        return self._result(partition, effects, future, now_ms)
 
     def describe_group(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
         """One group of a DescribeGroups."""
@@ -396,9 +396,9 @@ class GroupCoordinator:
         return () if known is None else known.partitions
 
     def _result(
-        self, partition: GroupPartition, effects: Effects, future: asyncio.Future[T]
+        self, partition: GroupPartition, effects: Effects, future: asyncio.Future[T], now_ms: int
     ) -> T | asyncio.Future[T]:
-        partition.carry_out(effects)
+        partition.carry_out(effects, now_ms)
         return future.result() if future.done() else future
 
     # -- time

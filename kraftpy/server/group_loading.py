@@ -181,7 +181,7 @@ class GroupLoading:
         # meanwhile can't be told from the old one: the records name topics without their ids.
         gone = {topic for topic in machine.offsets.topics() if self._topics.find(topic) is None}
         for topic in sorted(gone | self.deleted_topics):
-            partition.carry_out(machine.delete_topic(topic))
+            partition.carry_out(machine.delete_topic(topic), partition.now_ms())
 
     def _report(self) -> None:
         """Says every few seconds how far a long load is."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
@@ -52,7 +53,7 @@ class PartitionLog(Protocol):
     def log_size_bytes(self, topic: str, partition: int) -> int:
         """The size of the log on disk; 0 if it isn't led here."""
 
-    def append_records(self, topic: str, partition: int, batch: bytes) -> Awaitable[int]:
+    def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
         """Appends a batch; gives its base offset once it is committed, flushed if the policy says.
 
         Calls append in their order. Raises KafkaError, and then the batch is not in the log and
@@ -87,10 +88,10 @@ class _Append:
 
     __slots__ = ("deadline_s", "future", "write")
 
-    def __init__(self, write: Write, future: asyncio.Future[int], deadline_s: float) -> None:
+    def __init__(self, write: Write, future: asyncio.Future[int]) -> None:
         self.write = write
         self.future = future
-        self.deadline_s = deadline_s
+        self.deadline_s = math.inf
 
 
 class GroupPartition:
@@ -117,7 +118,7 @@ class GroupPartition:
         self.closed = False
         self._host = host
         self._loop = host.loop
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._on_disorder = on_disorder
         # In log order.
         self._appends: deque[_Append] = deque()
@@ -134,7 +135,8 @@ class GroupPartition:
         self._last_offset = last_offset
         self.machine = machine
         self.loaded.set_result(None)
-        self.carry_out(machine.finish_load(self._now_ms()))
+        now_ms = self.now_ms()
+        self.carry_out(machine.finish_load(now_ms), now_ms)
 
     def fail(self) -> None:
         """The log can't be read; the partition's groups are not served here."""
@@ -150,42 +152,43 @@ class GroupPartition:
         if not self.loaded.done():
             self.loaded.set_result(None)
         if machine is not None:
-            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms()))
+            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms()))
 
     # -- carrying out effects
 
-    def carry_out(self, effects: Effects) -> None:
+    def carry_out(self, effects: Effects, now_ms: int) -> None:
+        """Does what the machine asked for at `now_ms`."""
         for write in effects.writes:
-            self._append(write)
-        _reply(effects)
+            self._append(write, now_ms)
+        if effects.replies:
+            _reply(effects)
         if self.machine is not None:
             deadline_ms = self.machine.next_deadline()
             if deadline_ms is not None:
-                left_ms = deadline_ms - self._now_ms()
+                left_ms = deadline_ms - now_ms
                 self._arm(self._loop.time() + left_ms / 1000)
 
-    def _append(self, write: Write) -> None:
-        future: asyncio.Future[int]
+    def _append(self, write: Write, now_ms: int) -> None:
         try:
-            batch = _encode(write, self._now_ms())
+            batch = _encode(write, now_ms)
         except (ValueError, struct.error) as error:
             # Whoever let it in was wrong. The groups go on without it all the same.
             log.error("%s: a record can't be written: %s", self, error)
-            future = self._loop.create_future()
+            future: asyncio.Future[int] = self._loop.create_future()
             future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
-            future = asyncio.ensure_future(
-                self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
-            )
-        deadline_s = self._loop.time() + self._host.config.offsets_commit_timeout_ms / 1000
-        self._appends.append(_Append(write, future, deadline_s))
-        self._arm(deadline_s)
-        if future.done():
-            self._drain()
-        else:
-            future.add_done_callback(lambda future: self._drain())
+            future = self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
+        append = _Append(write, future)
+        self._appends.append(append)
+        if future.done() and self._appends[0] is append:
+            self._drain(now_ms)
+            return
+        timeout_ms = self._host.config.offsets_commit_timeout_ms
+        append.deadline_s = self._loop.time() + timeout_ms / 1000
+        self._arm(append.deadline_s)
+        future.add_done_callback(lambda future: self._drain(self.now_ms()))
 
-    def _drain(self) -> None:
+    def _drain(self, now_ms: int) -> None:
         """Tells the machine of the appends that have ended, in log order."""
         if self._draining:
             return
@@ -193,9 +196,9 @@ class GroupPartition:
         appends = self._appends
         while appends and appends[0].future.done():
             try:
-                effects = self._outcome(appends.popleft())
+                effects = self._outcome(appends.popleft(), now_ms)
                 if effects is not None:
-                    self.carry_out(effects)
+                    self.carry_out(effects, now_ms)
             except Exception:
                 log.exception("%s: a bug; loading the partition again", self)
                 self._distrust()
@@ -208,9 +211,9 @@ class GroupPartition:
         machine, self.machine = self.machine, None
         self.failed = True
         if machine is not None:
-            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms()))
+            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms()))
 
-    def _outcome(self, append: _Append) -> Effects | None:
+    def _outcome(self, append: _Append, now_ms: int) -> Effects | None:
         error = ErrorCode.NONE
         offset = -1
         if append.future.cancelled():
@@ -225,7 +228,6 @@ class GroupPartition:
         machine = self.machine
         if machine is None:
             return None
-        now_ms = self._now_ms()
         if error is not ErrorCode.NONE:
             return machine.failed(append.write, error, now_ms)
         if offset <= self._last_offset:
@@ -257,15 +259,15 @@ class GroupPartition:
         machine = self.machine
         if machine is None:
             return
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         loop_s = self._loop.time()
         for append in list(self._appends):
             if append.deadline_s > loop_s:
                 self._arm(append.deadline_s)
                 break
             if not append.write.settled:
-                self.carry_out(machine.timed_out(append.write, now_ms))
-        self.carry_out(machine.handle_timers(now_ms))
+                self.carry_out(machine.timed_out(append.write, now_ms), now_ms)
+        self.carry_out(machine.handle_timers(now_ms), now_ms)
 
     async def expire_offsets(self) -> None:
         """Deletes the committed offsets whose time is over, some groups at a time."""
@@ -275,9 +277,10 @@ class GroupPartition:
         expired = 0
         group_ids = machine.group_ids()
         while chunk := list(islice(group_ids, _EXPIRE_GROUPS_AT_A_TIME)):
-            count, effects = machine.expire_offsets(chunk, self._now_ms())
+            now_ms = self.now_ms()
+            count, effects = machine.expire_offsets(chunk, now_ms)
             expired += count
-            self.carry_out(effects)
+            self.carry_out(effects, now_ms)
             await asyncio.sleep(0)
             if self.closed:
                 return

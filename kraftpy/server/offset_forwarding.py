@@ -25,6 +25,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
 from functools import wraps
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.client.connection import Connection, ConnectionLostError
@@ -87,11 +88,13 @@ def forwarded(handler: Handler) -> Handler:
             # Different clients share the connection; answers still keep the order of requests.
             ctx.may_overlap = True
             return answer
-        if asyncio.iscoroutine(answer):
+        if isinstance(answer, asyncio.Future):  # of a commit or deletion that this broker makes
+            return answer
+        if isinstance(answer, CoroutineType):
             return broker.offset_forwarding.relay_later(
                 ctx, request, answer, lambda request: handler(broker, ctx, request)
             )
-        if isinstance(answer, Awaitable) or not _has_error(answer, _MISDIRECTED):
+        if not _has_error(answer, _MISDIRECTED):
             return answer
         return broker.offset_forwarding.relay(
             ctx, request, answer, lambda request: handler(broker, ctx, request)
@@ -333,11 +336,9 @@ def _has_error(answer: Any, codes: Container[ErrorCode]) -> bool:
     if getattr(answer, "error_code", ErrorCode.NONE) in codes:
         return True
     # Such an error is the same for all partitions of an OffsetCommit, or an OffsetFetch 1.
-    return any(
-        partition.error_code in codes
-        for topic in answer.topics[:1]
-        for partition in topic.partitions[:1]
-    )
+    if not answer.topics or not answer.topics[0].partitions:
+        return False
+    return answer.topics[0].partitions[0].error_code in codes
 
 
 def _refused(answer: Any, code: ErrorCode) -> Any:

@@ -249,19 +249,21 @@ class Partition:
         KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE,
         UNSUPPORTED_COMPRESSION_TYPE, the sequence errors of KIP-98, KAFKA_STORAGE_ERROR.
         """
-        batches = split_batches(records)
-        if len(batches) != 1:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch")
-        header = batches[0][1]
         log = self.log
         if from_client:
+            batches = split_batches(records)
+            if len(batches) != 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch"
+                )
             records, batches = self._door.take(
                 records, batches, now_ms, conforms=conforms, allow_zstd=allow_zstd
             )
-            header = batches[0][1]
         else:
-            # What coordinators write is what their clients made them write.
-            self._door.check_size(header)
+            # Made here just now: sound, but as large as a client's request made it.
+            batches = [(0, read_batch_header(records))]
+            self._door.check_size(batches[0][1])
+        header = batches[0][1]
         if self.leadership is None:  # it may have ended while the batch was opened elsewhere
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if header.producer_id >= 0:

@@ -57,14 +57,15 @@ class FakeLog:
     def log_size_bytes(self, topic: str, partition: int) -> int:
         return len(self.led[partition])
 
-    async def append_records(self, topic: str, partition: int, batch: bytes) -> int:
+    def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
         assert topic == OFFSETS_TOPIC
-        offset = self.put(partition, batch)
-        if not self.holds:
-            return offset
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.held.append((future, offset))
-        return await future
+        offset = self.put(partition, batch)
+        if self.holds:
+            self.held.append((future, offset))
+        else:
+            future.set_result(offset)
+        return future
 
     def release(self, number: int) -> None:
         """The append of this number is committed."""
