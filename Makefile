@@ -70,7 +70,7 @@ dashboards: $(BIN)/.group-test  ## every panel and every alert against Prometheu
 simulate: $(BIN)/.group-test  ## the rules of replication against faults, under seeds (SEEDS=2000); a failure says how to replay it
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-broken: $(BIN)/.group-test  ## five builds, each without one rule of replication: has the consistency test that is made for it caught each one?
+broken: $(BIN)/.group-test  ## six builds, each without one rule of replication or groups: has the consistency test that is made for it caught each one?
 	$(BIN)/python -m tests.consistency.catch $(ARGS)
 
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20), then look for what was lost

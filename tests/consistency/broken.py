@@ -16,6 +16,7 @@ from typing import Any
 from kraftpy.core.metadata import PartitionState, leader_commands
 from kraftpy.core.metadata.elections import Electorate
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.records import build_batch, iter_records
 from kraftpy.server.partition import Partition
 from kraftpy.server.replicas import ReplicaManager
 from kraftpy.testing import Cluster
@@ -47,6 +48,31 @@ def offsets_before_replication() -> None:
         return done
 
     ReplicaManager.append_records = append_records  # type: ignore[method-assign]
+
+
+def commits_in_two_parts() -> None:
+    """A coordinator writes a commit of many partitions as two batches, one after the other."""
+    append = ReplicaManager.append_records
+
+    def append_halves(
+        self: ReplicaManager, topic: str, partition: int, batch: bytes
+    ) -> asyncio.Future[int]:
+        records = [(r.timestamp, r.key, r.value, r.headers) for r in iter_records(batch, 0)]
+        middle = len(records) // 2
+        if not middle:
+            return append(self, topic, partition, batch)
+        first = append(self, topic, partition, build_batch(records[:middle]))
+
+        async def append_both() -> int:
+            await asyncio.sleep(0.05)
+            second = append(self, topic, partition, build_batch(records[middle:]))
+            offset = await first
+            await second
+            return offset
+
+        return asyncio.ensure_future(append_both())
+
+    ReplicaManager.append_records = append_halves  # type: ignore[method-assign]
 
 
 def truncation_to_the_high_watermark() -> None:
@@ -97,6 +123,7 @@ BUILDS = {
         truncation_to_the_high_watermark,
         isr_expansion_without_the_epoch_check,
         offsets_before_replication,
+        commits_in_two_parts,
         no_deduplication_after_failover,
     )
 }
@@ -118,6 +145,7 @@ CASES = {
     "truncation_to_the_high_watermark": Case("queue", "successors", _LOSS),
     "isr_expansion_without_the_epoch_check": Case("offsets", "late-expansion", _REGRESSION),
     "offsets_before_replication": Case("offsets", "partition", _REGRESSION),
+    "commits_in_two_parts": Case("commits", "kill-coordinator", frozenset({"torn-commit"})),
     "no_deduplication_after_failover": Case("queue", "unanswered", frozenset({"duplicate"})),
 }
 

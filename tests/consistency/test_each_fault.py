@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from kraftpy.testing.consistency.faults import FAULTS, lacking
+from kraftpy.core.groups import partition_for
+from kraftpy.testing.consistency.clients import adapter
+from kraftpy.testing.consistency.faults import FAULTS, Ground, lacking
+from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC
 
-from .effects import Stage, happen, stage
+from .effects import TOPIC, Stage, happen, stage
 
 # Mounts take a process of its own.
 ALONE = {name for name, kind in FAULTS.items() if kind.need and kind.need.option == "small_disks"}
@@ -34,6 +38,18 @@ def test_a_fault_shows_and_heals(name: str, missing: dict[str, str], shared: Sta
     if name in missing:
         pytest.skip(missing[name])
     happen(shared, name)
+
+
+def test_the_coordinator_is_the_one_whose_groups_are_in_use(shared: Stage) -> None:
+    cluster = shared.cluster
+    for group in ("first", "second", "third"):
+        registers = adapter("kraftpy").registers(cluster.bootstrap, group)
+        registers.commit((TOPIC, 0), 1)
+        registers.close()
+        index = partition_for(group, len(cluster.partitions_of(OFFSETS_TOPIC)))
+        for name in ("kill-coordinator", "pause-coordinator"):
+            act = FAULTS[name].plan(Ground(cluster, {TOPIC: 3}, random.Random(1)))
+            assert act.targets == [cluster.leader_of(OFFSETS_TOPIC, index)]
 
 
 @pytest.mark.parametrize("name", sorted(ALONE))

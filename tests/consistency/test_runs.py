@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,8 @@ from .catch import found_by, load
 
 # Seeds whose first fault comes early: for a few seconds, or for longer than a session of a broker.
 SHORT_SEED, LONG_SEED = 39, 207
+# One with which four coordinators are killed in a few seconds.
+COORDINATORS_SEED, COORDINATORS_S = 48827, 11.5
 
 
 def judged(plan: Plan, result: Result) -> Outcome:
@@ -65,6 +68,30 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
     if workload == "offsets":
         assert compared_and_set(plan) > 20
     assert outcome.header.options["clients"] == ["confluent-kafka", "kafka-python", "kraftpy"]
+
+
+def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) -> None:
+    """Four kills, through the coordinator and through any broker."""
+    plan = Plan(
+        "commits",
+        tmp_path,
+        ["kill-coordinator"],
+        time_limit_s=COORDINATORS_S,
+        rate=400,
+        concurrency=4,
+        seed=COORDINATORS_SEED,
+    )
+    result = run(plan, say=print)
+    outcome = judged(plan, result)
+    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    assert result.faults == {"kill-coordinator": 4}
+    done = Counter(
+        (each.f, each.outcome)
+        for each in pair(HistoryReader(plan.history))
+        if isinstance(each, Operation)
+    )
+    assert done["commit-all", "ok"] > 80
+    assert done["fetch-all", "ok"] > 80
 
 
 def compared_and_set(plan: Plan) -> int:

@@ -32,7 +32,7 @@ _DOES = (
     ("read", {"poll"}),
     ("topics", {"create", "alter", "delete"}),
     ("send", {"send"}),
-    ("commit", {"commit"}),
+    ("commit", {"commit", "commit-all"}),
 )
 """What a client is called that does any of these; the first one that fits."""
 

@@ -13,6 +13,8 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | drain | null | {key: [start, end]}: this process has read the log from start to its end |
 | commit | {group, key, offset, expected?, epoch?} | |
 | fetch | {group, key} | {group, key, offset}: -1 for none |
+| commit-all | {group, offset}: the offset for all partitions, in one request | |
+| fetch-all | {group} | {group, offsets}: each one that some partition has, -1 for none |
 | create, alter | {name, config} | |
 | delete | {name} | |
 | describe | {name} | {name, config}: null if there is none |
@@ -157,6 +159,10 @@ def _config(value: Any) -> bool:
     return value is None or _is_value(value)
 
 
+def _offsets(value: Any) -> bool:
+    return type(value) is list and bool(value) and all(map(_offset_or_none, value))
+
+
 _OBSERVED: dict[str, Field] = {"saw": _config, "saw_not": _config}
 
 
@@ -215,6 +221,8 @@ SHAPES: dict[str, Check] = {
         observes=True,
     ),
     "fetch": _fields("fetch", _REGISTER, {"offset": _offset_or_none}),
+    "commit-all": _fields("commit-all", {"group": _is_key, "offset": _is_offset}),
+    "fetch-all": _fields("fetch-all", {"group": _is_key}, {"offsets": _offsets}),
     "create": _fields("create", {**_NAMED, "config": _is_value}, observes=True),
     "alter": _fields("alter", {**_NAMED, "config": _is_value}, observes=True),
     "delete": _fields("delete", _NAMED, observes=True),

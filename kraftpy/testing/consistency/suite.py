@@ -16,6 +16,7 @@ from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
 from kraftpy.testing.consistency.checkers.register_checker import RegisterChecker
+from kraftpy.testing.consistency.checkers.torn import TornChecker
 from kraftpy.testing.consistency.history import (
     Fault,
     Header,
@@ -37,6 +38,10 @@ def _offsets(_: Options) -> Sequence[Checker]:
     return [RegisterChecker(offsets=True)]
 
 
+def _commits(options: Options) -> Sequence[Checker]:
+    return [TornChecker(), *_offsets(options)]
+
+
 def _groups(options: Options) -> Sequence[Checker]:
     return [OwnershipChecker(), *_offsets(options)]
 
@@ -52,6 +57,7 @@ def _list_append(options: Options) -> Sequence[Checker]:
 WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
     "queue": _queue,
     "offsets": _offsets,
+    "commits": _commits,
     "groups": _groups,
     "metadata": _metadata,
     "list-append": _list_append,

@@ -30,6 +30,8 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("commit", {**PLACE, "offset": 1, "epoch": 3}, None),
     ("commit", {**PLACE, "offset": 2, "expected": 1}, {**PLACE, "offset": 2}),
     ("fetch", PLACE, {**PLACE, "offset": 2}),
+    ("commit-all", {"group": "g", "offset": 1}, None),
+    ("fetch-all", {"group": "g"}, {"group": "g", "offsets": [1, 2]}),
     ("create", {"name": "a", "config": 1}, None),
     ("alter", {"name": "a", "config": 2}, None),
     ("describe", {"name": "a"}, {"name": "a", "config": 2}),

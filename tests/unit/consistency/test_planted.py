@@ -94,6 +94,19 @@ def registers(name: str) -> Operations:
             return commits(1, 2, "?7")
 
 
+def commits_of_all(name: str) -> Operations:
+    """Of all partitions of a group; a read may show two commits at once."""
+    if name == "torn-commit":
+        first, second, read = commits_of_all("linearizable")
+        return [first, second, read._replace(value={**read.value, "offsets": [1, 2]})]
+    made = []
+    for each in registers(name):
+        asked = {field: part for field, part in each.asked.items() if field != "key"}
+        value = {"group": "g", "offsets": [each.value["offset"]]} if each.f == "fetch" else asked
+        made.append(each._replace(f=f"{each.f}-all", asked=asked, value=value))
+    return made
+
+
 def topics(name: str) -> Operations:
     def at(moment: int, f: str, answer: dict[str, Any]) -> Operation:
         asked = {"name": "a"} if f == "describe" else answer
@@ -126,6 +139,7 @@ def _asked(value: list[list[Any]]) -> list[list[Any]]:
 PLANTERS: dict[str, Callable[[str], Operations]] = {
     "queue": queue,
     "offsets": registers,
+    "commits": commits_of_all,
     "groups": group,
     "metadata": topics,
     "list-append": transactions,

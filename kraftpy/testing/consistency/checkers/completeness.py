@@ -38,6 +38,7 @@ class _Wanted:
 _WANTED = {
     "queue": _Wanted(["send"], ["drain"]),
     "offsets": _Wanted(["commit"], ["fetch"]),
+    "commits": _Wanted(["commit-all"], ["fetch-all"]),
     "groups": _Wanted(
         ["commit"],
         ["fetch"],

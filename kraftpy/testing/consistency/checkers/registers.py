@@ -104,9 +104,11 @@ def register_call(operation: Operation) -> tuple[str, Call] | None:
     key_of, effect_of = reading
     key = key_of(operation.asked)
     line, invoked_ns = operation.line, operation.invoked_ns
-    only_reads = operation.f in ("fetch", "describe")
+    only_reads = operation.f in _READS
     if operation.outcome == "ok":
         step = effect_of(operation.value if only_reads else operation.asked)
+        if step is None:
+            return None
         return key, Call(step, invoked_ns, operation.ended_ns, line, True)
     if operation.outcome == "fail":
         value = operation.value
@@ -119,7 +121,8 @@ def register_call(operation: Operation) -> tuple[str, Call] | None:
         return key, Call(step, invoked_ns, operation.ended_ns, line, True)
     if only_reads:
         return None
-    return key, Call(effect_of(operation.asked), invoked_ns, NEVER, line, False)
+    step = effect_of(operation.asked)
+    return None if step is None else (key, Call(step, invoked_ns, NEVER, line, False))
 
 
 def _offset(value: int) -> State:
@@ -136,14 +139,30 @@ def _group_key(value: dict[str, Any]) -> str:
     return f"{value['group']}/{value['key']}"
 
 
+def _group(value: dict[str, Any]) -> str:
+    group: str = value["group"]
+    return group
+
+
+def _whole(value: dict[str, Any]) -> Step | None:
+    """What all partitions show; of a mixture nothing can be said that is true of one register."""
+    offsets: list[int] = value["offsets"]
+    return saw(_offset(offsets[0])) if len(offsets) == 1 else None
+
+
 def _name(value: dict[str, Any]) -> str:
     name: str = value["name"]
     return name
 
 
-_READINGS: dict[str, tuple[Callable[[dict[str, Any]], str], Callable[[dict[str, Any]], Step]]] = {
+_READS = ("fetch", "fetch-all", "describe")
+_READINGS: dict[
+    str, tuple[Callable[[dict[str, Any]], str], Callable[[dict[str, Any]], Step | None]]
+] = {
     "commit": (_group_key, _commit),
     "fetch": (_group_key, lambda value: saw(_offset(value["offset"]))),
+    "commit-all": (_group, lambda value: write(value["offset"])),
+    "fetch-all": (_group, _whole),
     "create": (_name, lambda value: change(None, value["config"])),
     "alter": (_name, lambda value: change_unless(None, value["config"])),
     "delete": (_name, lambda value: change_unless(None, None)),

@@ -102,6 +102,12 @@ class Registers(Protocol):
     def fetch(self, place: Place) -> int:
         """The committed offset, NO_OFFSET for none."""
 
+    def commit_all(self, places: Sequence[Place], offset: int) -> None:
+        """Commit one offset for all of them, in one request."""
+
+    def fetch_all(self, places: Sequence[Place]) -> list[int]:
+        """Each offset that one of them has, NO_OFFSET for none, by one request."""
+
     def close(self) -> None: ...
 
 
@@ -160,6 +166,12 @@ class Adapter(Protocol):
     def reader(self, bootstrap: str, group: str) -> Reader: ...
 
     def registers(self, bootstrap: str, group: str) -> Registers: ...
+
+    def forwarded(self, bootstrap: str, group: str) -> Registers:
+        """Registers that ask any broker, which passes a question on to the coordinator.
+
+        Brokers of kraftpy do; no stock client can make use of it.
+        """
 
     def topics(self, bootstrap: str) -> Topics: ...
 

@@ -161,22 +161,25 @@ class _Registers:
         )
 
     def commit(self, place: Place, offset: int) -> None:
+        self.commit_all([place], offset)
+
+    def commit_all(self, places: Sequence[Place], offset: int) -> None:
+        _commit(self._consumer, [TopicPartition(*place, offset) for place in places])
+
+    def fetch(self, place: Place) -> int:
+        (offset,) = self.fetch_all([place])
+        return offset
+
+    def fetch_all(self, places: Sequence[Place]) -> list[int]:
         try:
-            offsets = [TopicPartition(*place, offset)]
-            for each in self._consumer.commit(offsets=offsets, asynchronous=False):
+            wanted = [TopicPartition(*place) for place in places]
+            found = self._consumer.committed(wanted, TIMEOUT_S)
+            for each in found:
                 if each.error is not None:
                     raise KafkaException(each.error)
         except KafkaException as error:
             raise UnknownError(str(error.args[0])) from None
-
-    def fetch(self, place: Place) -> int:
-        try:
-            (found,) = self._consumer.committed([TopicPartition(*place)], TIMEOUT_S)
-            if found.error is not None:
-                raise KafkaException(found.error)
-        except KafkaException as error:
-            raise UnknownError(str(error.args[0])) from None
-        return found.offset if found.offset >= 0 else NO_OFFSET
+        return sorted({max(each.offset, NO_OFFSET) for each in found})
 
     def close(self) -> None:
         self._consumer.close()
@@ -270,16 +273,19 @@ class _Member:
         return records
 
     def commit(self, place: Place, offset: int) -> None:
-        try:
-            offsets = [TopicPartition(*place, offset)]
-            for each in self._consumer.commit(offsets=offsets, asynchronous=False):
-                if each.error is not None:
-                    raise KafkaException(each.error)
-        except KafkaException as error:
-            raise UnknownError(str(error.args[0])) from None
+        _commit(self._consumer, [TopicPartition(*place, offset)])
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    try:
+        for each in consumer.commit(offsets=offsets, asynchronous=False):
+            if each.error is not None:
+                raise KafkaException(each.error)
+    except KafkaException as error:
+        raise UnknownError(str(error.args[0])) from None
 
 
 def _take(records: Records, message: Any) -> None:

@@ -185,21 +185,30 @@ class _Registers:
         return self._open
 
     def commit(self, place: Place, offset: int) -> None:
-        wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1)}
+        self.commit_all([place], offset)
+
+    def commit_all(self, places: Sequence[Place], offset: int) -> None:
+        wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place in places}
         try:
             self._consumer.commit(wanted, timeout_ms=_TIMEOUT_MS)
         except KafkaError as error:
             raise UnknownError(repr(error)) from None
 
     def fetch(self, place: Place) -> int:
+        (offset,) = self.fetch_all([place])
+        return offset
+
+    def fetch_all(self, places: Sequence[Place]) -> list[int]:
+        wanted = [TopicPartition(*place) for place in places]
+        coordinator = self._consumer._coordinator  # `committed` asks for one partition at a time
         try:
-            found = self._consumer.committed(TopicPartition(*place), timeout_ms=_TIMEOUT_MS)
+            found = coordinator.fetch_committed_offsets(wanted, timeout_ms=_TIMEOUT_MS)
         except KafkaError as error:
             # kafka-python keeps a fetch that it gave up waiting for, and hands its answer to the
             # next one who asks for the same, however old it is by then.
             self.close()
             raise UnknownError(repr(error)) from None
-        return NO_OFFSET if found is None else int(found)
+        return sorted({int(found[each].offset) if each in found else NO_OFFSET for each in wanted})
 
     def close(self) -> None:
         if self._open is not None:

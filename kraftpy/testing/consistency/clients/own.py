@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import random
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.commits import compare_and_commit, read_committed
 from kraftpy.client.consumer import Consumer, RebalanceListener
-from kraftpy.client.coordinator import Coordinator
+from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.fetcher import Partition
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.producer import Producer
@@ -24,6 +25,7 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
+    NO_OFFSET,
     SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
@@ -193,9 +195,11 @@ class _Registers:
         return Coordinator(self._session.cluster, group, shared=True)
 
     def commit(self, place: Place, offset: int) -> None:
-        from kraftpy.client.coordinator import Generation
+        self.commit_all([place], offset)
 
-        commit = self._coordinator.commit({place: offset}, Generation(), timeout_ms=_TIMEOUT_MS)
+    def commit_all(self, places: Sequence[Place], offset: int) -> None:
+        offsets = dict.fromkeys(places, offset)
+        commit = self._coordinator.commit(offsets, Generation(), timeout_ms=_TIMEOUT_MS)
         self._session.run(commit)
 
     def compare_and_commit(self, place: Place, expected: int, offset: int) -> None:
@@ -216,8 +220,76 @@ class _Registers:
         read = read_committed(self._coordinator, place, timeout_ms=_TIMEOUT_MS)
         return self._session.run(read).offset
 
+    def fetch_all(self, places: Sequence[Place]) -> list[int]:
+        found = self._session.run(self._coordinator.committed(places, timeout_ms=_TIMEOUT_MS))
+        return sorted({found.get(place, NO_OFFSET) for place in places})
+
     def close(self) -> None:
         self._session.close(self._coordinator.close())
+
+
+class _Forwarded:
+    """Asks another broker each time, whoever coordinates the group, and once."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self._session = _Session(bootstrap)
+        self._group = group
+
+    def commit(self, place: Place, offset: int) -> None:
+        self.commit_all([place], offset)
+
+    def commit_all(self, places: Sequence[Place], offset: int) -> None:
+        kinds = messages.OffsetCommitRequest
+        topics = [
+            kinds.OffsetCommitRequestTopic(
+                topic,
+                partitions=[kinds.OffsetCommitRequestPartition(each, offset) for each in numbers],
+            )
+            for topic, numbers in _by_topic(places).items()
+        ]
+        self._check(self._ask(kinds(self._group, topics=topics)))
+
+    def fetch(self, place: Place) -> int:
+        (offset,) = self.fetch_all([place])
+        return offset
+
+    def fetch_all(self, places: Sequence[Place]) -> list[int]:
+        kinds = messages.OffsetFetchRequest
+        topics = [kinds.OffsetFetchRequestTopic(*each) for each in _by_topic(places).items()]
+        answer = self._ask(kinds(self._group, topics))
+        if answer.error_code:
+            raise UnknownError(ErrorCode(answer.error_code).name)
+        found = self._check(answer)
+        if len(found) != len(places):
+            raise UnknownError(f"{len(found)} partitions are answered of {len(places)}")
+        return sorted({each.committed_offset for each in found})
+
+    def _ask(self, request: Any) -> Any:
+        async def ask() -> Any:
+            cluster = self._session.cluster
+            if not cluster.brokers:
+                await cluster.refresh()
+            node_id = random.choice(list(cluster.brokers))  # noqa: S311 - no secret
+            return await cluster.request(request, node_id=node_id)
+
+        return self._session.run(ask())
+
+    def _check(self, answer: Any) -> list[Any]:
+        """The partitions of an answer, if none has an error: it may be of the forwarding."""
+        found = [each for topic in answer.topics for each in topic.partitions]
+        for code in {each.error_code for each in found} - {ErrorCode.NONE}:
+            raise UnknownError(ErrorCode(code).name)
+        return found
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _by_topic(places: Sequence[Place]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    return topics
 
 
 class _Topics:
@@ -340,6 +412,7 @@ class _Own:
     sender = staticmethod(_Sender)
     reader = staticmethod(_Reader)
     registers = staticmethod(_Registers)
+    forwarded = staticmethod(_Forwarded)
     topics = staticmethod(_Topics)
     member = staticmethod(_Member)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,6 @@ from enum import IntEnum
 from kraftpy.testing.cluster import Cluster, ClusterError
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_OFFSETS_PARTITIONS = 50
 _IN_SYNC_TIMEOUT_S = 15.0
 _POLL_S = 0.05
 
@@ -68,13 +68,27 @@ class Ground:
                     topic, partitions = self.rng.choice(sorted(self.topics.items()))
                     return self.cluster.leader_of(topic, self.rng.randrange(partitions))
                 case "coordinator":
-                    index = self.rng.randrange(_OFFSETS_PARTITIONS)
-                    return self.cluster.leader_of(OFFSETS_TOPIC, index)
+                    return self._coordinator()
                 case "controller":
                     return self.cluster.controller()
         except ClusterError:
             return None  # nobody who answers knows: anybody then
         return None
+
+    def _coordinator(self) -> int | None:
+        """Who leads the partition of committed offsets that was written to last."""
+        written: dict[str, float] = {}
+        for node in self.cluster.nodes.values():
+            for path in node.log_dir.glob(f"{OFFSETS_TOPIC}-*/*.log"):
+                with contextlib.suppress(OSError):  # it may be compacted away meanwhile
+                    stat = path.stat()
+                    if stat.st_size:
+                        name = path.parent.name
+                        written[name] = max(written.get(name, 0.0), stat.st_mtime)
+        if not written:
+            return None
+        newest = max(written, key=written.__getitem__)
+        return self.cluster.leader_of(OFFSETS_TOPIC, int(newest.rpartition("-")[2]))
 
 
 class Part(IntEnum):

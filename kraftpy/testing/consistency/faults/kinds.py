@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kraftpy.testing.cluster import Cluster
@@ -31,6 +31,12 @@ def _kill(ground: Ground, count: int) -> Act:
         return None if running else LeftOut("all of them were down")
 
     return Act(victims, "SIGKILL", begin, lambda: cluster.restart(*victims))
+
+
+def _of_the_coordinator(fault: Callable[[Ground], Act], ground: Ground) -> Act:
+    """The same, of the node whose groups are in use."""
+    ground.target = "coordinator"
+    return fault(ground)
 
 
 def _stop(ground: Ground) -> Act:
@@ -170,12 +176,22 @@ FAULTS: dict[str, Kind] = {
         lambda ground: _kill(ground, len(ground.cluster.nodes)),
         part=Part.PROCESSES,
     ),
+    "kill-coordinator": Kind(
+        "kill -9 of the node that coordinates the groups in use",
+        partial(_of_the_coordinator, partial(_kill, count=1)),
+        part=Part.PROCESSES,
+    ),
     "stop": Kind("one node stopped in order", _stop, part=Part.PROCESSES),
     "rolling-restart": Kind("all nodes stopped and started, one by one", _rolling_restart, 2),
     "pause": Kind("SIGSTOP of one node", partial(_pause, count=1), part=Part.PROCESSES),
     "pause-majority": Kind(
         "SIGSTOP of a majority",
         lambda ground: _pause(ground, _majority(ground)),
+        part=Part.PROCESSES,
+    ),
+    "pause-coordinator": Kind(
+        "SIGSTOP of the node that coordinates the groups in use",
+        partial(_of_the_coordinator, partial(_pause, count=1)),
         part=Part.PROCESSES,
     ),
     "partition": Kind(

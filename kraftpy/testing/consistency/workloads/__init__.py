@@ -6,7 +6,7 @@ what they are judged.
 
 from __future__ import annotations
 
-from kraftpy.testing.consistency.workloads import groups, metadata, offsets, queue
+from kraftpy.testing.consistency.workloads import commits, groups, metadata, offsets, queue
 from kraftpy.testing.consistency.workloads.play import Part, Play
 
 __all__ = ["PLAYS", "Part", "Play"]
@@ -14,6 +14,7 @@ __all__ = ["PLAYS", "Part", "Play"]
 PLAYS: dict[str, Play] = {
     "queue": queue.PLAY,
     "offsets": offsets.PLAY,
+    "commits": commits.PLAY,
     "groups": groups.PLAY,
     "metadata": metadata.PLAY,
 }
