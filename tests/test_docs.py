@@ -224,18 +224,25 @@ def test_a_bench_installs_what_it_measures(arguments: str, group: str, tmp_path:
     assert re.findall(r"--group (\w+)", done.stdout) == [group]
 
 
+def anchors_of(document: Path) -> set[str]:
+    """What a link into the document may name: its titles, as GitHub spells them."""
+    return {
+        re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    }
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     text = document.read_text()
-    anchors = {
-        re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
     for target in re.findall(r"\]\(([^)]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in anchors, target
-        elif not target.startswith("https://"):
-            assert (document.parent / target).exists(), target
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = document.parent / name if name else document
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors_of(path), target
     for path in re.findall(r"`((?:kraftpy|tests)/[\w/.]*)`", text):
         assert (ROOT / path).exists(), path
 

@@ -1,4 +1,4 @@
-"""METRICS.md: the catalogue as tables."""
+"""dashboards/METRICS.md: the catalogue as tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADER = ["metric", "type", "labels", "unit", ""]
 
 
 def document() -> str:
-    """All of METRICS.md."""
+    """All of dashboards/METRICS.md."""
     parts = [
         "# Metrics",
         "What `/metrics` serves (`kraftpy.metrics.listener`), in the text format of Prometheus or "

@@ -1,6 +1,6 @@
 """The rules of compaction: which log is cleaned next, up to where, and what of it stays.
 
-Rules kept here (Kafka's LogCleaner, KIP-58, KIP-354, KIP-534; consistency.md §3.5 rule 27):
+Rules kept here (Kafka's LogCleaner, KIP-58, KIP-354, KIP-534; docs/rules.md, rule 27):
 
 * Nothing at or above the high watermark, the last stable offset or the active segment is touched,
   and no segment with a record that is younger than `min.compaction.lag.ms`.

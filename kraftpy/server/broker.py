@@ -3,12 +3,12 @@
 Rules that it keeps:
 
 * The broker's metadata is its own copy of the controller's state machine, fed by the committed
-  commands (architecture.md, decision 6). Until it has caught up with the quorum and its own
+  commands (docs/architecture.md, decision 6). Until it has caught up with the quorum and its own
   registration is committed, no client is let in and no log is created or deleted.
 * Parts are stopped in the order clients, coordinators, partitions, logs, controller, so that all
   that was promised to a client is on disk before the clean-shutdown marker is. What others can lead
   they lead before that.
-* A broker whose session with the quorum has lapsed leads nothing (consistency.md §3.5 rule 21).
+* A broker whose session with the quorum has lapsed leads nothing (docs/rules.md, rule 21).
 * One that is cut off sends clients elsewhere (`cut_off.py`).
 """
 

@@ -3,7 +3,7 @@
 Responsible for framing, back-pressure and the order of answers; knows nothing of Kafka's messages
 beyond the four-byte size in front of each frame.
 
-Rules that it keeps (architecture.md decision 3, consistency.md §3.5 rule 36):
+Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 
 * Bytes are received into one buffer that all connections of the process share and are parsed where
   they lie. A frame that isn't whole yet moves to a buffer of its own, which grows with what

@@ -2,7 +2,7 @@
 
 Rules that it keeps:
 
-* An API is advertised from the moment it has a handler (protocol.md), in the version range of
+* An API is advertised from the moment it has a handler (docs/protocol.md), in the version range of
   `kraftpy.protocol.api`. A request for anything else closes the connection, as Kafka does, except
   ApiVersions of an unknown version, which gets error 35 in a v0 body (KIP-511).
 * Bytes that don't decode close the connection with one log line. A handler that fails gets its

@@ -5,7 +5,7 @@ the high watermark and the ISR. That comes first, so that producers are answered
 else is done with the request.
 
 Rules: followers read up to the log end offset; the epoch that they fetch in must be the leader's
-(consistency.md §3.5 rules 4 and 8); one whose last epoch ends elsewhere here is told where instead
+(docs/rules.md, rules 4 and 8); one whose last epoch ends elsewhere here is told where instead
 of getting records or watermarks. A partition that can't be fetched is answered with its error and
 leaves the session.
 """

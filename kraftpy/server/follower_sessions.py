@@ -11,7 +11,7 @@ Rules that it keeps:
   offset that it has got to: so requests may overlap, and a fetch that adds partitions ends the one
   that waits.
 * A moved watermark alone ends no wait, unless consumers read from followers here (KIP-392).
-* A partition whose leadership ends is answered with the error at once (consistency.md §3.5 rule
+* A partition whose leadership ends is answered with the error at once (docs/rules.md, rule
   13), and leaves the session.
 * One session per follower: a new one ends the old one, as a new life of the broker does.
 """

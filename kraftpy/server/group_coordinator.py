@@ -1,6 +1,6 @@
 """The group coordinator of this broker: one `GroupMachine` per partition of `__consumer_offsets`.
 
-The machine decides, this shell carries out (architecture.md, decision 8):
+The machine decides, this shell carries out (docs/architecture.md, decision 8):
 
 * A request becomes a call of its group's machine; what comes back is carried out by the partition
   (`group_partition`).

@@ -3,7 +3,7 @@
 Rules that it keeps:
 
 * A partition is loaded before it takes requests, and only after all that earlier leaders committed
-  can be read here: a new leader's high watermark may be behind (consistency.md, rule 9).
+  can be read here: a new leader's high watermark may be behind (docs/rules.md, rule 9).
 * It is read in pieces, so that the broker answers others meanwhile: one in a turn of the loop,
   however many partitions are loaded at a time. An empty one is loaded at once.
 * Before a partition takes requests the topics that members' regular expressions match have been

@@ -1,6 +1,6 @@
 """One partition of `__consumer_offsets` on the broker that coordinates its groups.
 
-The machine decides, this shell carries out (architecture.md, decision 8):
+The machine decides, this shell carries out (docs/architecture.md, decision 8):
 
 * What a machine gives back is carried out in order: batches are appended, then replies go to the
   futures that the requests wait on.

@@ -1,7 +1,7 @@
 """Answers that may be long: built in slices, counted while they are built, ended at a limit.
 
 An answer can be a thousand times its request, and a request can ask for everything there is. Rules
-(architecture.md, decision 10):
+(docs/architecture.md, decision 10):
 
 * A handler that is registered with `long=True` gives arrays that may be long as `elements`: each
   element is made when it is encoded and is garbage behind that, so only bytes pile up.

@@ -1,6 +1,6 @@
 """Requests of many elements: counted before they are built, and decoded in slices.
 
-A byte of a request may become an object of hundreds. Rules (architecture.md, decision 10):
+A byte of a request may become an object of hundreds. Rules (docs/architecture.md, decision 10):
 
 * An array has at most ARRAY_MAX elements: a cluster doesn't have more partitions, so there are no
   more names or ids to ask for. All arrays of a request together have at most ELEMENTS_MAX. What

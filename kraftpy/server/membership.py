@@ -20,7 +20,7 @@ Rules that it keeps:
   when the quorum's leader dies: its own incarnation under a later epoch is its registration.
 * Fenced while it lives (a pause, a cut link), it asks to be let in again once the quorum hears it
   and it has caught up with the metadata.
-* A broker whose session with the quorum has lapsed leads nothing until it has caught up (trap 21).
+* A broker whose session with the quorum has lapsed leads nothing until it has caught up (rule 21).
 * Before it stops it hands over what it leads, as long as somebody takes it, for at most
   CONTROLLED_SHUTDOWN_TIMEOUT_S.
 """

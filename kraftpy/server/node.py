@@ -1,6 +1,6 @@
-"""A node: the process that is a broker, its controller beside it (architecture.md, decision 4).
+"""A node: the process that is a broker, its controller beside it.
 
-Rules that it keeps:
+Rules that it keeps (docs/architecture.md, decision 4):
 
 * What the process is, `process.roles` says: a broker with its controller beside it, or only one of
   the two.

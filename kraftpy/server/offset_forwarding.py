@@ -1,7 +1,7 @@
 """Offset requests that reach another broker than the group's coordinator are passed on to it.
 
-So a simple client may send OffsetCommit, OffsetFetch and OffsetDelete to any broker (offsets.md).
-FindCoordinator still names the better way.
+So a simple client may send OffsetCommit, OffsetFetch and OffsetDelete to any broker
+(docs/offsets.md). FindCoordinator still names the better way.
 
 Rules that it keeps:
 

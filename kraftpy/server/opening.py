@@ -1,6 +1,6 @@
 """Opens batches that would hold up the event loop: in a helper process, one at a time, in turn.
 
-Rules that it keeps (architecture.md, decisions 4 and 10):
+Rules that it keeps (docs/architecture.md, decisions 4 and 10):
 
 * What is opened on the event loop takes a millisecond or two; `record_policy` says what does.
 * The process starts with the first such batch and ends when none came for IDLE_S. One that dies in

@@ -3,12 +3,12 @@
 `core.replication` decides (who is in sync, what is committed, where to cut); here it is carried
 out. Rules that it keeps:
 
-* Batches are opaque (architecture.md decision 2): checked (CRC-32C, magic, sizes, sequence),
+* Batches are opaque (docs/architecture.md, decision 2): checked (CRC-32C, magic, sizes, sequence),
   stamped in place with base offset and leader epoch, appended with one write. They are opened only
   where a topic's configuration demands it (`compression.type`, LogAppendTime, keys on compacted
   topics).
 * A replica leads or follows as the committed metadata says, in one leader epoch at a time. An epoch
-  that begins here starts at the log end offset, before its first append (consistency.md §3.5 rule
+  that begins here starts at the log end offset, before its first append (docs/rules.md, rule
   5); several changes may be seen as one (rule 20).
 * An offset is below the high watermark once it is committed. With `flush.messages=1` this replica's
   own part in that is the fsync: nobody reads what a power cut could take back.
@@ -162,7 +162,7 @@ class Partition:
             return
         former, self._resigned_from = self._resigned_from, None
         self._end_role()
-        # Before the epoch's first append (consistency.md §3.5 rule 5).
+        # Before the epoch's first append (docs/rules.md, rule 5).
         self.log.assign_leader_epoch(state.leader_epoch)
         self.leader_epoch = state.leader_epoch
         self._counted = self._appended_so_far()

@@ -2,7 +2,7 @@
 
 Rules: when `propose` returns, the command is committed and this broker's own copy of the metadata
 has it, so that whatever the client asks next sees its change. An unknown outcome is
-REQUEST_TIMED_OUT, never a success and never a guess (metadata_and_replication.md). Settings are
+REQUEST_TIMED_OUT, never a success and never a guess (docs/rules.md, rule 51). Settings are
 judged here, before anything is proposed: see `kraftpy.core.metadata.judgement`. A command is
 applied in one go on every broker's event loop, so a list goes in commands of WEIGHT_MAX at most.
 """

@@ -8,7 +8,7 @@ the leader answer the first.
 Rules that it keeps:
 
 * An answer is used only by the partition that asked for it, in the leader epoch and at the offset
-  that it asked with (`core.replication.Following`; consistency.md §3.5 rule 3).
+  that it asked with (`core.replication.Following`; docs/rules.md, rule 3).
 * A fetch acknowledges what lies below its offset. With `flush.messages=1` a partition is asked for
   again when its records are on disk.
 * A session error makes it start over with all partitions (rule 37).

@@ -4,7 +4,7 @@ Rules that it keeps:
 
 * What exists here is exactly what the committed metadata says. Changes arrive as the `changes` of
   applied commands and are carried out in that order; nothing is created or deleted on a request's
-  say-so. Several changes may be seen as one (consistency.md §3.5 rule 20).
+  say-so. Several changes may be seen as one (docs/rules.md, rule 20).
 * A replica that the metadata took from this broker is deleted; what lies in the folders and is not
   in the metadata at all is set aside at the start.
 * A broker that may have been fenced without hearing of it leads nothing (rule 21).
@@ -366,7 +366,7 @@ class ReplicaManager:
         self._topics.clear()
         self._topics_by_id.clear()
 
-    # -- the coordinators' port (architecture.md, decision 8)
+    # -- the coordinators' port (docs/architecture.md, decision 8)
 
     def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
         """Appends a coordinator's batch now; gives its base offset once it is committed.

@@ -8,7 +8,7 @@ Rules that it keeps:
   and not otherwise; what a failed write left is cut off. If that fails too, the log is offline
   until the next start.
 * A follower's batches are kept byte for byte, with the leader's offsets and epochs; what they say
-  of producers is taken as it is (consistency.md §3.5 rules 6, 28). None is taken of an epoch that
+  of producers is taken as it is (docs/rules.md, rules 6, 28). None is taken of an epoch that
   began after the leader's that is followed: it would be of another history.
 * The recovery point moves after the fsync of everything below it, and so does its checkpoint.
 """
@@ -353,7 +353,7 @@ class AppendableLog(ReadableLog):
     def assign_leader_epoch(self, epoch: int) -> None:
         """This replica leads from now on with `epoch`, which starts at the log's end.
 
-        Comes before the epoch's first append (consistency.md §3.5 rule 5).
+        Comes before the epoch's first append (docs/rules.md, rule 5).
         """
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self._latest_epoch = self.leader_epochs.latest

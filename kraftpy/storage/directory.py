@@ -132,7 +132,7 @@ class LogDir:
         self.failed_logs: set[AppendableLog] = set()
         self._recovery_points = self._checkpoint(checkpoints.RECOVERY_POINT_FILE)
         self._log_starts = self._checkpoint(checkpoints.LOG_START_FILE)
-        # Only a hint (consistency.md §3.5 rule 11): it may get lost.
+        # Only a hint (docs/rules.md, rule 11): it may get lost.
         self._high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARK_FILE, durable=False)
         self._cleaner_offsets = self._checkpoint(checkpoints.CLEANER_OFFSET_FILE)
         self._checkpoints = (

@@ -1,6 +1,6 @@
 """Leader epochs of one log: which epoch wrote from which offset on (KIP-101, KIP-279).
 
-The cache is what replicas truncate by. Rules (consistency.md §3.5 rules 1-6):
+The cache is what replicas truncate by. Rules (docs/rules.md, rules 1-6):
 
 * Epochs and start offsets both rise strictly. An epoch without records is the last entry until a
   newer one starts at the same offset and takes its place.

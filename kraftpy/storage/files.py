@@ -3,7 +3,7 @@
 Rules that it keeps:
 
 * After a failed fsync the process stops: the kernel drops the dirty pages, so a retry that succeeds
-  lies about what is on disk (consistency.md §3.5 rule 22).
+  lies about what is on disk (docs/rules.md, rule 22).
 * A replaced file is new or old, never half: temporary file, fsync, rename, fsync of the folder.
 * An open file stays readable as long as somebody holds its `OpenFile`, whatever its name does.
 

@@ -83,7 +83,7 @@ class Log(AppendableLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes everything; the log is empty then and starts at `offset`.
 
-        For a follower whose whole log lies outside of the leader's (consistency.md §3.5 rule 26).
+        For a follower whose whole log lies outside of the leader's (docs/rules.md, rule 26).
         What says something of the records goes before them if recovery can find it in them (leader
         epochs), else after them. Raises KafkaError KAFKA_STORAGE_ERROR.
         """

@@ -242,8 +242,8 @@ class LogManager:
         """Sets aside every log that isn't in `known` with its topic id. Raises KafkaError.
 
         Such a log belongs to a topic that was deleted while this broker was down, or the metadata
-        is older than the logs: nobody can tell which, so nothing is removed (NATS deleted streams
-        whose metadata was damaged, consistency.md §3.1). One whose topic isn't known goes by name.
+        is older than the logs: nobody can tell which, so nothing is removed (docs/rules.md, rule
+        64). One whose topic isn't known goes by name.
         """
         for key, log in list(self._logs.items()):
             if log.topic_id is None and key in known:

@@ -2,7 +2,7 @@
 
 A snapshot holds the state before its offset. One is written whenever a segment is begun and at a
 clean shutdown, so the state at any offset is the newest snapshot at or below it plus the batches in
-between (consistency.md §3.5 rule 28). A damaged snapshot is passed over: an older one and more
+between (docs/rules.md, rule 28). A damaged snapshot is passed over: an older one and more
 batches give the same state.
 """
 

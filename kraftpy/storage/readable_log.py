@@ -1,6 +1,6 @@
 """The reading half of a log: where its records are, by offset and by timestamp.
 
-Rules that it keeps (consistency.md §3.5 rules 10 and 25):
+Rules that it keeps (docs/rules.md, rules 10 and 25):
 
 * A read hands out whole batches: from the one that contains the offset, even if it is larger than
   what was asked for, and never one with an offset that the reader may not see.

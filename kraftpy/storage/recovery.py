@@ -2,7 +2,7 @@
 
 Without the clean-shutdown marker every batch from the segment of the recovery point on is checked
 (magic, size, CRC-32C, rising offsets), and indexes, leader epochs and producer state are made anew
-(consistency.md §3.5 rule 23):
+(docs/rules.md, rule 23):
 
 * A torn tail, damage with no valid batch after it and above the recovery point, is what an append
   leaves that a crash interrupted: it is cut off, with one line in the log. A tail of zeros is one.

@@ -34,7 +34,7 @@ def _metrics(expr: str) -> str:
 
 
 def document(checked: Sequence[Checked], fired: Sequence[Fired], gaps: Sequence[str]) -> str:
-    """All of table.md."""
+    """All of build/dashboards/table.md."""
     parts = ["# Boards and alerts, checked", _verdict(checked, fired, gaps)]
     parts += [
         "## Catalogue",

@@ -81,7 +81,7 @@ def as_tuples(batch: bytes) -> list[tuple]:
     ],
 )
 def test_checksum_is_crc_32c(data, expected):
-    """Vectors of RFC 3720, B.4; consistency trap 24: zlib.crc32 is another checksum."""
+    """Vectors of RFC 3720, B.4; docs/rules.md, rule 24: zlib.crc32 is another checksum."""
     assert crc32c(data) == expected
 
 

@@ -52,7 +52,7 @@ def test_a_leader_that_ends_under_load_loses_and_doubles_nothing(
 
 
 def test_leaders_that_die_one_after_the_other(three: Cluster, new_topic: NewTopicMaker) -> None:
-    """Fast successive elections: KIP-279's divergences (consistency.md §3.5 rule 2)."""
+    """Fast successive elections: KIP-279's divergences (docs/rules.md, rule 2)."""
     topic = new_topic(three)
     writer = Writer(three, topic)
     for _ in range(4):

@@ -227,7 +227,7 @@ def test_a_partition_that_is_left_is_forgotten(store: Store) -> None:
     "lost", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, None]
 )
 def test_starts_over_with_everything(store: Store, lost: ErrorCode | None) -> None:
-    """consistency.md §3.5 rule 37; the same when the connection was lost."""
+    """docs/rules.md, rule 37; the same when the connection was lost."""
 
     async def test(follower: Follower, leader: Leader) -> None:
         leader.script = [answer(data(), data(1)), answer(error=lost) if lost else HANG_UP]
@@ -292,7 +292,7 @@ def test_one_that_fails_waits_by_itself(store: Store) -> None:
 
 
 def test_an_answer_to_the_old_epoch_is_not_used(store: Store) -> None:
-    """consistency.md §3.5 rule 3."""
+    """docs/rules.md, rule 3."""
 
     async def test(follower: Follower, leader: Leader) -> None:
         partition = follower.partition()
@@ -336,7 +336,7 @@ def test_cuts_where_the_leaders_log_parts(store: Store) -> None:
 
 
 def test_a_log_outside_of_the_leaders_starts_anew(store: Store) -> None:
-    """consistency.md §3.5 rule 26."""
+    """docs/rules.md, rule 26."""
 
     async def test(follower: Follower, leader: Leader) -> None:
         partition = follower.partition()

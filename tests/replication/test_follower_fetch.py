@@ -180,7 +180,7 @@ def test_what_was_sent_is_not_sent_again_unasked(run: Callable[[Test], None]) ->
 
 
 def test_sessions(run: Callable[[Test], None]) -> None:
-    """consistency.md §3.5 rule 37."""
+    """docs/rules.md, rule 37."""
 
     async def test(leader: Leader) -> None:
         session = leader.ask(request(want(0, 0))).session_id
@@ -226,7 +226,7 @@ def test_an_earlier_life_and_versions_that_do_not_name_it(run: Callable[[Test], 
 def test_epochs_are_fenced_both_ways(
     run: Callable[[Test], None], epoch: int, error: ErrorCode
 ) -> None:
-    """consistency.md §3.5 rules 4 and 8: neither moves the leader's view."""
+    """docs/rules.md, rules 4 and 8: neither moves the leader's view."""
 
     async def test(leader: Leader) -> None:
         leader.write(0, b"a")
@@ -268,7 +268,7 @@ def test_no_watermark_goes_to_a_log_that_parts_before_it_is_told_so(
 
 
 def test_a_follower_outside_of_the_log_is_told_its_bounds(run: Callable[[Test], None]) -> None:
-    """consistency.md §3.5 rule 26."""
+    """docs/rules.md, rule 26."""
 
     async def test(leader: Leader) -> None:
         leader.write(0, b"a")
@@ -284,7 +284,7 @@ def test_a_follower_outside_of_the_log_is_told_its_bounds(run: Callable[[Test], 
 
 @pytest.mark.parametrize("how", ["deposed", "next epoch", "deleted"])
 def test_lost_leadership_ends_the_wait(run: Callable[[Test], None], how: str) -> None:
-    """consistency.md §3.5 rules 13 and 20."""
+    """docs/rules.md, rules 13 and 20."""
 
     async def test(leader: Leader) -> None:
         partition = leader.partitions[0]

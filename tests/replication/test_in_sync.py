@@ -43,7 +43,7 @@ def test_too_few_replicas_refuse_acks_all_and_nothing_else(
 
 
 def test_replicas_that_leave_after_the_append(three: Cluster, new_topic: NewTopicMaker) -> None:
-    """consistency.md §3.5 rule 12: it is there, and may be committed later, but isn't yet."""
+    """docs/rules.md, rule 12: it is there, and may be committed later, but isn't yet."""
     topic = new_topic(three, min_insync_replicas=3)
     leader = leader_of(three, topic)
     follower = next(node for node in three.nodes if node != leader)

@@ -139,7 +139,7 @@ def test_deleted_records_are_deleted_everywhere(three: Cluster, new_topic: NewTo
         with connect(three, node) as wire:
             assert fetch(wire, topic, 59).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert fetch(wire, topic, 60).log_start_offset == 60
-    # A follower with nothing begins where the leader's log does (consistency.md §3.5 rule 26).
+    # A follower with nothing begins where the leader's log does (docs/rules.md, rule 26).
     first, second = (node for node in three.nodes if node != leader)
     reassign(three, topic, [leader, first])
     wait_until(lambda: not folder(three, second, topic).exists(), "the replica is deleted")

@@ -133,7 +133,7 @@ def test_looking_for_replicas_that_lag_holds_nobody_up(
 def test_who_steps_down_and_up_again_remembers_what_it_proposed(
     run: Callable[[Test], None],
 ) -> None:
-    """consistency.md §3.5 rule 7: the quorum may have carried it out, or may yet do so."""
+    """docs/rules.md, rule 7: the quorum may have carried it out, or may yet do so."""
 
     async def test(broker: Broker) -> None:
         broker.alive(LEADER, 1)

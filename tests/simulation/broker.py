@@ -67,7 +67,7 @@ class Broker:
 
     @property
     def stepped_down(self) -> bool:
-        """Nobody has heard of it for so long that others may lead (trap 21)."""
+        """Nobody has heard of it for so long that others may lead (rule 21)."""
         silent_ms = self.world.schedule.now - self._heard_ms
         return silent_ms > self.world.config.session_timeout_ms
 

@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever went wrong (consistency.md §3.4).
+"""What must hold after every event, whatever went wrong (docs/rules.md, "Invariants").
 
 The simulation knows what nobody in it knows: all that was ever below the high watermark of a
 leader. That is committed, and

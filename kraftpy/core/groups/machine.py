@@ -1,6 +1,6 @@
 """The group coordinator of one partition of `__consumer_offsets`, as a deterministic machine.
 
-Its contract with the shell (architecture.md, decision 8):
+Its contract with the shell (docs/architecture.md, decision 8):
 
 * Time and randomness are arguments. Every call gives `Effects`: batches to append, then replies.
 * A batch that committed comes back through `committed`, in the order of the log; it is replayed,

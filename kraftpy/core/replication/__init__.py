@@ -26,9 +26,9 @@ How a follower takes an answer, in this order: `Following.accepts`; a diverging 
 `Following.truncation`, OFFSET_OUT_OF_RANGE is `Following.restart`; else append (and flush, with
 `flush.messages=1`: the next fetch acknowledges), then `Following.appended`.
 
-The rules and their numbers are those of KIP-101, 279, 320, 392, 497, 841, 903 and 966 and of the
-traps 1-21 and 26 of consistency.md §3.5. Comments that begin with `GUARD` mark those whose
-removal loses or duplicates acknowledged records; tests/simulation proves it of them.
+The rules are those of KIP-101, 279, 320, 392, 497, 841, 903 and 966: docs/rules.md, rules 1-21
+and 26. Comments that begin with `GUARD` mark those whose removal loses or duplicates acknowledged
+records; tests/simulation proves it of them.
 """
 
 from __future__ import annotations

@@ -4,18 +4,18 @@ Rules:
 
 * It fetches from its log end offset and says which epoch wrote the record before that (KIP-320 and
   KIP-595), so a first fetch finds out by itself where the logs part. It never truncates to its high
-  watermark, which may be behind (KIP-101; trap 1).
-* An answer counts only for the leader epoch and the log end offset that were asked with (trap 3).
+  watermark, which may be behind (KIP-101; rule 1).
+* An answer counts only for the leader epoch and the log end offset that were asked with (rule 3).
   Once an answer did not diverge, none of this epoch does: what says so is late. Cutting then would
   take records that a fetch has acknowledged.
-* Its high watermark is the leader's, as far as its log goes, also downwards (trap 10).
+* Its high watermark is the leader's, as far as its log goes, also downwards (rule 10).
 * A fetch acknowledges everything below its offset: who has to flush (flush.messages) does so
   before.
 * What the disk has damaged is begun anew, empty, when a leader epoch begins that counts with that:
   in it this replica is neither in sync nor eligible, and it has not fetched in it yet, so that no
   leader knows of what it had.
 * Records below the leader's log start are given up; a log that ends below it starts anew there
-  (trap 26).
+  (rule 26).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules:
 
 * The ISR that counts is the maximal one: the committed ISR and whoever a proposal that may still
-  be, or have been, carried out adds to it (trap 7). Only the stream of committed metadata changes
+  be, or have been, carried out adds to it (rule 7). Only the stream of committed metadata changes
   the committed ISR. The answer to a proposal does not: it could overtake the commands before it
   (min.insync.replicas among them). A proposal whose outcome is unknown counts until a newer
   partition epoch comes, because it can't be carried out after that; if need be the leader asks for
@@ -11,12 +11,12 @@ Rules:
 * The high watermark is below the log end of every member of the maximal ISR, and stands still while
   the committed ISR is smaller than min.insync.replicas or the partition has an ELR: the members of
   the ELR have to have all that is committed (KIP-966). It never goes back in one leader epoch.
-* A follower counts only with a fetch of this leader epoch (trap 8) by its newest life (KIP-903).
+* A follower counts only with a fetch of this leader epoch (rule 8) by its newest life (KIP-903).
 * To join the ISR a replica has to have fetched in this epoch, from the high watermark or beyond,
   and from the epoch's start or beyond, before which a new leader's high watermark may be stale
-  (traps 9 and 14); to have caught up lately, or it would leave at once; and its broker may be
+  (rules 9 and 14); to have caught up lately, or it would leave at once; and its broker may be
   neither fenced nor shutting down (KIP-841).
-* A follower lags when it is not at the log's end and was not for `replica.lag.time.max.ms` (trap
+* A follower lags when it is not at the log's end and was not for `replica.lag.time.max.ms` (rule
   19). Time in which the leader didn't run doesn't count: nobody's fetch could be heard.
 * A replica that is about to join holds the high watermark back, as in Kafka: else a busy partition
   with one replica in sync never gets a second one.
@@ -162,7 +162,7 @@ class Leadership:
 
     @property
     def settled(self) -> bool:
-        """Whether the high watermark is that of the cluster: a new leader's may be behind (trap 9).
+        """Whether the high watermark is that of the cluster: a new leader's may be behind (rule 9).
 
         While it isn't, ListOffsets of the latest offset is OFFSET_NOT_AVAILABLE.
         """
@@ -177,7 +177,7 @@ class Leadership:
 
     @property
     def timeout_error(self) -> ErrorCode:
-        """What an append that waited too long for the high watermark is told (trap 12).
+        """What an append that waited too long for the high watermark is told (rule 12).
 
         While it stands still such an append waits: the records are there and may yet be committed.
         """
@@ -380,7 +380,7 @@ class Leadership:
         return self.advance(self._own_end), proposal
 
     def _forgive_pause(self, now_ms: int) -> None:
-        """The leader itself was stopped: its followers get time to be heard again (trap 19)."""
+        """The leader itself was stopped: its followers get time to be heard again (rule 19)."""
         late_ms = now_ms - self._ran_ms - self.lag_max_ms // 2
         self._ran_ms = now_ms
         if late_ms > 0:

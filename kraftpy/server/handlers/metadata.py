@@ -1,10 +1,10 @@
 """Metadata 0-13 (KIP-516 topic ids): who is there, which topics, who leads.
 
 The address of this broker is the one that the client connected to, unless `advertised.listeners`
-says otherwise (protocol.md): no listener dance on a laptop. A topic that doesn't exist is created
-on the way if both the client and `auto.create.topics.enable` allow it, and the answer has it. The
-broker's own topics aren't: with a topic's defaults they would lose what is committed in them. What
-is named more than once is answered once, as Kafka does.
+says otherwise (docs/protocol.md): no listener dance on a laptop. A topic that doesn't exist is
+created on the way if both the client and `auto.create.topics.enable` allow it, and the answer has
+it. The broker's own topics aren't: with a topic's defaults they would lose what is committed in
+them. What is named more than once is answered once, as Kafka does.
 """
 
 from __future__ import annotations

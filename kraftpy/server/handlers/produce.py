@@ -1,10 +1,10 @@
 """Produce 0-11 (KIP-98, KIP-467 record errors): the hot path.
 
 Versions 0-2 are advertised (an old librdkafka otherwise sends uncompressed without a word,
-protocol.md) and answered with UNSUPPORTED_VERSION per partition. acks: 0 gets no answer (an error
-closes the connection, as the client can't learn of it otherwise), 1 answers after the local append,
--1 after the high watermark passed, with min.insync.replicas in sync before the append and after
-(consistency.md §3.5 rule 12); either waits for the flush that the topic's policy asks for.
+docs/protocol.md) and answered with UNSUPPORTED_VERSION per partition. acks: 0 gets no answer (an
+error closes the connection, as the client can't learn of it otherwise), 1 answers after the local
+append, -1 after the high watermark passed, with min.insync.replicas in sync before the append and
+after (docs/rules.md, rule 12); either waits for the flush that the topic's policy asks for.
 
 The request's records are views of the receive buffer, so appends happen before this handler
 returns, and only acknowledgements wait. But a batch that has to be opened and takes long, and what

@@ -1,6 +1,7 @@
 """One cleaning of one partition: reads its segments, writes compacted ones beside them.
 
-It runs in a process of its own (architecture.md, decision 4) and touches no file that a reader has.
+It runs in a process of its own (docs/architecture.md, decision 4) and touches no file that a
+reader has.
 
 Rules that it keeps:
 

@@ -157,7 +157,7 @@ OVER_THE_EDGE = run_of(MAX_SEQUENCE - 2, MAX_SEQUENCE, 1)
     ],
 )
 def test_sequence_window(written, sent, expected):
-    """Consistency trap 28: a wrong error code here makes clients write twice."""
+    """docs/rules.md, rule 28: a wrong error code here makes clients write twice."""
     assert verdict(state_after(*written), sent) == expected
 
 

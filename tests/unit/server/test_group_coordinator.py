@@ -666,7 +666,7 @@ async def test_stop_answers_everybody() -> None:
 
 @on_loop
 async def test_nothing_is_loaded_before_it_is_known_what_is_committed() -> None:
-    """consistency.md §3.5 rules 9 and 32."""
+    """docs/rules.md, rules 9 and 32."""
     host = FakeHost()
     host.replicas.unsettled = []
     host.lead(*range(PARTITIONS))

@@ -92,7 +92,7 @@ def test_acks_all_waits_for_the_flush_and_the_watermark() -> None:
 
 
 def test_acks_all_is_told_of_replicas_that_left_after_the_append() -> None:
-    """consistency.md §3.5 rule 12."""
+    """docs/rules.md, rule 12."""
 
     async def test() -> None:
         partition, late = Slow(), Slow()

@@ -36,7 +36,7 @@ class Client:
         (ProposalTimeout("?"), None, ErrorCode.REQUEST_TIMED_OUT),
         (ControllerUnavailable("nobody"), None, ErrorCode.NOT_CONTROLLER),
         # It was carried out: a leader that took it for not proposed would forget a member of the
-        # ISR (consistency.md §3.5 rule 7).
+        # ISR (docs/rules.md, rule 7).
         (None, ControllerUnavailable("index 7 took longer"), ErrorCode.REQUEST_TIMED_OUT),
         (ValueError("large"), None, ErrorCode.INVALID_REQUEST),
     ],

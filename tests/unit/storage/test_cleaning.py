@@ -1,4 +1,4 @@
-"""Compaction: the newest of each key stays, nothing else changes (consistency.md §3.5 rule 27)."""
+"""Compaction: the newest of each key stays, nothing else changes (docs/rules.md, rule 27)."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_producers_are_cut_with_the_log(store: Store) -> None:
 
 
 def test_start_anew_elsewhere(store: Store) -> None:
-    """consistency.md §3.5 rule 26: a follower below the leader's log start."""
+    """docs/rules.md, rule 26: a follower below the leader's log start."""
     log = store.log()
     for number in range(30):
         append(log, batch(3, producer_id=1, producer_epoch=0, base_sequence=3 * number))

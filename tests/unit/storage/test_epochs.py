@@ -1,4 +1,4 @@
-"""The leader epoch cache: the tables of KIP-101 and KIP-279 (consistency.md §3.5 rules 1-6)."""
+"""The leader epoch cache: the tables of KIP-101 and KIP-279 (docs/rules.md, rules 1-6)."""
 
 from __future__ import annotations
 

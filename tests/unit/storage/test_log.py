@@ -68,7 +68,7 @@ def test_offsets_never_go_back(store: Store) -> None:
 
 
 def test_fetch_inside_a_batch_returns_the_whole_batch(store: Store) -> None:
-    """consistency.md §3.5 rule 25."""
+    """docs/rules.md, rule 25."""
     log = store.log()
     fill(log, 3, count=10)
     for offset in range(10, 20):
@@ -104,7 +104,7 @@ def test_every_limit_ends_on_a_batch_boundary(store: Store) -> None:
 
 
 def test_nothing_at_or_above_the_upper_offset(store: Store) -> None:
-    """consistency.md §3.5 rule 10: consumers see only what is below the high watermark."""
+    """docs/rules.md, rule 10: consumers see only what is below the high watermark."""
     log = store.log()
     fill(log, 30, count=4)
     for upper in range(log.log_end_offset + 1):
@@ -294,7 +294,7 @@ def test_earliest_and_latest_offsets_have_their_epochs(store: Store) -> None:
 
 
 def test_epochs_come_from_leadership_and_from_batches(store: Store) -> None:
-    """consistency.md §3.5 rule 5."""
+    """docs/rules.md, rule 5."""
     log = store.log()
     log.assign_leader_epoch(1)
     fill(log, 2, epoch=1)

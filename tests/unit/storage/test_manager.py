@@ -184,7 +184,7 @@ def test_damaged_checkpoints_are_named(store: Store) -> None:
 
 
 def test_high_watermarks_are_clamped(store: Store) -> None:
-    """consistency.md §3.5 rule 11."""
+    """docs/rules.md, rule 11."""
     log = store.log()
     fill(log, 10)
     for offset, expected in ((7, 7), (99, 10), (0, 2)):

@@ -1,4 +1,4 @@
-"""After a crash: torn tails are cut, other damage is refused (consistency.md §3.5 rule 23)."""
+"""After a crash: torn tails are cut, other damage is refused (docs/rules.md, rule 23)."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_an_interrupted_roll_or_delete_leaves_no_trouble(tmp_path: Path) -> None
 
 
 def test_producers_and_epochs_come_back(tmp_path: Path) -> None:
-    """consistency.md §3.5 rule 28: duplicates are known after a restart."""
+    """docs/rules.md, rule 28: duplicates are known after a restart."""
     for clean in (True, False):
         store = Store(tmp_path / str(clean))
         log = store.log()
