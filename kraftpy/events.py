@@ -2,7 +2,7 @@
 
 `emit(logger, logging.INFO, "isr-shrunk", partition="orders-3", isr=(1, 2), out=[3])` writes
 
-    ... INFO kraftpy.server.leader_changes: isr-shrunk partition=orders-3 isr=1,2 out=3
+    ... INFO kraftpy.server.replication.leader_changes: isr-shrunk partition=orders-3 isr=1,2 out=3
 
 Rules:
 

@@ -19,7 +19,7 @@ from kraftpy.cli.app import app
 from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from kraftpy.protocol.api import REQUEST_NAMES, advertised
 from kraftpy.server import handlers
-from kraftpy.server.dispatch import implemented
+from kraftpy.server.network.dispatch import implemented
 from kraftpy.spark.settings import CLIENT, OPTIONS, Option
 from kraftpy.testing import Broker
 

@@ -1,7 +1,7 @@
 """How a node logs: one line an event, whatever the event is about, as text or as JSON.
 
-    2026-01-31 12:00:00,123 INFO kraftpy.server.node: node-stopping node=1
-    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kraftpy.server.node",
+    2026-01-31 12:00:00,123 INFO kraftpy.server.node.processes: node-stopping node=1
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kraftpy.server.node.processes",
      "node": 1, "pid": 4711, "event": "node-stopping", "message": "node-stopping node=1"}
 
 Events (`kraftpy.events`) end in `key=value` pairs, which JSON has under "fields"; all other lines

@@ -77,7 +77,7 @@ def command(
         log_format=log_format or config.kraftpy_log_format,
         node_id=config.node_id,
     )
-    from kraftpy.server.node import StartupError, run_node
+    from kraftpy.server.node.processes import StartupError, run_node
 
     try:
         code = run_node(config)

@@ -36,7 +36,7 @@ from kraftpy.cli.server import load_config
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
-    from kraftpy.server.node import NodeInfo
+    from kraftpy.server.node.processes import NodeInfo
 
 STOP_TIMEOUT_S = 30.0
 """A node that hands over, answers, and has a slow disk takes its time; a test adds that up."""
@@ -131,7 +131,7 @@ class Supervisor:
     def start(self, node: Node, config: BrokerConfig) -> None:
         """Fork a node; `wait_ready` waits until it serves."""
         # Here, so that each child finds it imported.
-        import kraftpy.server.node
+        import kraftpy.server.node.processes
 
         if len(config.voters) > 1:
             import kraftpy.quorum.raft  # noqa: F401
@@ -322,7 +322,7 @@ def _be_node(
     """The child: become the node, report to the parent when it serves, never return."""
     from kraftpy.core.config import ConfigError
     from kraftpy.quorum.forking import become_child
-    from kraftpy.server.node import StartupError, run_node
+    from kraftpy.server.node.processes import StartupError, run_node
 
     def tell(answer: dict[str, Any]) -> None:
         os.write(report, json.dumps(answer).encode() + b"\n")

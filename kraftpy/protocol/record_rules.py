@@ -8,7 +8,8 @@ Rules as in Kafka's LogValidator (KIP-32, KIP-467, KIP-937):
 * The batch's largest timestamp is that of its records, whatever its header said.
 * A topic's own compression changes nothing but the codec.
 
-Pure functions, as a batch that takes long is opened in another process (`kraftpy.server.opening`).
+Pure functions, as a batch that takes long is opened in another process
+(`kraftpy.server.replication.opening`).
 """
 
 from __future__ import annotations

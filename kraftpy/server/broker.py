@@ -8,8 +8,13 @@ Rules that it keeps:
 * Parts are stopped in the order clients, coordinators, partitions, logs, controller, so that all
   that was promised to a client is on disk before the clean-shutdown marker is. What others can lead
   they lead before that.
+<<<<<<< HEAD
 * A broker whose session with the quorum has lapsed leads nothing (docs/rules.md, rule 21).
 * One that is cut off sends clients elsewhere (`cut_off.py`).
+=======
+* A broker whose session with the quorum has lapsed leads nothing (consistency.md §3.5 rule 21).
+* One that is cut off sends clients elsewhere (`cluster.cut_off`).
+>>>>>>> a57adbb (Give server/ six wings: node, handlers, coordination, replication, cluster, network)
 """
 
 from __future__ import annotations
@@ -42,25 +47,29 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ApiVersionsResponse
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
 from kraftpy.server import handlers
-from kraftpy.server.addresses import Node, endpoint_of, endpoints_to_register, node_for
-from kraftpy.server.cut_off import is_cut_off
-from kraftpy.server.dispatch import Dispatcher, RequestContext, implemented
-from kraftpy.server.fetch_sessions import FetchSessionCache
-from kraftpy.server.follower_sessions import FollowerSessions
-from kraftpy.server.group_coordinator import GroupCoordinator
-from kraftpy.server.group_partition import OFFSETS_TOPIC
-from kraftpy.server.leader_changes import LeaderChanges
-from kraftpy.server.listener import Listener
-from kraftpy.server.membership import METADATA_TIMEOUT_MS, Membership
-from kraftpy.server.metadata_events import tell_broker, tell_topic_created, tell_topic_deleted
-from kraftpy.server.offset_forwarding import OffsetForwarding
-from kraftpy.server.opening import BatchOpener
-from kraftpy.server.partition import Partition
-from kraftpy.server.placement import MetadataPlacement
-from kraftpy.server.producer_ids import ProducerIds
-from kraftpy.server.proposals import Proposals, propose_growth
-from kraftpy.server.replicas import ReplicaManager
-from kraftpy.server.throttle import Throttle
+from kraftpy.server.cluster.cut_off import is_cut_off
+from kraftpy.server.cluster.membership import METADATA_TIMEOUT_MS, Membership
+from kraftpy.server.cluster.metadata_events import (
+    tell_broker,
+    tell_topic_created,
+    tell_topic_deleted,
+)
+from kraftpy.server.cluster.proposals import Proposals, propose_growth
+from kraftpy.server.coordination.group_coordinator import GroupCoordinator
+from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
+from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
+from kraftpy.server.coordination.producer_ids import ProducerIds
+from kraftpy.server.network.addresses import Node, endpoint_of, endpoints_to_register, node_for
+from kraftpy.server.network.dispatch import Dispatcher, RequestContext, implemented
+from kraftpy.server.network.listener import Listener
+from kraftpy.server.network.throttle import Throttle
+from kraftpy.server.replication.fetch_sessions import FetchSessionCache
+from kraftpy.server.replication.follower_sessions import FollowerSessions
+from kraftpy.server.replication.leader_changes import LeaderChanges
+from kraftpy.server.replication.opening import BatchOpener
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.placement import MetadataPlacement
+from kraftpy.server.replication.replicas import ReplicaManager
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.manager import LogManager
@@ -456,7 +465,7 @@ class Broker:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the cluster may go on without this broker; see `kraftpy.server.cut_off`."""
+        """Whether the cluster may go on without this broker; see `cluster.cut_off`."""
         return self.replicas.resigned and is_cut_off(
             self.loop.time(),
             self.config,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from kraftpy.protocol.api import ADVERTISED, ApiKey, advertised
 from kraftpy.protocol.messages import MetadataRequest
 from kraftpy.server import handlers
-from kraftpy.server.dispatch import implemented
+from kraftpy.server.network.dispatch import implemented
 from tests.bench import builds, figures
 from tests.bench.measure import KIB, Say
 from tests.bench.probe import percentile

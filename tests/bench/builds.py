@@ -28,9 +28,9 @@ from typing import Any
 from kraftpy.metrics.channel import Responder
 from kraftpy.metrics.instruments import Histogram, Traffic
 from kraftpy.server.broker import Broker
-from kraftpy.server.connection import Connection
-from kraftpy.server.dispatch import Dispatcher
-from kraftpy.server.partition import Partition
+from kraftpy.server.network.connection import Connection
+from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.replication.partition import Partition
 
 SLICES = "KRAFTPY_BENCH_SLICES"
 SWITCH = "KRAFTPY_BENCH_SWITCH"

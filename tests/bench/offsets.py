@@ -35,7 +35,7 @@ from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.records import RecordInput, build_batch, iter_records
-from kraftpy.server.group_topics import ClusterTopics
+from kraftpy.server.coordination.group_topics import ClusterTopics
 from tests.bench.measure import Round, Say
 from tests.processes import BrokerError, memory_bytes
 

@@ -17,8 +17,8 @@ from kraftpy.core.metadata import PartitionState, leader_commands
 from kraftpy.core.metadata.elections import Electorate
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch, iter_records
-from kraftpy.server.partition import Partition
-from kraftpy.server.replicas import ReplicaManager
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.replicas import ReplicaManager
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.runner import quick_cluster
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from kraftpy.metrics.channel import Frame
 from kraftpy.protocol.api import ApiKey
-from kraftpy.server import handlers, numbers
-from kraftpy.server.dispatch import _handlers
+from kraftpy.server import handlers
+from kraftpy.server.network.dispatch import _handlers
+from kraftpy.server.node import metrics
 
 FOLDER = "KRAFTPY_BREAKABLE"
 SLOW_DISK = "slow-disk"
@@ -49,13 +50,13 @@ def _break(folder: Path) -> None:
         return list_groups(*args)
 
     spec.function = failing
-    groups, offsets_max = numbers.BrokerNumbers._groups, numbers.OFFSETS_MAX
+    groups, offsets_max = metrics.BrokerNumbers._groups, metrics.OFFSETS_MAX
 
-    def limited(self: numbers.BrokerNumbers) -> Iterator[Frame]:
-        numbers.OFFSETS_MAX = OFFSETS if few_offsets.exists() else offsets_max
+    def limited(self: metrics.BrokerNumbers) -> Iterator[Frame]:
+        metrics.OFFSETS_MAX = OFFSETS if few_offsets.exists() else offsets_max
         return groups(self)
 
-    numbers.BrokerNumbers._groups = limited  # type: ignore[method-assign]
+    metrics.BrokerNumbers._groups = limited  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

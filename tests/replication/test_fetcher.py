@@ -18,9 +18,9 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import stamp_batch
-from kraftpy.server.partition import Partition
-from kraftpy.server.replica_fetcher import ReplicaFetcher
-from kraftpy.server.throttle import Throttle
+from kraftpy.server.network.throttle import Throttle
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.replica_fetcher import ReplicaFetcher
 from kraftpy.storage.flusher import Flusher
 from tests.unit.client.peer import HANG_UP, SILENCE, Peer, batch, running
 from tests.unit.storage.support import SMALL, TOPIC_ID, Store, with_config

@@ -16,10 +16,10 @@ from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
-from kraftpy.server.follower_fetch import fetch_for_follower
-from kraftpy.server.follower_sessions import FollowerSessions
-from kraftpy.server.partition import Partition
-from kraftpy.server.throttle import Throttle
+from kraftpy.server.network.throttle import Throttle
+from kraftpy.server.replication.follower_fetch import fetch_for_follower
+from kraftpy.server.replication.follower_sessions import FollowerSessions
+from kraftpy.server.replication.partition import Partition
 from tests.unit.client.peer import batch
 from tests.unit.storage.support import SMALL, TOPIC_ID, Store, with_config
 

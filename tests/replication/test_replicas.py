@@ -15,9 +15,9 @@ from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import TIMED_EVERY
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch, stamp_batch
-from kraftpy.server import isr_proposals
-from kraftpy.server.partition import Partition
-from kraftpy.server.replicas import ReplicaManager
+from kraftpy.server.replication import isr_proposals
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.replicas import ReplicaManager
 from kraftpy.storage.log import Log
 from tests.unit.client.peer import batch
 from tests.unit.storage.support import SMALL, TOPIC_ID, Store, with_config

@@ -14,8 +14,8 @@ import pytest
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey, advertised
 from kraftpy.server import handlers
-from kraftpy.server.dispatch import implemented
-from kraftpy.server.long_answers import ANSWER_MAX_BYTES, REFUSALS_MAX_BYTES
+from kraftpy.server.network.dispatch import implemented
+from kraftpy.server.network.long_answers import ANSWER_MAX_BYTES, REFUSALS_MAX_BYTES
 from kraftpy.testing import Broker
 from tests.server.amplified import CONSUMERS, GROUP, MEMBERS, PARTITIONS, TOPIC, cases, populate
 from tests.server.test_produce import batch

@@ -398,7 +398,7 @@ def test_a_subscription_is_kept_and_described(wire: Wire, unique: str) -> None:
 
 
 def test_levels_of_loggers_have_effect(broker: Broker, wire: Wire) -> None:
-    name = "kraftpy.server.connection"
+    name = "kraftpy.server.network.connection"
 
     def level(name: str) -> str | None:
         return values(wire, BROKER_LOGGER, "1")[name][0]

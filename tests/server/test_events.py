@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
-from kraftpy.server.node import EXIT_BUG
+from kraftpy.server.node.processes import EXIT_BUG
 from kraftpy.testing import Broker, Cluster
 from tests.server.wire import Wire
 
@@ -170,7 +170,7 @@ def test_a_node_with_a_defect_in_its_stop_ends_all_the_same(tmp_path: Path) -> N
     config = lone_node(tmp_path)
     program = (
         "import threading\n"
-        "from kraftpy.server.offset_forwarding import OffsetForwarding\n"
+        "from kraftpy.server.coordination.offset_forwarding import OffsetForwarding\n"
         "import kraftpy.cli.server as server\n"
         "async def close(self): raise RuntimeError('a defect')\n"
         "OffsetForwarding.close = close\n"

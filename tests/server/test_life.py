@@ -74,7 +74,7 @@ def started_with(broker: Broker, patch: str) -> subprocess.Popen[str]:
     program = (
         "import asyncio, pathlib\n"
         "from kraftpy.protocol.errors import ErrorCode, KafkaError\n"
-        "from kraftpy.server.membership import Membership\n"
+        "from kraftpy.server.cluster.membership import Membership\n"
         "from kraftpy.storage.manager import LogManager\n"
         "import kraftpy.cli.server as server\n"
         f"{patch}\n"

@@ -13,7 +13,7 @@ from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.generator import message_classes
 from kraftpy.server import handlers
-from kraftpy.server.dispatch import implemented
+from kraftpy.server.network.dispatch import implemented
 from kraftpy.testing import Broker
 from tests.server.wire import Closed, Wire
 

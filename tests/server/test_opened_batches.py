@@ -49,7 +49,10 @@ def helpers(broker: Broker) -> list[int]:
             parents = (path.parent / "status").read_text()
         except OSError:
             continue
-        if b"kraftpy.server.opening_process" in words and f"PPid:\t{broker.pid}\n" in parents:
+        if (
+            b"kraftpy.server.replication.opening_process" in words
+            and f"PPid:\t{broker.pid}\n" in parents
+        ):
             found.append(int(path.parent.name))
     return found
 

@@ -205,7 +205,7 @@ def test_connections_are_bounded_and_those_that_wait_are_answered(cluster: Clust
 
 def test_nothing_of_the_page_is_loaded_before_somebody_looks() -> None:
     code = (
-        "import sys, kraftpy.server.node, kraftpy.metrics.http\n"
+        "import sys, kraftpy.server.node.processes, kraftpy.metrics.http\n"
         "assert 'kraftpy.page' not in sys.modules, 'page'\n"
         "assert 'kraftpy.client.cluster' not in sys.modules, 'client'\n"
     )

@@ -20,7 +20,7 @@ from kraftpy.quorum.journal import Journal
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.snapshot import JOURNAL_NAME
 from kraftpy.quorum.state import ReplicatedState
-from kraftpy.server.node import METADATA_FOLDER
+from kraftpy.server.node.processes import METADATA_FOLDER
 from kraftpy.storage.checkpoints import LEADER_EPOCH_FILE, read_epochs
 from tests.consistency.checker import Anomaly
 from tests.torture.checker import Led, check_epochs, check_replicas, read_log, walk

@@ -14,7 +14,7 @@ from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import Journal
 from kraftpy.quorum.port import Entry
 from kraftpy.quorum.snapshot import JOURNAL_NAME
-from kraftpy.server.node import METADATA_FOLDER
+from kraftpy.server.node.processes import METADATA_FOLDER
 from kraftpy.testing import Cluster
 from tests.torture.checker import Led
 from tests.torture.evidence import Evidence

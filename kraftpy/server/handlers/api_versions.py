@@ -1,6 +1,6 @@
 """ApiVersions 0-5 (KIP-511): which APIs and versions this broker answers. UpdateFeatures 0-2.
 
-From version 3 on it also says which features the cluster has (KIP-584, `kraftpy.server.features`).
+From version 3 on it also says which features the cluster has (KIP-584, `server.cluster.features`).
 From version 5 on a client may say which cluster and which node it believes to talk to, both or
 neither: another one than this is answered with REBOOTSTRAP_REQUIRED, so that a client whose
 broker's address was given to somebody else looks for its cluster again.
@@ -25,8 +25,8 @@ from kraftpy.protocol.messages import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.features import LEVELS
+from kraftpy.server.cluster.features import LEVELS
+from kraftpy.server.network.dispatch import RequestContext, handles
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -26,9 +26,9 @@ from kraftpy.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, elements
-from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -7,7 +7,7 @@ cluster-wide dynamic one; a topic's is shown as it counts on this broker. Increm
 (KIP-339) changes the keys it names; AlterConfigs replaces everything that was set.
 
 Groups and subscriptions to clients' metrics needn't exist: their configuration is kept by their
-name. The levels of loggers are those of the broker's process (`kraftpy.server.loggers`), and only
+name. The levels of loggers are those of the broker's process (`server.handlers.loggers`), and only
 IncrementalAlterConfigs changes them.
 """
 
@@ -54,11 +54,11 @@ from kraftpy.protocol.messages import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from kraftpy.server import loggers
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, elements
-from kraftpy.server.proposals import propose_items
-from kraftpy.server.reserved_topics import refuse_configs
+from kraftpy.server.cluster.proposals import propose_items
+from kraftpy.server.handlers import loggers
+from kraftpy.server.handlers.reserved_topics import refuse_configs
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -18,10 +18,10 @@ from kraftpy.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.handlers.groups import client_of
-from kraftpy.server.long_answers import elements
-from kraftpy.server.operations import GROUP_OPERATIONS, NOT_ASKED
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -8,8 +8,8 @@ asks for, for at most `max_wait_ms`; an error or a moved leader ends the wait at
 Consumers see records below the high watermark, below the last stable offset with read_committed,
 then with the list of aborted transactions of the range. From version 11 on they may read from a
 follower too, and the leader names the one in their rack if `replica.selector.class` says so
-(KIP-392). Followers' own fetches are `server.follower_fetch`'s; what versions 17 and 18 let a
-follower say (its directory, the high watermark that it knows) isn't asked for there.
+(KIP-392). Followers' own fetches are `server.replication.follower_fetch`'s; what versions 17
+and 18 let a follower say (its directory, the high watermark that it knows) isn't asked for there.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kraftpy.core.replication import Leadership, preferred_read_replica
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.fetch_sessions import (
+from kraftpy.server.handlers.leader_hints import name_leaders_of_fetch
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace
+from kraftpy.server.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION_ID,
     FetchPartition,
     FetchSession,
 )
-from kraftpy.server.follower_fetch import fetch_for_follower
-from kraftpy.server.leader_hints import name_leaders_of_fetch
-from kraftpy.server.long_answers import Pace
-from kraftpy.server.partition import Partition
+from kraftpy.server.replication.follower_fetch import fetch_for_follower
+from kraftpy.server.replication.partition import Partition
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

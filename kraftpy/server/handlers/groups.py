@@ -44,11 +44,11 @@ from kraftpy.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.group_partition import OFFSETS_TOPIC
-from kraftpy.server.long_answers import Pace, at_once, distinct, elements, in_slices
-from kraftpy.server.offset_forwarding import forwarded
-from kraftpy.server.operations import GROUP_OPERATIONS, NOT_ASKED
+from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
+from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
+from kraftpy.server.coordination.offset_forwarding import forwarded
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, at_once, distinct, elements, in_slices
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -19,9 +19,9 @@ from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, distinct, elements
-from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, distinct, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -29,11 +29,11 @@ from kraftpy.protocol.messages import (
     OffsetForLeaderEpochResponse,
 )
 from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, elements
-from kraftpy.server.partition import Partition
-from kraftpy.server.record_policy import QUICK_BYTES, opens_quickly
-from kraftpy.server.reserved_topics import refuse_deletion_of_records
+from kraftpy.server.handlers.reserved_topics import refuse_deletion_of_records
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.record_policy import QUICK_BYTES, opens_quickly
 from kraftpy.storage.readable_log import BatchToOpen, TimestampOffset
 
 if TYPE_CHECKING:

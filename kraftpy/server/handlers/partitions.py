@@ -35,10 +35,10 @@ from kraftpy.protocol.messages import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.cluster.proposals import batches, catch_up, propose_batches
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
-from kraftpy.server.long_answers import Pace, elements
-from kraftpy.server.proposals import batches, catch_up, propose_batches
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

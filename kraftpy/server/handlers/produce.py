@@ -30,11 +30,11 @@ from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
 from kraftpy.protocol.record_rules import InvalidRecords, RecordRules
 from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import CorruptBatch
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.leader_hints import name_leaders_of_produce
-from kraftpy.server.long_answers import Pace
-from kraftpy.server.partition import Appended, Partition
-from kraftpy.server.record_policy import TakesLong
+from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace
+from kraftpy.server.replication.partition import Appended, Partition
+from kraftpy.server.replication.record_policy import TakesLong
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

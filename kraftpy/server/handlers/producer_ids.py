@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
-from kraftpy.server.dispatch import RequestContext, handles
+from kraftpy.server.network.dispatch import RequestContext, handles
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -23,8 +23,8 @@ from kraftpy.protocol.messages import (
     ElectLeadersResponse,
 )
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, elements
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -25,9 +25,9 @@ from kraftpy.protocol.messages import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
 from kraftpy.server.handlers.topics import repeated
-from kraftpy.server.long_answers import elements
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

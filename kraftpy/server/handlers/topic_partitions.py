@@ -18,9 +18,9 @@ from kraftpy.protocol.messages import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace, distinct
-from kraftpy.server.operations import NOT_ASKED, TOPIC_OPERATIONS
+from kraftpy.server.cluster.operations import NOT_ASKED, TOPIC_OPERATIONS
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace, distinct
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -8,7 +8,7 @@ becomes commands, and the answers become a response. Rules:
 * The answer comes when the change is committed and this broker has it too, or with
   REQUEST_TIMED_OUT after the request's timeout: then it may still happen.
 * -1 partitions or replicas ask for the defaults of the broker that was asked (KIP-464).
-* The brokers' own topics are theirs (`kraftpy.server.reserved_topics`).
+* The brokers' own topics are theirs (`server.handlers.reserved_topics`).
 * Versions: 5 adds the new topic's size and configuration to the answer (KIP-525), 6 of DeleteTopics
   and 7 of CreateTopics the topic ids (KIP-516).
 """
@@ -39,10 +39,10 @@ from kraftpy.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from kraftpy.server.dispatch import RequestContext, handles
-from kraftpy.server.long_answers import Pace
-from kraftpy.server.proposals import propose_growth, propose_items
-from kraftpy.server.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
+from kraftpy.server.cluster.proposals import propose_growth, propose_items
+from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
+from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.long_answers import Pace
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

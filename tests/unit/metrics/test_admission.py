@@ -16,7 +16,7 @@ from kraftpy.metrics import admission
 from kraftpy.metrics.admission import CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX
 from kraftpy.metrics.frames import LABEL_MAX_LENGTH, label
 from kraftpy.metrics.http import PLAIN, Answer, HttpServer
-from kraftpy.server.listener import bind
+from kraftpy.server.network.listener import bind
 
 PAGE = b"x" * 8_000_000
 TIMEOUT_S = 20.0

@@ -18,8 +18,8 @@ from kraftpy.metrics.channel import Frame
 from kraftpy.metrics.frames import GROUP_OFFSETS, PARTITIONS, ROWS_MAX, SAMPLES
 from kraftpy.metrics.instruments import LAG_BUCKETS, Histogram, Traffic
 from kraftpy.metrics.metadata import metadata_frames
-from kraftpy.server import numbers as module
-from kraftpy.server.numbers import BrokerNumbers
+from kraftpy.server.node import metrics as module
+from kraftpy.server.node.metrics import BrokerNumbers
 
 PARTITIONS_IN_ALL = 10_000
 OFFSETS = 10_000

@@ -137,7 +137,7 @@ def test_a_log_that_differs_below_the_commit_index_is_not_built_upon(world: Worl
 
 
 def test_a_voter_that_has_lost_its_leader_names_none(world: World) -> None:
-    """Brokers tell by that whether the quorum lives (`server/cut_off.py`)."""
+    """Brokers tell by that whether the quorum lives (`server/cluster/cut_off.py`)."""
     leader = world.leader()
     b, c = others(world, leader)
     world.settle()

@@ -16,8 +16,8 @@ from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.messages import QuorumDescription
-from kraftpy.server.dispatch import RequestContext
 from kraftpy.server.handlers import cluster, configs, partitions, quorum, topic_partitions, topics
+from kraftpy.server.network.dispatch import RequestContext
 
 HANDLERS = {
     ApiKey.CREATE_TOPICS: topics.create_topics,

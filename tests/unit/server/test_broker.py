@@ -9,8 +9,8 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.broker import Broker
-from kraftpy.server.dispatch import Dispatcher
-from kraftpy.server.throttle import Throttle
+from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.network.throttle import Throttle
 
 
 class Recorder:

@@ -9,7 +9,7 @@ from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
-from kraftpy.server.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))

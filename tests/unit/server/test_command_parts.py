@@ -15,7 +15,7 @@ from admin_broker import FakeBroker, create, new_topic
 from kraftpy.core.metadata import ResourceType, Result
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.proposals import WEIGHT_MAX, batches, propose_items
+from kraftpy.server.cluster.proposals import WEIGHT_MAX, batches, propose_items
 
 MANY = 2 * WEIGHT_MAX + 500
 

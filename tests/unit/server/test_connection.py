@@ -13,11 +13,11 @@ from typing import cast
 import pytest
 
 from kraftpy.core.config import BrokerConfig
-from kraftpy.server import connection as module
-from kraftpy.server.connection import Connection, Scratch, Slot
-from kraftpy.server.dispatch import Dispatcher
-from kraftpy.server.listener import Listener, bind
-from kraftpy.server.memory import QueueMemory
+from kraftpy.server.network import connection as module
+from kraftpy.server.network.connection import Connection, Scratch, Slot
+from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.network.listener import Listener, bind
+from kraftpy.server.network.memory import QueueMemory
 
 MAX_FRAME = 8 * 1024 * 1024
 DEADLINE_S = 10.0
@@ -386,8 +386,8 @@ def test_who_stalls_inside_a_request_gives_way_to_who_waits(
             def handled(self, connection: Connection, total: int) -> None:
                 pass
 
-        monkeypatch.setattr("kraftpy.server.listener.SWEEP_INTERVAL_S", 0.01)
-        monkeypatch.setattr("kraftpy.server.listener.MEMORY_STALL_MAX_S", 0.1)
+        monkeypatch.setattr("kraftpy.server.network.listener.SWEEP_INTERVAL_S", 0.01)
+        monkeypatch.setattr("kraftpy.server.network.listener.MEMORY_STALL_MAX_S", 0.1)
         config = BrokerConfig.from_properties(
             {"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "1000000"}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraftpy.core.config import BrokerConfig
-from kraftpy.server.cut_off import is_cut_off
+from kraftpy.server.cluster.cut_off import is_cut_off
 
 CONFIG = BrokerConfig.from_properties(
     {

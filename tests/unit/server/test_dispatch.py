@@ -15,8 +15,8 @@ import pytest
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.server.dispatch import NOTED_MAX, Dispatcher
 from kraftpy.server.handlers import fetch, groups, produce  # noqa: F401 - registers their handlers
+from kraftpy.server.network.dispatch import NOTED_MAX, Dispatcher
 
 
 class Connection:

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server import fetch_sessions
-from kraftpy.server.fetch_sessions import (
+from kraftpy.server.replication import fetch_sessions
+from kraftpy.server.replication.fetch_sessions import (
     CONNECTION_PARTITIONS_MAX,
     CONNECTION_SESSIONS_MAX,
     EVICT_AFTER_MS,

@@ -16,9 +16,9 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch, read_batch_header, stamp_batch
-from kraftpy.server import group_loading
-from kraftpy.server.group_coordinator import GroupCoordinator
-from kraftpy.server.group_partition import OFFSETS_TOPIC
+from kraftpy.server.coordination import group_loading
+from kraftpy.server.coordination.group_coordinator import GroupCoordinator
+from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
 
 PARTITIONS = 4
 CLIENT = Client(9, "c", "/127.0.0.1")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server import group_topics
-from kraftpy.server.group_topics import ClusterTopics
+from kraftpy.server.coordination import group_topics
+from kraftpy.server.coordination.group_topics import ClusterTopics
 
 
 class Metadata:

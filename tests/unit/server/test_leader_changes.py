@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kraftpy.core.metadata import NO_LEADER, PartitionState
-from kraftpy.server.leader_changes import LeaderChanges
+from kraftpy.server.replication.leader_changes import LeaderChanges
 
 ME = 2
 LOST = PartitionState(

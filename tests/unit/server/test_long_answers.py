@@ -22,10 +22,10 @@ from kraftpy.protocol.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from kraftpy.server import long_answers
-from kraftpy.server.dispatch import Dispatcher
 from kraftpy.server.handlers import groups, produce  # noqa: F401 - registers their handlers
-from kraftpy.server.listener import Listener, bind
+from kraftpy.server.network import long_answers
+from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.network.listener import Listener, bind
 
 DEADLINE_S = 20.0
 KIB = 1024
@@ -244,8 +244,8 @@ def test_without_a_place_for_an_error_the_connection_is_closed_with_a_line(
 def test_a_long_answer_waits_for_memory_and_who_does_not_read_gives_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kraftpy.server.listener.SWEEP_INTERVAL_S", 0.05)
-    monkeypatch.setattr("kraftpy.server.listener.MEMORY_STALL_MAX_S", 0.5)
+    monkeypatch.setattr("kraftpy.server.network.listener.SWEEP_INTERVAL_S", 0.05)
+    monkeypatch.setattr("kraftpy.server.network.listener.MEMORY_STALL_MAX_S", 0.5)
     monkeypatch.setattr(long_answers, "SLICE_MAX_S", 0.0)
 
     async def test() -> None:

@@ -17,8 +17,8 @@ from kraftpy.protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from kraftpy.server import dispatch, long_answers, long_requests
-from kraftpy.server.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
+from kraftpy.server.network import dispatch, long_answers, long_requests
+from kraftpy.server.network.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
 from tests.server.amplified import cases
 from tests.unit.server.test_long_answers import describe, described, names, run, send, serving
 

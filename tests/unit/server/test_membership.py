@@ -11,7 +11,7 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.records import Broker
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.port import CommandResult
-from kraftpy.server.membership import Membership
+from kraftpy.server.cluster.membership import Membership
 
 NODE_ID = 1
 

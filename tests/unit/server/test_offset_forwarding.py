@@ -13,8 +13,8 @@ import pytest
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server import offset_forwarding
-from kraftpy.server.offset_forwarding import OffsetForwarding
+from kraftpy.server.coordination import offset_forwarding
+from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 
 TIMEOUT_MS = 300
 CTX: Any = SimpleNamespace(api_version=8)

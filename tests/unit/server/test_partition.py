@@ -11,8 +11,8 @@ from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import Duplicate
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch
-from kraftpy.server.follower_sessions import FollowedPartition
-from kraftpy.server.partition import Partition
+from kraftpy.server.replication.follower_sessions import FollowedPartition
+from kraftpy.server.replication.partition import Partition
 
 
 class Follower:

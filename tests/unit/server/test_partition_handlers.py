@@ -10,7 +10,7 @@ from admin_broker import FakeBroker, create, new_topic, versions
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.operations import NOT_ASKED, TOPIC_OPERATIONS
+from kraftpy.server.cluster.operations import NOT_ASKED, TOPIC_OPERATIONS
 
 
 @pytest.fixture

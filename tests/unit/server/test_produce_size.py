@@ -7,7 +7,7 @@ import pytest
 from kraftpy.protocol import codec
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.messages import ProduceRequest
-from kraftpy.server.produce_size import is_large_by_records
+from kraftpy.server.network.produce_size import is_large_by_records
 
 
 def frame(version: int, topics: dict[str, list[int | None]]) -> tuple[memoryview, int]:

@@ -11,8 +11,8 @@ from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import ProduceResponse
 from kraftpy.server.handlers.produce import _Waiting
-from kraftpy.server.partition import Appended, Partition
-from kraftpy.server.waiters import Waiter
+from kraftpy.server.replication.partition import Appended, Partition
+from kraftpy.server.replication.waiters import Waiter
 
 WEEKS_MS = 2**31 - 1
 

@@ -11,7 +11,7 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
 from kraftpy.quorum.port import CommandResult
-from kraftpy.server.proposals import Proposals
+from kraftpy.server.cluster.proposals import Proposals
 
 
 class Client:

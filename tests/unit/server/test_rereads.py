@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kraftpy.server import damaged_replicas
-from kraftpy.server.damaged_replicas import REREADS, Rereads
+from kraftpy.server.replication import damaged_replicas
+from kraftpy.server.replication.damaged_replicas import REREADS, Rereads
 
 
 def test_who_is_stuck_is_found_among_those_who_go_on() -> None:

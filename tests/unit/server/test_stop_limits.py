@@ -8,7 +8,7 @@ import sys
 from kraftpy.cli.supervisor import STOP_TIMEOUT_S
 from kraftpy.quorum.process import LOCK_TIMEOUT_S
 from kraftpy.server.broker import DRAIN_TIMEOUT_S
-from kraftpy.server.membership import (
+from kraftpy.server.cluster.membership import (
     CONTROLLED_SHUTDOWN_TIMEOUT_S,
     FENCE_TIMEOUT_MS,
     SHUTDOWN_ANSWER_TIMEOUT_MS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.server.waiters import Waiters
+from kraftpy.server.replication.waiters import Waiters
 
 
 class Told:

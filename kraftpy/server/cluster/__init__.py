@@ -1,0 +1,1 @@
+"""This broker as a member of its cluster: registration, heartbeats, proposals, events."""

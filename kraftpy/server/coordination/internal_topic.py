@@ -1,0 +1,127 @@
+"""Topics that the broker makes for itself when somebody first needs them (`__consumer_offsets`).
+
+Rule: one proposal at a time, shared by all who wait for the topic. A failure is what the waiting
+clients are told, as COORDINATOR_NOT_AVAILABLE, which makes every client try again. So is the end of
+this broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.network.shared_tasks import await_shared
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata import MetadataState
+
+log = logging.getLogger(__name__)
+
+_CREATE_TIMEOUT_MS = 15_000
+
+
+class Proposer(Protocol):
+    """The controller as this module sees it (`kraftpy.server.cluster.proposals`)."""
+
+    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+        """(index, result) once the command is applied here; raises KafkaError."""
+
+
+class TopicHost(Protocol):
+    """What is needed of the broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def metadata(self) -> MetadataState: ...
+    @property
+    def controller(self) -> Proposer: ...
+
+
+class InternalTopic:
+    """One such topic; `setting` names the replication setting in errors."""
+
+    def __init__(self, host: TopicHost, name: str, setting: str) -> None:
+        self._host = host
+        self._name = name
+        self._setting = setting
+        self._creating: asyncio.Task[None] | None = None
+        self._last_failure: str | None = None
+        self._stopped = False
+
+    async def ensure(
+        self, partitions: int, replication_factor: int, configs: dict[str, str]
+    ) -> None:
+        """Returns when the topic exists; the first caller decides on its shape.
+
+        Raises KafkaError: COORDINATOR_NOT_AVAILABLE.
+        """
+        if self._name in self._host.metadata.topics:
+            return
+        if self._stopped:
+            raise _stops()
+        if self._creating is None:
+            creation = self._create(partitions, replication_factor, configs)
+            self._creating = self._host.loop.create_task(creation)
+            self._creating.add_done_callback(self._created)
+        await await_shared(self._creating, _stops())
+
+    async def stop(self) -> None:
+        """Gives up on a creation under way, and on any other."""
+        self._stopped = True
+        if self._creating is not None:
+            self._creating.cancel()
+            await asyncio.gather(self._creating, return_exceptions=True)
+
+    async def _create(
+        self, partitions: int, replication_factor: int, configs: dict[str, str]
+    ) -> None:
+        command = {
+            "type": "create_topics",
+            "seed": secrets.randbits(31),
+            "topics": [
+                {
+                    "name": self._name,
+                    "topic_id": uuid.uuid4().bytes,
+                    "partitions": partitions,
+                    "replication_factor": replication_factor,
+                    "configs": configs,
+                }
+            ],
+        }
+        try:
+            _, result = await self._host.controller.propose(command, _CREATE_TIMEOUT_MS)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+        # Another broker may have created it in the same moment, which is as good.
+        if self._name not in self._host.metadata.topics:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{self._name} can't be created with {self._setting}={replication_factor}: "
+                f"{_why_not_created(result)}",
+            )
+
+    def _created(self, task: asyncio.Task[None]) -> None:
+        self._creating = None
+        error = None if task.cancelled() else task.exception()
+        failure = None if error is None else str(error)
+        # Clients try again many times a second; a reason that is known needs no further line.
+        if failure is not None and failure != self._last_failure:
+            log.error("could not create %s: %s", self._name, failure)
+        self._last_failure = failure
+
+
+def _stops() -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker stops")
+
+
+def _why_not_created(result: Any) -> str:
+    """What the answer to `create_topics` says went wrong."""
+    for topic in result.value.get("topics", ()):
+        if topic["error"]:
+            return topic["message"] or str(ErrorCode(topic["error"]).name)
+    return result.message or str(result.error.name)

@@ -1,0 +1,351 @@
+"""Offset requests that reach another broker than the group's coordinator are passed on to it.
+
+So a simple client may send OffsetCommit, OffsetFetch and OffsetDelete to any broker
+(docs/offsets.md). FindCoordinator still names the better way.
+
+Rules that it keeps:
+
+* Only what this broker's own coordinator answered with NOT_COORDINATOR is passed on; a broker that
+  coordinates the group, the only one of a cluster for instance, has nothing to do with all this.
+* A request is passed on once. The connections between brokers bear `FORWARDED_CLIENT_ID`, the one
+  mark that old versions of these requests have room for, and what comes over them is answered with
+  NOT_COORDINATOR if need be: two brokers that take each other for the coordinator make no loop.
+* A commit or deletion that was sent is never sent again: it may have been done, and others may have
+  committed since. A broken connection is answered with COORDINATOR_NOT_AVAILABLE, upon which
+  clients try again. What could not be sent, and reads, are tried until
+  `offsets.commit.timeout.ms` is over.
+* The request keeps its version, because versions differ in meaning and not only in form.
+* Reads don't wait behind commits: each other broker has one connection for either, with at most
+  `MAX_IN_FLIGHT` requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Container
+from functools import wraps
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kraftpy.client.connection import Connection, ConnectionLostError
+from kraftpy.core.config import BrokerConfig
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
+from kraftpy.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
+from kraftpy.server.network.shared_tasks import await_shared
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+    from kraftpy.server.network.dispatch import Handler, RequestContext
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT = 1000
+CONNECT_TIMEOUT_MS = 2_000
+# The coordinator gives up on a commit after `offsets.commit.timeout.ms`; its answer is on its way.
+ANSWER_GRACE_S = 1.0
+PAUSE_MIN_S = 0.01
+PAUSE_MAX_S = 0.1
+
+_MISDIRECTED = frozenset({ErrorCode.NOT_COORDINATOR})
+_UNSERVED = _MISDIRECTED | {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+Serve = Callable[[Any], Any]
+
+
+class Groups(Protocol):
+    """The coordinator of this broker (`kraftpy.server.coordination.group_coordinator`)."""
+
+    async def coordinator_of(
+        self, group_id: str, load_deadline_s: float, *, allow_empty: bool = False
+    ) -> int:
+        """The node id of the group's coordinator; raises KafkaError."""
+
+
+class ForwardingHost(Protocol):
+    """What is needed of the broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def groups(self) -> Groups: ...
+    def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
+        """Where a broker is found now, None if that isn't known."""
+
+
+def forwarded(handler: Handler) -> Handler:
+    """Decorates the handler of an offset request, which answers for the groups of this broker."""
+
+    @wraps(handler)
+    def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+        answer = handler(broker, ctx, request)
+        if ctx.client_id == FORWARDED_CLIENT_ID:
+            # Different clients share the connection; answers still keep the order of requests.
+            ctx.may_overlap = True
+            return answer
+        if isinstance(answer, asyncio.Future):  # of a commit or deletion that this broker makes
+            return answer
+        if isinstance(answer, CoroutineType):
+            return broker.offset_forwarding.relay_later(
+                ctx, request, answer, lambda request: handler(broker, ctx, request)
+            )
+        if not _has_error(answer, _MISDIRECTED):
+            return answer
+        return broker.offset_forwarding.relay(
+            ctx, request, answer, lambda request: handler(broker, ctx, request)
+        )
+
+    return handle
+
+
+class _Undone(Exception):
+    """The coordinator did not answer; `final`: and the request must not be sent again."""
+
+    def __init__(self, code: ErrorCode, *, final: bool) -> None:
+        super().__init__(code)
+        self.code = code
+        self.final = final
+
+
+class _Peer:
+    """A connection to another broker, opened when it is needed."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[Connection] | None = None
+        self.in_flight = 0
+        self.problem = ""
+
+
+class OffsetForwarding:
+    """Passes offset requests of this broker's clients on; see the module."""
+
+    def __init__(self, host: ForwardingHost) -> None:
+        self._host = host
+        self._peers: dict[tuple[int, bool], _Peer] = {}
+        self._closed = False
+
+    async def close(self) -> None:
+        """Ends the connections; requests under way are answered with an error."""
+        self._closed = True
+        for peer in list(self._peers.values()):
+            if peer.opening is not None:
+                peer.opening.cancel()
+                await asyncio.gather(peer.opening, return_exceptions=True)
+            if peer.connection is not None:
+                await peer.connection.close()
+
+    async def relay_later(
+        self, ctx: RequestContext, request: Any, coming: Awaitable[Any], serve: Serve
+    ) -> Any:
+        """The same for an answer that this broker makes in slices."""
+        answer = await coming
+        if not _has_error(answer, _MISDIRECTED):
+            return answer
+        return await self.relay(ctx, request, answer, serve)
+
+    async def relay(self, ctx: RequestContext, request: Any, answer: Any, serve: Serve) -> Any:
+        """The coordinator's answer to a request that this broker answered with NOT_COORDINATOR.
+
+        `serve(request)` tries this broker again, which may have become the coordinator. Errors are
+        part of the answer.
+        """
+        loop = self._host.loop
+        deadline_s = loop.time() + self._timeout_s
+        pause_s = PAUSE_MIN_S
+        attempt = self._ask_for_groups if _has_groups(answer) else self._ask_for_group
+        while True:
+            answer, is_final = await attempt(ctx, request, answer, serve, deadline_s)
+            if is_final or self._closed or loop.time() + pause_s > deadline_s:
+                return answer
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._host.config.offsets_commit_timeout_ms / 1000
+
+    # -- one attempt: the answer, and whether that is it
+
+    async def _ask_for_group(
+        self, ctx: RequestContext, request: Any, answer: Any, serve: Serve, deadline_s: float
+    ) -> tuple[Any, bool]:
+        try:
+            node_id = await self._find(request.group_id, deadline_s)
+        except KafkaError as error:
+            return _refused(answer, error.code), error.code not in _UNSERVED
+        return await self._ask(node_id, ctx, request, answer, serve)
+
+    async def _ask_for_groups(
+        self,
+        ctx: RequestContext,
+        request: OffsetFetchRequest,
+        answer: OffsetFetchResponse,
+        serve: Serve,
+        deadline_s: float,
+    ) -> tuple[OffsetFetchResponse, bool]:
+        """The same for those groups of an OffsetFetch that have no answer yet."""
+        places: dict[int, list[int]] = {}
+        for place, group in enumerate(answer.groups):
+            if group.error_code not in _UNSERVED:
+                continue
+            try:
+                node_id = await self._find(group.group_id, deadline_s)
+            except KafkaError as error:
+                group.error_code = error.code
+            else:
+                places.setdefault(node_id, []).append(place)
+
+        async def ask(node_id: int) -> None:
+            part = OffsetFetchRequest(
+                groups=[request.groups[place] for place in places[node_id]],
+                require_stable=request.require_stable,
+                _tags=request._tags,
+            )
+            unserved = OffsetFetchResponse(groups=[answer.groups[p] for p in places[node_id]])
+            found, _ = await self._ask(node_id, ctx, part, unserved, serve)
+            for place, group in zip(places[node_id], found.groups, strict=True):
+                answer.groups[place] = group
+
+        await asyncio.gather(*map(ask, places))
+        return answer, not _has_error(answer, _UNSERVED)
+
+    async def _find(self, group_id: str, deadline_s: float) -> int:
+        return await self._host.groups.coordinator_of(group_id, deadline_s, allow_empty=True)
+
+    async def _ask(
+        self, node_id: int, ctx: RequestContext, request: Any, unserved: Any, serve: Serve
+    ) -> tuple[Any, bool]:
+        if node_id == self._host.node_id:
+            served = serve(request)
+            if isinstance(served, Awaitable):
+                return await served, True
+            return served, not _has_error(served, _MISDIRECTED)
+        try:
+            answer = await self._send(node_id, ctx.api_version, request)
+        except _Undone as undone:
+            return _refused(unserved, undone.code), undone.final
+        if _group_ids(answer) != _group_ids(unserved):
+            log.error("broker %d answers for other groups than it was asked about", node_id)
+            return _refused(unserved, ErrorCode.COORDINATOR_NOT_AVAILABLE), True
+        return answer, not (_is_read(request) and _has_error(answer, _UNSERVED))
+
+    # -- the connections
+
+    async def _send(self, node_id: int, version: int, request: Any) -> Any:
+        if self._closed:
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
+        peer = self._peers.setdefault((node_id, _is_read(request)), _Peer())
+        if peer.in_flight >= MAX_IN_FLIGHT:
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
+        peer.in_flight += 1
+        try:
+            connection = await self._connected(node_id, peer)
+            # Its software may be of another release; what it doesn't know, it hangs up upon.
+            if not connection.serves(request.API_KEY, version):
+                raise _Undone(ErrorCode.NOT_COORDINATOR, final=True)
+            answered: asyncio.Future[Any] = self._host.loop.create_future()
+            connection.post(request, version, lambda answer: _settle(answered, answer))
+        except (ConnectionLostError, KafkaError) as error:
+            self._note(node_id, peer, str(error))
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=False) from error
+        else:
+            return await self._answer(node_id, peer, connection, answered, _is_read(request))
+        finally:
+            peer.in_flight -= 1
+
+    async def _answer(
+        self,
+        node_id: int,
+        peer: _Peer,
+        connection: Connection,
+        answered: asyncio.Future[Any],
+        is_read: bool,
+    ) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s + ANSWER_GRACE_S):
+                answer = await answered
+        except (ConnectionLostError, TimeoutError) as error:
+            # Answers come in order: whatever waits behind this one waits in vain, too.
+            await connection.close()
+            self._note(node_id, peer, str(error) or "no answer in time")
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=not is_read) from error
+        peer.problem = ""
+        return answer
+
+    async def _connected(self, node_id: int, peer: _Peer) -> Connection:
+        """Raises ConnectionLostError or KafkaError."""
+        if peer.connection is None or peer.connection.closed:
+            if peer.opening is None:
+                peer.opening = self._host.loop.create_task(self._open(node_id, peer))
+                peer.opening.add_done_callback(lambda _: setattr(peer, "opening", None))
+            return await await_shared(peer.opening, ConnectionLostError("this broker stops"))
+        return peer.connection
+
+    async def _open(self, node_id: int, peer: _Peer) -> Connection:
+        address = self._host.inter_broker_address(node_id)
+        if address is None:
+            raise ConnectionLostError(f"broker {node_id} is gone")
+        peer.connection = await Connection.open(
+            *address,
+            client_id=FORWARDED_CLIENT_ID,
+            timeout_ms=CONNECT_TIMEOUT_MS,
+        )
+        return peer.connection
+
+    def _note(self, node_id: int, peer: _Peer, problem: str) -> None:
+        if problem != peer.problem:
+            peer.problem = problem
+            log.info("can't pass offset requests on to broker %d: %s", node_id, problem)
+
+
+def _settle(answered: asyncio.Future[Any], answer: Any) -> None:
+    if answered.done():
+        return
+    if isinstance(answer, ConnectionLostError):
+        answered.set_exception(answer)
+    else:
+        answered.set_result(answer)
+
+
+# -- where the four forms of an answer have their error
+
+
+def _is_read(request: Any) -> bool:
+    return isinstance(request, OffsetFetchRequest)
+
+
+def _has_groups(answer: Any) -> bool:
+    """Whether each group has an error of its own (OffsetFetch since version 8)."""
+    return isinstance(answer, OffsetFetchResponse) and bool(answer.groups)
+
+
+def _group_ids(answer: Any) -> list[str]:
+    return [group.group_id for group in answer.groups] if _has_groups(answer) else []
+
+
+def _has_error(answer: Any, codes: Container[ErrorCode]) -> bool:
+    """Whether the group, or one of several, is answered with one of these errors."""
+    if _has_groups(answer):
+        return any(group.error_code in codes for group in answer.groups)
+    if getattr(answer, "error_code", ErrorCode.NONE) in codes:
+        return True
+    # Such an error is the same for all partitions of an OffsetCommit, or an OffsetFetch 1.
+    if not answer.topics or not answer.topics[0].partitions:
+        return False
+    return answer.topics[0].partitions[0].error_code in codes
+
+
+def _refused(answer: Any, code: ErrorCode) -> Any:
+    """The answer with this error in the place of those that say the group isn't served."""
+    places = [answer, *getattr(answer, "groups", ())]
+    places += [partition for topic in answer.topics for partition in topic.partitions]
+    for place in places:
+        if getattr(place, "error_code", ErrorCode.NONE) in _UNSERVED:
+            place.error_code = code
+    return answer

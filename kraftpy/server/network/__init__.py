@@ -1,0 +1,1 @@
+"""Sockets, frames, dispatch to handlers, and the memory that all of it may take."""

@@ -1,0 +1,231 @@
+"""Listening sockets: accepts clients within limits, sweeps idle ones, drains them at shutdown.
+
+Rules: at most `max.connections` connections and `max.connections.per.ip` per peer address (the
+socket is closed at once); a connection without traffic for `connections.max.idle.ms` is closed.
+When the process is out of file descriptors accepting pauses for ACCEPT_PAUSE_S instead of spinning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from time import perf_counter
+
+from kraftpy.core.config import BrokerConfig
+from kraftpy.events import emit
+from kraftpy.server.network.connection import Connection, Scratch
+from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.network.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 512
+ACCEPT_BURST = 64
+ACCEPT_PAUSE_S = 0.5
+SWEEP_INTERVAL_S = 5.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound, not yet listening socket; `OSError` if the address can't be had."""
+    infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    infos.sort(key=lambda info: info[0] != (socket.AF_INET6 if not host else info[0]))
+    family, kind, protocol, _, address = infos[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.setblocking(False)
+        sock.bind(address)
+        # Listening now makes a second bind of the same port fail at start, not at first use;
+        # clients that come early wait in the backlog until the broker accepts.
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Listener:
+    """All client connections of one broker.
+
+    `on_disconnect(peer)` is called when one has ended, whatever ended it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        dispatcher: Dispatcher,
+        on_disconnect: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._dispatcher = dispatcher
+        self._on_disconnect = on_disconnect
+        self._scratch = Scratch()
+        self._memory = QueueMemory(config.queued_max_request_bytes)
+        self._answer_memory = QueueMemory(
+            config.queued_max_response_bytes, "queued.max.response.bytes"
+        )
+        self._sockets: dict[socket.socket, str] = {}
+        self._connections: set[Connection] = set()
+        self._per_peer: Counter[str] = Counter()
+        self.accepted = 0  # since the start, as is `refused`
+        self.refused = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    @property
+    def request_memory_bytes(self) -> int:
+        """Of requests that aren't whole, of long ones until the answer, of batches to be opened."""
+        return self._memory.used_bytes
+
+    @property
+    def request_memory(self) -> QueueMemory:
+        """Where it is counted."""
+        return self._memory
+
+    @property
+    def answer_memory_bytes(self) -> int:
+        """What answers take that are being built, or that haven't been sent."""
+        return self._answer_memory.used_bytes
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Applies changed dynamic limits; they hold for connections from now on."""
+        self._config = config
+
+    def start(self, sock: socket.socket, name: str) -> None:
+        """Accepts connections of a bound and listening socket; `name` is the listener's."""
+        self._sockets[sock] = name
+        self._loop.add_reader(sock.fileno(), self._accept, sock)
+        if self._sweeper is None:
+            self._sweep()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPT_BURST):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    raise
+                log.error("can't accept connections for now: %s", error.strerror)
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
+                return
+            self._admit(sock, self._sockets[listening], str(address[0]))
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _admit(self, sock: socket.socket, listener: str, peer_host: str) -> None:
+        config = self._config
+        if len(self._connections) >= config.max_connections:
+            self._refuse(sock, peer_host, f"max.connections={config.max_connections}")
+            return
+        if self._per_peer[peer_host] >= config.max_connections_per_ip:
+            self._refuse(sock, peer_host, f"max.connections.per.ip={config.max_connections_per_ip}")
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size_bytes in (
+                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+            ):
+                if size_bytes > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+            connection = Connection(
+                self._loop,
+                sock,
+                listener=listener,
+                scratch=self._scratch,
+                request_memory=self._memory,
+                answer_memory=self._answer_memory,
+                max_frame_bytes=config.socket_request_max_bytes,
+                dispatch=self._dispatcher.dispatch,
+                handled=self._dispatcher.handled,
+                on_close=lambda closed: self._closed(closed, peer_host),
+            )
+        except OSError:
+            sock.close()  # the peer left between connect and accept
+            return
+        self.accepted += 1
+        self._per_peer[peer_host] += 1
+        self._connections.add(connection)
+
+    def _refuse(self, sock: socket.socket, peer_host: str, limit: str) -> None:
+        sock.close()
+        self.refused += 1
+        reason = f"the limit is {limit}"
+        emit(log, logging.WARNING, "connection-refused", peer=peer_host, reason=reason)
+
+    def _closed(self, connection: Connection, peer_host: str) -> None:
+        self._connections.discard(connection)
+        self._per_peer[peer_host] -= 1
+        if not self._per_peer[peer_host]:
+            del self._per_peer[peer_host]
+        self._on_disconnect(connection.peer)
+
+    def _sweep(self) -> None:
+        now_s = perf_counter()
+        if self._memory.scarce:
+            self._close_stalled(now_s)
+        if self._answer_memory.scarce:
+            self._close_slow_readers(now_s)
+        self._memory.expire(now_s)
+        self._answer_memory.expire(now_s)
+        idle_s = self._config.connections_max_idle_ms / 1000
+        if idle_s > 0:
+            for connection in [c for c in self._connections if now_s - c.last_active > idle_s]:
+                connection.close(None)
+        self._sweeper = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+    def _close_stalled(self, now_s: float) -> None:
+        for connection in list(self._connections):
+            if connection.holds_memory and now_s - connection.last_active > MEMORY_STALL_MAX_S:
+                connection.close("it stalled inside a request while others wait for its memory")
+
+    def _close_slow_readers(self, now_s: float) -> None:
+        for connection in list(self._connections):
+            since_s = connection.answers_held_since_s
+            if since_s is not None and (
+                now_s - since_s > MEMORY_WAIT_MAX_S
+                or now_s - max(since_s, connection.last_active) > MEMORY_STALL_MAX_S
+            ):
+                connection.close(
+                    "it doesn't read its answers while others wait for their memory "
+                    "(queued.max.response.bytes)"
+                )
+
+    def drain(self) -> None:
+        """Takes no further connection and no further request."""
+        for sock in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._connections):
+            connection.drain()
+
+    async def stop(self, timeout_s: float) -> None:
+        """After `drain`: gives answers that are due `timeout_s` to leave, then closes all."""
+        deadline = self._loop.time() + timeout_s
+        while self._loop.time() < deadline and any(  # noqa: ASYNC110 - many flags, briefly
+            not c.idle for c in self._connections
+        ):
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections):
+            connection.close(None)

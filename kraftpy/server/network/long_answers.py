@@ -1,0 +1,312 @@
+"""Answers that may be long: built in slices, counted while they are built, ended at a limit.
+
+An answer can be a thousand times its request, and a request can ask for everything there is. Rules
+(docs/architecture.md, decision 10):
+
+* A handler that is registered with `long=True` gives arrays that may be long as `elements`: each
+  element is made when it is encoded and is garbage behind that, so only bytes pile up.
+* An answer is encoded for SLICE_MAX_S at a time; between two slices the loop serves others, and of
+  several answers one goes on in each turn of the loop. Most answers end within their first slice
+  and never wait.
+* What an answer has so far counts in `queued.max.response.bytes`. While that is used up no answer
+  goes on behind its first slice; of those that do there are BUILDERS_MAX at a time, and they may
+  pass it together by as many times ANSWER_MAX_BYTES.
+* An answer has at most ANSWER_MAX_BYTES, and half of `queued.max.response.bytes` at most. Names
+  that don't fit any more are answered with INVALID_REQUEST each, which clients don't try again;
+  where that has no place the whole answer is that error, or the connection is closed with a line
+  in the log. Stock clients take 100 MB (librdkafka's `receive.message.max.bytes`) or more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from struct import Struct
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from kraftpy.protocol import codec
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.storage.segment import FileSlice
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from kraftpy.server.network.connection import Connection, Part
+
+SLICE_MAX_S = 0.005
+ANSWER_MAX_BYTES = 64 * 1024 * 1024
+BUILDERS_MAX = 4
+# The most that refusals of what doesn't fit may add.
+REFUSALS_MAX_BYTES = 16 * 1024 * 1024
+# So many pieces are looked at together: few enough that joining them is no slice of its own.
+_PIECES_MAX = 256
+_CHUNK_BYTES = 64 * 1024
+_DISTINCT_TOGETHER = 1_000
+
+_SIZE = Struct(">i").pack
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+E = TypeVar("E")
+
+
+class Asked(Protocol):
+    """What elements know of the request: whether there is still room in its answer."""
+
+    answer_full: bool
+
+
+class _Elements(Generic[T, E]):
+    """The elements of an answer's array, made as they are gone through."""
+
+    __slots__ = ("_asked", "_items", "_make", "_refuse")
+
+    def __init__(
+        self,
+        items: Sequence[T] | Callable[[], Sequence[T]],
+        make: Callable[[T], E],
+        asked: Asked | None,
+        refuse: Callable[[T], E] | None,
+    ) -> None:
+        self._items = items
+        self._make = make
+        self._asked = asked
+        self._refuse = refuse
+
+    def _known(self) -> Sequence[T]:
+        if callable(self._items):
+            self._items = self._items()
+        return self._items
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __iter__(self) -> Iterator[E]:
+        make = self._make
+        asked, refuse = self._asked, self._refuse
+        if asked is None or refuse is None:
+            yield from map(make, self._known())
+            return
+        for item in self._known():
+            yield refuse(item) if asked.answer_full else make(item)
+
+    def __getitem__(self, place: Any) -> Any:
+        items = self._known()[place]
+        return (
+            [self._make(item) for item in items] if isinstance(place, slice) else self._make(items)
+        )
+
+
+def elements(
+    items: Sequence[T] | Callable[[], Sequence[T]],
+    make: Callable[[T], E],
+    asked: Asked | None = None,
+    refuse: Callable[[T], E] | None = None,
+) -> list[E]:
+    """What goes in the place of a list: `make(item)` of each item, when it is encoded.
+
+    `items` are there already, or are found when they are first needed. With `asked` (the
+    request's context), what doesn't fit into the answer any more is `refuse(item)` instead.
+    """
+    return cast("list[E]", _Elements(items, make, asked, refuse))
+
+
+class Turns:
+    """Lets one of those who wait go on in each turn of the loop, first come, first served."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def next(self) -> None:
+        """Returns when it is the caller's turn; others have been served meanwhile."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._next)
+        await turn
+
+    def _next(self) -> None:
+        # It stays in the queue for this turn, so that nobody else begins in it.
+        turn = self._waiting[0]
+        if not turn.done():
+            turn.set_result(None)
+        asyncio.get_running_loop().call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
+class Pace:
+    """Keeps a handler that works through many things from holding up the loop."""
+
+    __slots__ = ("_deadline_s",)
+
+    def __init__(self) -> None:
+        self._deadline_s = perf_counter() + SLICE_MAX_S
+
+    async def keep(self) -> None:
+        """Lets others have the loop if a slice is over."""
+        if perf_counter() >= self._deadline_s:
+            await asyncio.sleep(0)
+            self._deadline_s = perf_counter() + SLICE_MAX_S
+
+
+def at_once(work: Generator[None, None, T]) -> T:
+    """What `work` returns; it yields where it could be interrupted."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+async def in_slices(work: Generator[None, None, T]) -> T:
+    """The same, with others having the loop in between."""
+    pace = Pace()
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+        await pace.keep()
+
+
+async def distinct(items: Iterable[K]) -> list[K]:
+    """Each of many items once, in their order."""
+    found: dict[K, None] = {}
+    pace = Pace()
+    iterator = iter(items)
+    while some := list(islice(iterator, _DISTINCT_TOGETHER)):
+        found.update(dict.fromkeys(some))
+        await pace.keep()
+    return list(found)
+
+
+class LongAnswer:
+    """The frame of one answer under construction."""
+
+    __slots__ = (
+        "_asked",
+        "_connection",
+        "_encoding",
+        "_limit_bytes",
+        "_pieces",
+        "_reserved_bytes",
+        "_size_bytes",
+        "parts",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        key: int,
+        version: int,
+        correlation_id: int,
+        response: Any,
+        asked: Asked,
+        errors: Counter[int],
+    ) -> None:
+        self._connection = connection
+        self._asked = asked
+        self._limit_bytes = min(ANSWER_MAX_BYTES, connection.answer_memory.limit_bytes // 2)
+        self._pieces: list[Any] = []
+        self._size_bytes = 0
+        self._reserved_bytes = 0
+        self.parts: list[Part] = []
+        self._encoding = codec.encode_response_in_slices(
+            key, version, correlation_id, response, self._pieces.append, errors
+        )
+
+    def advance(self) -> bool:
+        """Goes on for a slice; whether the answer is whole. Raises what its elements raise.
+
+        Raises KafkaError with INVALID_REQUEST if it is too large.
+        """
+        deadline_s = perf_counter() + SLICE_MAX_S
+        pieces = self._pieces
+        for _ in self._encoding:
+            if len(pieces) >= _PIECES_MAX:
+                self._collect()
+            if perf_counter() >= deadline_s:
+                self._collect()
+                return False
+        self._collect()
+        size = _SIZE(self._size_bytes)
+        only = self.parts[0] if len(self.parts) == 1 else None
+        if isinstance(only, bytearray) and len(only) < _CHUNK_BYTES:
+            self.parts[0] = size + only
+        else:
+            self.parts.insert(0, size)
+        return True
+
+    def _collect(self) -> None:
+        pieces = self._pieces
+        self._size_bytes += sum(map(len, pieces))
+        if self._size_bytes >= self._limit_bytes:
+            self._asked.answer_full = True
+            if self._size_bytes >= self._limit_bytes + REFUSALS_MAX_BYTES:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"the answer would have more than {self._limit_bytes} bytes: ask for less at "
+                    "a time",
+                )
+        joined: list[Any] = []
+        for piece in pieces:
+            if len(piece) >= _CHUNK_BYTES or isinstance(piece, FileSlice):
+                self._add(joined)
+                joined = []
+                self.parts.append(piece)
+            else:
+                joined.append(piece)
+        self._add(joined)
+        pieces.clear()
+
+    def _add(self, pieces: list[bytes]) -> None:
+        if not pieces:
+            return
+        joined = b"".join(pieces)
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, bytearray) and len(last) < _CHUNK_BYTES:
+            last += joined
+        else:
+            self.parts.append(bytearray(joined))
+
+    def count_in(self) -> None:
+        """Counts what the answer has so far in the memory of answers."""
+        more = self._size_bytes - self._reserved_bytes
+        self._reserved_bytes += more
+        self._connection.answer_memory.reserve(more)
+
+    def release(self) -> None:
+        """Counts it no more: it belongs to its connection now, or to nobody."""
+        self._connection.answer_memory.release(self._reserved_bytes)
+        self._reserved_bytes = 0
+
+
+class AnswerBuilders:
+    """Ends answers that weren't whole after their first slice."""
+
+    __slots__ = ("_places", "turns")
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self._places = asyncio.Semaphore(BUILDERS_MAX)
+
+    async def finish(self, connection: Connection, answer: LongAnswer) -> None:
+        """Returns when it is whole. The caller releases it, whatever comes of it."""
+        answer.count_in()
+        async with self._places:
+            await connection.answer_memory.room(connection)
+            await self.turns.next()
+            while not answer.advance():
+                answer.count_in()
+                await self.turns.next()
+            answer.count_in()

@@ -1,0 +1,406 @@
+"""A node: the process that is a broker, its controller beside it.
+
+Rules that it keeps (docs/architecture.md, decision 4):
+
+* What the process is, `process.roles` says: a broker with its controller beside it, or only one of
+  the two.
+* The controller is forked before this process has a loop or a thread. Both live and die together:
+  the kernel kills the controller when this process ends, and this process stops at once when its
+  controller does.
+* Whatever a person can put right (a port, a folder, a setting) is a `StartupError` with a sentence
+  that says what to do, never a traceback.
+* SIGTERM and SIGINT stop in order and exit with 0, also while the node is starting. A start that is
+  broken off or refused ends whatever of it had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from kraftpy import __version__, events
+from kraftpy.core.config import BrokerConfig, ConfigError
+from kraftpy.core.config.addresses import Listener as ListenerConfig
+from kraftpy.core.metadata import MetadataState, UnknownCommandError
+from kraftpy.events import emit
+from kraftpy.metrics.channel import Responder, channel
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.quorum.client import ControllerUnavailable
+from kraftpy.quorum.controller import ControllerSettings
+from kraftpy.quorum.process import (
+    GC_THRESHOLDS,
+    CannotListenError,
+    ControllerHandle,
+    ControllerOptions,
+    run_controller,
+    spawn_controller,
+)
+from kraftpy.quorum.transport import SecretUnusable, load_secret
+from kraftpy.server.broker import Broker
+from kraftpy.server.network.listener import bind
+from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
+from kraftpy.server.replication.transaction_admission import TRANSACTIONS_MAY_BE_OPEN
+from kraftpy.storage.checkpoints import read_meta_properties
+from kraftpy.storage.clock import SettledClock
+from kraftpy.storage.files import StorageError
+from kraftpy.storage.manager import LogManager
+
+log = logging.getLogger(__name__)
+
+METADATA_FOLDER = "__cluster_metadata-0"
+EXIT_FAILED = 1
+EXIT_BUG = 70
+
+
+class StartupError(Exception):
+    """The node can't start; the message is for the person who started it."""
+
+
+class NodeInfo(NamedTuple):
+    """A node that answers clients."""
+
+    node_id: int
+    pid: int
+    host: str
+    port: int
+    metrics: str | None
+
+
+Ready = Callable[[NodeInfo], None]
+
+
+def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
+    """Runs the node until SIGTERM or SIGINT; returns the exit code. Call it from the main thread.
+
+    `ready` is called once clients are answered. Raises StartupError, ConfigError.
+    """
+    config.check_complete()
+    roles = sorted(config.process_roles)
+    emit(
+        log,
+        logging.INFO,
+        "node-starting",
+        node=config.node_id,
+        version=__version__,
+        roles=roles,
+        dirs=config.data_dirs,
+    )
+    for notice in config.ignored:
+        log.info("%s", notice)
+    try:
+        if "broker" not in config.process_roles:
+            return _run_controller(config)
+        return _run_broker(config, ready)
+    except (StorageError, SecretUnusable) as error:
+        raise StartupError(str(error)) from error
+    except CannotListenError as error:
+        raise StartupError(
+            f"{error.strerror}: choose another port, or an address of this machine, for the "
+            "CONTROLLER entry of listeners"
+        ) from error
+
+
+def _make_metadata_folder(config: BrokerConfig) -> None:
+    folder = _metadata_folder(config)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(
+            f"can't use {folder}: {error.strerror}. Set metadata.log.dir (or the first of "
+            "log.dirs) to a folder that this user can write to"
+        ) from error
+
+
+def _run_controller(config: BrokerConfig) -> int:
+    _make_metadata_folder(config)
+    metrics = _metrics_of(config)
+    if metrics is None:
+        return run_controller(_controller_options(config))
+    own_end, other_end = channel()
+    metrics.add("controller", os.getpid(), other_end)
+    exporter = metrics.spawn()
+    try:
+        options = replace(_controller_options(config), metrics=own_end, on_loop=exporter.watch)
+        return run_controller(options)
+    finally:
+        exporter.stop()
+
+
+def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
+    sockets = [_listen(listener) for listener in config.broker_listeners]
+    metrics = _metrics_of(config)
+    _raise_file_limit()
+    # Before the fork: a folder that is in use is said as such, not met as the quorum's trouble.
+    logs = LogManager(
+        [Path(folder) for folder in config.data_dirs],
+        config=config,
+        cluster_id=_cluster_id(config),
+        node_id=config.node_id,
+        clock_ms=SettledClock(time.time, time.monotonic).now_ms,
+        transactions=TRANSACTIONS_MAY_BE_OPEN,
+    )
+    controller: ControllerHandle | None = None
+    exporter: ExporterHandle | None = None
+    own_end: socket.socket | None = None
+    try:
+        if "controller" in config.process_roles:
+            controller = _spawn_controller(config, metrics)
+        if metrics is not None:
+            own_end, other_end = channel()
+            metrics.add("broker", os.getpid(), other_end)
+            exporter = metrics.spawn()
+        quorum = _quorum_of(config, controller)
+        node = Processes(quorum, controller, exporter, own_end)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, sockets, logs, node, ready))
+    finally:
+        if exporter is not None:
+            exporter.stop()
+        if controller is not None:
+            controller.stop()
+        logs.release()
+
+
+def _raise_file_limit() -> None:
+    """Every busy partition and every client is an open file; the soft limit is often just 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _cluster_id(config: BrokerConfig) -> str | None:
+    """The cluster that the data folders belong to; None for new folders."""
+    for folder in config.data_dirs:
+        meta = read_meta_properties(Path(folder))
+        if meta is not None:
+            return meta.cluster_id
+    return None
+
+
+class Quorum(NamedTuple):
+    """How this node's broker reaches the controllers."""
+
+    voters: dict[int, tuple[str, int]]
+    secret: bytes
+
+
+class Processes(NamedTuple):
+    """What there is beside the broker; `metrics` is its end of the channel to the exporter."""
+
+    quorum: Quorum
+    controller: ControllerHandle | None
+    exporter: ExporterHandle | None
+    metrics: socket.socket | None
+
+
+def _quorum_of(config: BrokerConfig, controller: ControllerHandle | None) -> Quorum:
+    voters = {voter.id: (voter.host, voter.port) for voter in config.controller_quorum_voters or ()}
+    if not voters:
+        servers = config.controller_quorum_bootstrap_servers or ()
+        voters = {-number: (host, port) for number, (host, port) in enumerate(servers, 1)}
+    if controller is not None:
+        if config.controller_quorum_voters is None:
+            voters = {config.node_id: (controller.host, controller.port)}
+        return Quorum(voters, controller.secret)
+    secret = load_secret(_secret_file(config), "", _metadata_folder(config), shared=True)
+    return Quorum(voters, secret)
+
+
+def _metadata_folder(config: BrokerConfig) -> Path:
+    return Path(config.metadata_dir) / METADATA_FOLDER
+
+
+def _secret_file(config: BrokerConfig) -> Path | None:
+    name = config.kraftpy_quorum_secret_file
+    return Path(name) if name else None
+
+
+def _controller_options(config: BrokerConfig) -> ControllerOptions:
+    listeners = config.controller_listeners
+    return ControllerOptions(
+        metadata_dir=_metadata_folder(config),
+        voter_id=config.node_id,
+        machine_type=MetadataState,
+        host=(listeners[0].host or "0.0.0.0") if listeners else "127.0.0.1",  # noqa: S104 - as configured
+        port=listeners[0].port if listeners else 0,
+        voters={voter.id: (voter.host, voter.port) for voter in config.voters},
+        settings=ControllerSettings(
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            broker_disconnect_grace_ms=config.broker_disconnect_grace_ms,
+            auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+            leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
+            leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+        ),
+        secret_file=_secret_file(config),
+        force_vote=config.kraftpy_quorum_force_vote,
+    )
+
+
+def _spawn_controller(config: BrokerConfig, metrics: MetricsEndpoint | None) -> ControllerHandle:
+    _make_metadata_folder(config)
+    end, other_end = channel() if metrics is not None else (None, None)
+    handle = spawn_controller(replace(_controller_options(config), metrics=end))
+    if metrics is not None and end is not None and other_end is not None:
+        end.close()
+        metrics.add("controller", handle.pid, other_end)
+    return handle
+
+
+def _metrics_of(config: BrokerConfig) -> MetricsEndpoint | None:
+    address = config.kraftpy_metrics_listener
+    if address is None:
+        return None
+    dirs = config.data_dirs if "broker" in config.process_roles else [config.metadata_dir]
+    try:
+        return MetricsEndpoint(config.node_id, address, dirs)
+    except OSError as error:
+        raise StartupError(
+            f"can't serve metrics on {address}: {error.strerror}. Choose another port for "
+            "kraftpy.metrics.listener (0: any free one), or leave it empty"
+        ) from error
+
+
+def _listen(listener: ListenerConfig) -> socket.socket:
+    try:
+        return bind(listener.host, listener.port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise StartupError(
+                f"can't listen on {listener.host or '*'}:{listener.port}: {error.strerror}. Use an "
+                "address of this machine in listeners (ip address shows them)"
+            ) from error
+        raise StartupError(
+            f"can't listen on {listener.host or '*'}:{listener.port}: {error.strerror}. Stop the "
+            "program that uses the port (ss -ltnp shows it), or choose another one: "
+            f"listeners={listener.name}://{listener.host}:PORT, or kraftpy dev --port PORT (0: any)"
+        ) from error
+
+
+def _serve_metrics(node: Processes, broker: Broker) -> Responder | None:
+    if node.metrics is None or node.exporter is None:
+        return None
+    responder = answer_metrics(node.metrics, broker)
+    node.exporter.watch(broker.loop)
+    return responder
+
+
+async def _serve(
+    config: BrokerConfig,
+    sockets: list[socket.socket],
+    logs: LogManager,
+    node: Processes,
+    ready: Ready | None,
+) -> int:
+    gc.set_threshold(*GC_THRESHOLDS)
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    events.flush_with(events.calls_on(loop))
+    stopping: asyncio.Future[int] = loop.create_future()
+
+    def stop(code: int) -> None:
+        if not stopping.done():
+            stopping.set_result(code)
+
+    def controller_ended(code: int) -> None:
+        reason = f"the controller process ended (exit code {code})"
+        emit(log, logging.CRITICAL, "node-failed", node=config.node_id, reason=reason)
+        logging.shutdown()
+        # Without its controller this node is not a node; what is in the page cache stays there.
+        os._exit(EXIT_FAILED)
+
+    def fatal(error: Exception) -> None:
+        if isinstance(error, UnknownCommandError):
+            log.critical("stopping: %s", error)
+        else:
+            log.critical("stopping after an unforeseen error", exc_info=error)
+        logging.shutdown()
+        os._exit(EXIT_FAILED if isinstance(error, UnknownCommandError) else EXIT_BUG)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, 0)
+    if node.controller is not None:
+        node.controller.watch(loop, controller_ended)
+    broker = Broker(
+        config,
+        logs=logs,
+        voters=node.quorum.voters,
+        secret=node.quorum.secret,
+        loop=loop,
+        on_fatal=fatal,
+    )
+    metrics = _serve_metrics(node, broker)
+    starting = loop.create_task(broker.start(sockets))
+    try:
+        if await _started(starting, stopping):
+            if metrics is not None:
+                metrics.tell_started()
+            _tell_started(broker, sockets[0], node, ready, loop.time() - began_s)
+    except (KafkaError, ControllerUnavailable, ConfigError) as error:
+        await _stop(broker, fatal)
+        raise StartupError(f"the broker can't join the quorum: {error}") from error
+    code = await stopping
+    await _stop(broker, fatal)
+    events.flush()
+    return code
+
+
+async def _started(starting: asyncio.Task[None], stopping: asyncio.Future[int]) -> bool:
+    """Waits for the start, and breaks it off when the node is to stop; whether it is complete."""
+    waiting: list[asyncio.Future[Any]] = [starting, stopping]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
+
+
+def _tell_started(
+    broker: Broker, sock: socket.socket, node: Processes, ready: Ready | None, took_s: float
+) -> None:
+    host, port = sock.getsockname()[:2]
+    if ready is not None:
+        exporter_address = None if node.exporter is None else str(node.exporter.address)
+        ready(NodeInfo(broker.node_id, os.getpid(), host, port, exporter_address))
+    emit(
+        log,
+        logging.INFO,
+        "broker-started",
+        node=broker.node_id,
+        cluster=broker.cluster_id,
+        host=host,
+        port=port,
+        version=__version__,
+        seconds=took_s,
+    )
+
+
+async def _stop(broker: Broker, fatal: Callable[[Exception], None]) -> None:
+    began_s = broker.loop.time()
+    emit(log, logging.INFO, "node-stopping", node=broker.node_id)
+    try:
+        await broker.stop()
+    except Exception as error:
+        # Its threads may be at work yet, and nobody would see to their end.
+        fatal(error)
+    emit(
+        log,
+        logging.INFO,
+        "node-stopped",
+        node=broker.node_id,
+        seconds=broker.loop.time() - began_s,
+    )
