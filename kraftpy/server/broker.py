@@ -8,13 +8,8 @@ Rules that it keeps:
 * Parts are stopped in the order clients, coordinators, partitions, logs, controller, so that all
   that was promised to a client is on disk before the clean-shutdown marker is. What others can lead
   they lead before that.
-<<<<<<< HEAD
 * A broker whose session with the quorum has lapsed leads nothing (docs/rules.md, rule 21).
-* One that is cut off sends clients elsewhere (`cut_off.py`).
-=======
-* A broker whose session with the quorum has lapsed leads nothing (consistency.md §3.5 rule 21).
 * One that is cut off sends clients elsewhere (`cluster.cut_off`).
->>>>>>> a57adbb (Give server/ six wings: node, handlers, coordination, replication, cluster, network)
 """
 
 from __future__ import annotations
