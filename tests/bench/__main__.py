@@ -198,7 +198,7 @@ def bench(
 def race(rounds: int, nodes: int | None, only: Sequence[str]) -> Raced:
     """All rows that `only` leaves; RuntimeError if it names none."""
     fetch_broker_jars()
-    raced = Raced({}, {}, {}, [])
+    raced = Raced({}, {}, {}, {}, [])
     if nodes != 3:
         one = (Kraftpy, ApacheKafka)
         starts = Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib)

@@ -1,19 +1,33 @@
-"""librdkafka's own mock broker, which stores nothing: how fast the client is when nobody is slow.
+"""What bounds a figure: the client that measures, and a broker of this kind that does nothing.
 
-It runs in this process, on threads of its own and without Python, and is reached by TCP. The wheel
-of confluent-kafka has no way to it, so it is called in the library inside the wheel.
+* `mock_broker`: librdkafka's own, which stores nothing: how fast the client is when nobody is slow.
+* `Answering`: a kraftpy whose commits are repeated answers: what its loop and its sockets take.
+
+The mock broker runs in this process, on threads of its own and without Python, and is reached by
+TCP. The wheel of confluent-kafka has no way to it, so it is called in the library inside the wheel.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 from collections.abc import Iterator
 
+from tests.bench import builds
 from tests.bench.load import library
+from tests.processes import Kraftpy
 
 _ERROR_BYTES = 512
 _PRODUCER = 0
+
+
+class Answering(Kraftpy):
+    """A node of the build `answering` (`tests.bench.builds`)."""
+
+    @staticmethod
+    def command(*args: str) -> list[str]:
+        return [sys.executable, "-m", builds.__name__, "answering", *args]
 
 
 @contextlib.contextmanager

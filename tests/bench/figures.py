@@ -216,7 +216,9 @@ def race_rows(raced: Raced) -> list[list[str]]:
 
     Ratios are taken round by round, so that what slows the machine for a while slows both.
     """
-    rows = [["", "kraftpy", "Apache Kafka", "client alone", "ratio", "floor", "goal", ""]]
+    rows = [
+        ["", "kraftpy", "Apache Kafka", "client alone", "loop alone", "ratio", "floor", "goal", ""]
+    ]
     for name, mine in raced.ours.items():
         figure, other = FIGURES[name], raced.theirs[name]
         ratios = [a / b for a, b in zip(mine, other, strict=True)]
@@ -231,7 +233,8 @@ def race_rows(raced: Raced) -> list[list[str]]:
                 raced.alone[name] / median(other), floor or 0.0
             ):
                 judged = "the client bounds it"
-        measured = [spread(mine), spread(other), limit, f"{spread(ratios)}x"]
+        loop = number(raced.loop[name]) if name in raced.loop else ""
+        measured = [spread(mine), spread(other), limit, loop, f"{spread(ratios)}x"]
         rows.append([f"{name} ({figure.unit})", *measured, *bounds(floor, goal, unit), judged])
     return rows
 

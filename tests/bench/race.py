@@ -9,7 +9,8 @@ Rules:
 * A figure takes `MEASURE_S` of work or more. What happens once at a time (a start, a failover) is
   measured once a round.
 * Ratios are taken round by round; the table has their median and spread. Beside a row that the
-  client may bound stands what the client does alone.
+  client may bound stands what the client does alone, beside commits also what a kraftpy does that
+  only answers.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ class Row(NamedTuple):
     """Figures that are measured together; the first one says whether the path is warm.
 
     `on(entrant)` prepares a broker or a quorum for its meter. `alone`: the same of the client
-    without a broker to wait for. `once`: what can't be repeated at will isn't warmed up.
+    without a broker to wait for. `loop`: of a kraftpy that does nothing but answer. `once`: what
+    can't be repeated at will isn't warmed up.
     """
 
     figures: tuple[str, ...]
     on: Callable[[Any], AbstractContextManager[Meter]]
     alone: Callable[[], AbstractContextManager[Meter]] | None = None
     once: bool = False
+    loop: Callable[[], AbstractContextManager[Meter]] | None = None
 
 
 class Raced(NamedTuple):
@@ -51,6 +54,7 @@ class Raced(NamedTuple):
     ours: Values
     theirs: Values
     alone: dict[str, float]
+    loop: dict[str, float]
     failures: list[str]
 
     def add(self, other: Raced) -> None:
@@ -58,6 +62,7 @@ class Raced(NamedTuple):
         self.ours.update(other.ours)
         self.theirs.update(other.theirs)
         self.alone.update(other.alone)
+        self.loop.update(other.loop)
         self.failures.extend(other.failures)
 
 
@@ -89,7 +94,7 @@ def warm_up(meter: Meter, figure: str) -> bool:
 
 def race(rows: Sequence[Row], ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
     """Plays all rows with two entrants that are up; one that fails is left out."""
-    whole = Raced({}, {}, {}, [])
+    whole = Raced({}, {}, {}, {}, [])
     for row in rows:
         say(f"{', '.join(row.figures)}: warming up")
         try:
@@ -105,7 +110,7 @@ def race(rows: Sequence[Row], ours: Any, theirs: Any, rounds: int, say: Say) -> 
 
 
 def _race_row(row: Row, ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
-    raced = Raced({}, {}, {}, [])
+    raced = Raced({}, {}, {}, {}, [])
     with contextlib.ExitStack() as stack:
         sides = [
             (entrant.name, stack.enter_context(row.on(entrant)), values)
@@ -116,10 +121,11 @@ def _race_row(row: Row, ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
                 if not warm_up(meter, row.figures[0]):
                     say(f"{name} swings: {AGREEING} windows in a row never agreed")
         _take_turns([(meter, values) for _, meter, values in sides], rounds)
-    if row.alone is not None:
-        with row.alone() as meter:
-            warm_up(meter, row.figures[0])
-            raced.alone.update(meter(MEASURE_S))
+    for ceiling, values in ((row.alone, raced.alone), (row.loop, raced.loop)):
+        if ceiling is not None:
+            with ceiling() as meter:
+                warm_up(meter, row.figures[0])
+                values.update(meter(MEASURE_S))
     return raced
 
 
@@ -140,7 +146,7 @@ def race_starts(
 ) -> Raced:
     """`makers` make the entrants, ours first, each with a new folder; in the end none is up."""
     say(", ".join(starts.figures))
-    raced = Raced({}, {}, {}, [])
+    raced = Raced({}, {}, {}, {}, [])
     sides: list[tuple[Meter, Values]] = []
     for make, values in zip(makers, (raced.ours, raced.theirs), strict=True):
         entrant = make()

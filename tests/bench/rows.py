@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import groups, measure, replicated
-from tests.bench.ceiling import mock_broker
+from tests.bench.ceiling import Answering, mock_broker
 from tests.bench.groups import CLIENTS, offset_work, offsets_figure
 from tests.bench.load import Load, consume, library, produce, program
 from tests.bench.measure import BATCHES, LATENCY_INTERVAL_S, Round
 from tests.bench.probe import percentile
 from tests.bench.race import Meter, Row
-from tests.processes import Broker
+from tests.processes import Broker, running
 from tests.quorums import Quorum
 
 TopicsOf = Callable[[Any, int], AbstractContextManager[str]]
@@ -113,6 +115,7 @@ def _offsets(
     partitions: int,
     clients: int,
 ) -> Row:
+    """A commit on one node (no prefix) has a ceiling that is the broker's as well."""
     figure = prefix + offsets_figure(verb, partitions, clients)
 
     @contextlib.contextmanager
@@ -138,7 +141,17 @@ def _offsets(
         ):
             yield lambda seconds: {figure: rate(seconds)}
 
-    return Row((figure,), on, alone if library() else None)
+    @contextlib.contextmanager
+    def loop() -> Iterator[Meter]:
+        with (
+            TemporaryDirectory(prefix="kraftpy-bench-") as folder,
+            running(Answering(Path(folder), **groups.SETTINGS)) as broker,
+            on(broker) as meter,
+        ):
+            yield meter
+
+    answered = loop if verb == "commits" and not prefix else None
+    return Row((figure,), on, alone if library() else None, loop=answered)
 
 
 def _rebalances(prefix: str, topic_of: TopicsOf, protocol: str) -> Row:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import figures, groups, report, rows
-from tests.bench.ceiling import mock_broker
+from tests.bench import builds, figures, groups, measure, report, rows
+from tests.bench.ceiling import Answering, mock_broker
 from tests.bench.load import library
 from tests.bench.race import (
     MEASURE_S,
@@ -23,6 +23,7 @@ from tests.bench.race import (
     race_starts,
     warm_up,
 )
+from tests.processes import running
 
 FIGURE = "offset commits, 1 partitions a request"
 
@@ -163,20 +164,44 @@ def test_the_client_alone_commits_and_fetches() -> None:
             assert rate(0.05) > 0
 
 
+def test_a_loop_that_repeats_answers_says_that_all_was_committed(tmp_path: Path) -> None:
+    node = Answering(tmp_path, **groups.SETTINGS)
+    with (
+        running(node) as broker,
+        groups.offset_work(
+            broker.bootstrap,
+            lambda count: measure.partitions_on(broker, count),
+            lambda: None,
+            "commits",
+            2,
+            1,
+        ) as rate,
+    ):
+        done = 0.0
+        while done < 2 * builds.REAL_COMMITS:
+            done += 0.1 * rate(0.1)
+        logs = sorted(node.log_dir.rglob("__consumer_offsets-*/*.log"))
+        sizes = [path.stat().st_size for path in logs]
+        assert sum(sizes) > 0
+        assert rate(0.1) > 0
+        assert sizes == [path.stat().st_size for path in logs]
+
+
 def test_the_table_says_what_was_met_what_was_missed_and_what_the_client_bounds() -> None:
     hundred = "offset commits, 100 partitions a request"
     raced = Raced(
         {FIGURE: [130.0, 120.0, 140.0], hundred: [90.0], "start": [0.3]},
         {FIGURE: [100.0, 100.0, 100.0], hundred: [100.0], "start": [5.0]},
         {FIGURE: 900.0, hundred: 110.0},
+        {FIGURE: 500.0},
         [],
     )
     lines = figures.race_markdown(raced).splitlines()
     assert lines[2] == (
         "| offset commits, 1 partitions a request (requests/s) | 130 [120-140] | 100 [100-100] "
-        "| 900 | 1.30 [1.20-1.40]x | 1.2x | 2x | floor met |"
+        "| 900 | 500 | 1.30 [1.20-1.40]x | 1.2x | 2x | floor met |"
     )
-    assert lines[3].endswith("| 110 | 0.90x | 1.2x | 2x | the client bounds it |")
+    assert lines[3].endswith("| 110 |  | 0.90x | 1.2x | 2x | the client bounds it |")
     assert lines[4].endswith("| 0.4 s | 0.2 s | floor met |")
     slower = raced._replace(alone={hundred: 200.0})
     assert figures.race_markdown(slower).splitlines()[3].endswith("| MISSES FLOOR |")
@@ -190,7 +215,7 @@ def test_a_document_takes_the_table_in_its_place(
     document.write_text("before\n<!-- race: begin -->\nold\n<!-- race: end -->\nafter\n")
     for _ in range(2):
         report.fill(
-            document, Raced({"start": [1.0]}, {"start": [5.0]}, {}, []), "make race ROUNDS=1"
+            document, Raced({"start": [1.0]}, {"start": [5.0]}, {}, {}, []), "make race ROUNDS=1"
         )
     text = document.read_text()
     assert text.startswith("before\n<!-- race: begin -->\n\n| ")
