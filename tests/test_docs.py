@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from kraftpy.server import handlers
 from kraftpy.server.network.dispatch import implemented
 from kraftpy.spark.settings import CLIENT, OPTIONS, Option
 from kraftpy.testing import Broker
+from tests import citations
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -267,6 +269,109 @@ def test_the_readme_program_runs(kraftpy: Broker) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.stdout == "b'table 4' b'one coffee'\n", done.stderr
+
+
+# -- citations
+
+
+def test_every_citation_leads_somewhere() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {problem}"
+        for path in citations.files()
+        if path not in (Path(__file__), Path(citations.__file__))
+        for problem in citations.problems(citations.words_of(path), path.parent)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_citations_to_check() -> None:
+    """Of each kind; nobody has moved them to where this test doesn't look."""
+    words = " ".join(citations.words_of(path) for path in citations.files() if path.suffix == ".py")
+    for kind, least in (("docs/", 25), ("rule ", 60), ("decision ", 10), ("seed 00", 6)):
+        assert words.count(kind) >= least, kind
+
+
+def test_every_rule_has_a_module_and_a_test() -> None:
+    assert len(citations.rules()) > 60
+    wrong = [problem for rule in citations.rules() for problem in citations.problems_of(rule)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_number_is_that_of_one_rule() -> None:
+    counted = Counter(rule.number for rule in citations.rules())
+    assert [number for number, count in counted.items() if count > 1] == []
+
+
+def test_parameters_of_named_tests_exist() -> None:
+    """`test_scenario[divergence]`: only pytest knows which there are."""
+    named = [node_id for rule in citations.rules() for node_id in rule.tests if "[" in node_id]
+    assert len(named) > 5
+    node_ids = []
+    for each in named:
+        (path,) = citations.files_of(each)
+        node_ids.append(f"{path.relative_to(ROOT)}::{each.partition('::')[2]}")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *node_ids], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_file_that_is_written_is_described() -> None:
+    """Names and endings that storage and quorum give their files stand in docs/formats.md."""
+    described = (ROOT / "docs" / "formats.md").read_text()
+    named = citations.file_names("storage", "quorum")
+    assert len(named) > 20
+    assert {name for name in named if name not in described} == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("as docs/nothing.md says", "there is no docs/nothing.md"),
+        ("see architecture.md, decision 3", "there is no architecture.md"),
+        ('docs/rules.md, "Of nothing"', "docs/rules.md has no section 'Of nothing'"),
+        ("docs/architecture.md, decisions 4 and 99", "docs/architecture.md has no decision 99"),
+        ("(rules 22 and 998 to 999)", "docs/rules.md has no rule 998"),
+        ("Rule 0 it is", "docs/rules.md has no rule 0"),
+        ("seed 099", "docs/architecture.md has no seed 099"),
+        ("traps 1, 3", "'traps 1' is a citation of nothing: name a rule"),
+    ],
+)
+def test_a_citation_of_nothing_is_found(words: str, problem: str) -> None:
+    assert problem in list(citations.problems(words, ROOT / "tests"))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("| 1 | so | KIP-1 | `core/none.py` | `test_docs.py` |", "there is no module core/none.py"),
+        ("| 1 | so | KIP-1 | `core/log.py` | `test_docs.py` |", "there is no module core/log.py"),
+        ("| 1 | so | KIP-1 | `connection.py` | `test_docs.py` |", "connection.py is the module of"),
+        ("| 1 | so | KIP-1 | `storage/log.py` | `test_none.py` |", "there is no test test_none.py"),
+        (
+            "| 1 | so | KIP-1 | `storage/log.py` | `test_docs.py::test_none` |",
+            "there is no test test_docs.py::test_none",
+        ),
+        ("| 1 | so | KIP-1 | `storage/log.py` | none yet |", "rule 1 has no test"),
+        ("| 1 | so | KIP-1 |  | `test_docs.py` |", "rule 1 has no module"),
+        ("| 1 | so |  | `storage/log.py` | `test_docs.py` |", "not where it comes from"),
+    ],
+)
+def test_a_rule_that_leads_nowhere_is_found(line: str, problem: str) -> None:
+    assert any(problem in each for each in citations.problems_of(citations.rule_of(line)))
+
+
+def test_citations_are_found_where_lines_break(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        '"""As it is (rule\n998)."""\nx = "rule 997"\n# says docs/none.md, decision\n# 99\n'
+    )
+    assert list(citations.problems(citations.words_of(path), tmp_path)) == [
+        "there is no docs/none.md",
+        "docs/architecture.md has no decision 99",
+        "docs/rules.md has no rule 998",
+    ]
 
 
 if __name__ == "__main__":
