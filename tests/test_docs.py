@@ -19,8 +19,7 @@ import pytest
 from kraftpy.cli.app import app
 from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from kraftpy.protocol.api import REQUEST_NAMES, advertised
-from kraftpy.server import handlers
-from kraftpy.server.network.dispatch import implemented
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.spark.settings import CLIENT, OPTIONS, Option
 from kraftpy.testing import Broker
 from tests import citations
@@ -85,10 +84,9 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def api_table() -> str:
-    handlers.load()
     cells = [
         f"{REQUEST_NAMES[key].removesuffix('Request')} {low}-{high}"
-        for key, (low, high) in advertised(implemented()).items()
+        for key, (low, high) in advertised(HANDLERS).items()
     ]
     cells += [""] * (-len(cells) % API_COLUMNS)
     rows = [cells[i : i + API_COLUMNS] for i in range(0, len(cells), API_COLUMNS)]

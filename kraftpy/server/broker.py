@@ -37,11 +37,9 @@ from kraftpy.core.metadata import (
     TopicDeleted,
 )
 from kraftpy.events import emit
-from kraftpy.protocol.api import advertised
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.messages import ApiVersionsResponse
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
-from kraftpy.server import handlers
 from kraftpy.server.cluster.cut_off import is_cut_off
 from kraftpy.server.cluster.membership import METADATA_TIMEOUT_MS, Membership
 from kraftpy.server.cluster.metadata_events import (
@@ -55,7 +53,7 @@ from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.network.addresses import Node, endpoint_of, endpoints_to_register, node_for
-from kraftpy.server.network.dispatch import Dispatcher, RequestContext, implemented
+from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
 from kraftpy.server.network.throttle import Throttle
 from kraftpy.server.replication.fetch_sessions import FetchSessionCache
@@ -70,8 +68,6 @@ from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.manager import LogManager
 
 log = logging.getLogger(__name__)
-
-handlers.load()
 
 TICK_MIN_MS = 10
 TICK_MAX_MS = 1000
@@ -89,6 +85,7 @@ class Broker:
         self,
         config: BrokerConfig,
         *,
+        handlers: Mapping[ApiKey, HandlerSpec],
         logs: LogManager,
         voters: Mapping[int, tuple[str, int]],
         secret: bytes,
@@ -128,7 +125,7 @@ class Broker:
         )
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
-        self.dispatcher = Dispatcher(self)
+        self.dispatcher = Dispatcher(self, handlers)
         self.listener = Listener(loop, config, self.dispatcher, self._disconnected)
         self.opener = BatchOpener(loop)
         self.leader_changes = LeaderChanges()
@@ -138,10 +135,6 @@ class Broker:
         self._ticker: asyncio.TimerHandle | None = None
         self._session_timer: asyncio.TimerHandle | None = None
         self._resuming: asyncio.Task[None] | None = None
-        self._advertised = [
-            ApiVersionsResponse.ApiVersion(key, low, high)
-            for key, (low, high) in advertised(implemented()).items()
-        ]
 
     def now_ms(self) -> int:
         """The wall clock, in milliseconds since 1970."""
@@ -405,9 +398,6 @@ class Broker:
         self.fetch_sessions.connection_closed(peer)
 
     # -- what handlers ask
-
-    def api_versions(self, error: ErrorCode) -> ApiVersionsResponse:
-        return ApiVersionsResponse(error_code=error, api_keys=self._advertised)
 
     def led_partition(self, topic: str, index: int, leader_epoch: int = -1) -> Partition:
         """The partition that a client means; `leader_epoch` is what it believes, -1 for nothing.

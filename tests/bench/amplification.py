@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from kraftpy.protocol.api import ADVERTISED, ApiKey, advertised
 from kraftpy.protocol.messages import MetadataRequest
-from kraftpy.server import handlers
-from kraftpy.server.network.dispatch import implemented
+from kraftpy.server.handlers.table import HANDLERS
 from tests.bench import builds, figures
 from tests.bench.measure import KIB, Say
 from tests.bench.probe import percentile
@@ -94,7 +93,6 @@ class _Probe:
 
 def run(say: Say, only: Sequence[str] = ()) -> tuple[str, bool]:
     """The table, and whether all limits hold; `only`: parts of the names of some APIs."""
-    handlers.load()
     with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
         lags = Path(folder) / "lags"
         os.environ[builds.LAGS] = str(lags)
@@ -105,7 +103,7 @@ def run(say: Say, only: Sequence[str] = ()) -> tuple[str, bool]:
             with populate(host, port) as topic_id:
                 rows = {
                     key.name: _measure(node, lags, key, topic_id, say)
-                    for key in advertised(implemented())
+                    for key in advertised(HANDLERS)
                     if not only or any(part.upper() in key.name for part in only)
                 }
         finally:

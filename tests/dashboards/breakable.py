@@ -18,8 +18,7 @@ from typing import Any
 
 from kraftpy.metrics.channel import Frame
 from kraftpy.protocol.api import ApiKey
-from kraftpy.server import handlers
-from kraftpy.server.network.dispatch import _handlers
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.node import metrics
 
 FOLDER = "KRAFTPY_BREAKABLE"
@@ -40,8 +39,7 @@ def _break(folder: Path) -> None:
             time.sleep(SLOW_S)
 
     os.fdatasync = slow_fdatasync
-    handlers.load()
-    spec = _handlers[ApiKey.LIST_GROUPS]
+    spec = HANDLERS[ApiKey.LIST_GROUPS]
     list_groups: Callable[..., Any] = spec.function
 
     def failing(*args: Any) -> Any:

@@ -13,15 +13,12 @@ import pytest
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey, advertised
-from kraftpy.server import handlers
-from kraftpy.server.network.dispatch import implemented
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.long_answers import ANSWER_MAX_BYTES, REFUSALS_MAX_BYTES
 from kraftpy.testing import Broker
 from tests.server.amplified import CONSUMERS, GROUP, MEMBERS, PARTITIONS, TOPIC, cases, populate
 from tests.server.test_produce import batch
 from tests.server.wire import Closed, Wire
-
-handlers.load()
 
 # As many bytes as make a request long; make bench has them up to 1 MiB.
 SIZE_BYTES = 192 * 1024
@@ -63,7 +60,7 @@ def answer_size(broker: Broker, key: ApiKey, version: int, request: object) -> i
             return None
 
 
-@pytest.mark.parametrize("key", advertised(implemented()), ids=lambda key: key.name)
+@pytest.mark.parametrize("key", advertised(HANDLERS), ids=lambda key: key.name)
 def test_each_array_of_each_api_repeated(broker: Broker, topic_id: bytes, key: ApiKey) -> None:
     version = ADVERTISED[key][1]
     before = resident_bytes(broker, "VmRSS")

@@ -12,12 +12,9 @@ from kraftpy.protocol import schema
 from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.generator import message_classes
-from kraftpy.server import handlers
-from kraftpy.server.network.dispatch import implemented
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.testing import Broker
 from tests.server.wire import Closed, Wire
-
-handlers.load()
 
 UNKNOWN_ID = b"an id of nobody's"[:16]
 # acks=0 has no answer; a request that waits for others has none soon.
@@ -36,7 +33,7 @@ def nullable_fields(name: str, version: int) -> list[tuple[str, str]]:
 
 
 def cases() -> Iterator[tuple[ApiKey, int]]:
-    for key in sorted(implemented()):
+    for key in sorted(HANDLERS):
         low, high = ADVERTISED[key]
         for version in range(low, high + 1):
             if nullable_fields(REQUEST_NAMES[key], version):

@@ -36,7 +36,6 @@ from kraftpy.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
 from kraftpy.server.network.shared_tasks import await_shared
 
 if TYPE_CHECKING:
-    from kraftpy.server.broker import Broker
     from kraftpy.server.network.dispatch import Handler, RequestContext
 
 log = logging.getLogger(__name__)
@@ -78,11 +77,18 @@ class ForwardingHost(Protocol):
         """Where a broker is found now, None if that isn't known."""
 
 
+class Forwards(Protocol):
+    """What the handlers of offset requests serve: the broker."""
+
+    @property
+    def offset_forwarding(self) -> OffsetForwarding: ...
+
+
 def forwarded(handler: Handler) -> Handler:
     """Decorates the handler of an offset request, which answers for the groups of this broker."""
 
     @wraps(handler)
-    def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    def handle(broker: Forwards, ctx: RequestContext, request: Any) -> Any:
         answer = handler(broker, ctx, request)
         if ctx.client_id == FORWARDED_CLIENT_ID:
             # Different clients share the connection; answers still keep the order of requests.

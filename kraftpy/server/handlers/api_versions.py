@@ -26,7 +26,8 @@ from kraftpy.protocol.messages import (
     UpdateFeaturesResponse,
 )
 from kraftpy.server.cluster.features import LEVELS
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -51,14 +52,14 @@ def api_versions(
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return broker.api_versions(ErrorCode.INVALID_REQUEST)
+        return broker.dispatcher.api_versions(ErrorCode.INVALID_REQUEST)
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.cluster_id is not None and (
         request.cluster_id != broker.cluster_id or request.node_id != broker.node_id
     ):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    response = broker.api_versions(ErrorCode.NONE)
+    response = broker.dispatcher.api_versions(ErrorCode.NONE)
     response.supported_features = [
         ApiVersionsResponse.SupportedFeatureKey(name, level, level)
         for name, level in LEVELS.items()

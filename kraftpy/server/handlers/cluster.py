@@ -27,7 +27,8 @@ from kraftpy.protocol.messages import (
     UnregisterBrokerResponse,
 )
 from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:

@@ -56,8 +56,9 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.cluster.proposals import propose_items
 from kraftpy.server.handlers import loggers
+from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_configs
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.handlers.groups import client_of
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import elements
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.handlers.leader_hints import name_leaders_of_fetch
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
 from kraftpy.server.replication.fetch_sessions import (
     FINAL_EPOCH,

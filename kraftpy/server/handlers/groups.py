@@ -47,7 +47,8 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, at_once, distinct, elements, in_slices
 
 if TYPE_CHECKING:

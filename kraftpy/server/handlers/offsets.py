@@ -29,8 +29,9 @@ from kraftpy.protocol.messages import (
     OffsetForLeaderEpochResponse,
 )
 from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
+from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_deletion_of_records
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.record_policy import QUICK_BYTES, opens_quickly

@@ -37,7 +37,8 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.cluster.proposals import batches, catch_up, propose_batches
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from kraftpy.protocol.record_rules import InvalidRecords, RecordRules
 from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import CorruptBatch
 from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
 from kraftpy.server.replication.partition import Appended, Partition
 from kraftpy.server.replication.record_policy import TakesLong

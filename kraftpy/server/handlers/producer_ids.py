@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

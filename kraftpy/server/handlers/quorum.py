@@ -23,7 +23,8 @@ from kraftpy.protocol.messages import (
     ElectLeadersResponse,
 )
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 
 if TYPE_CHECKING:

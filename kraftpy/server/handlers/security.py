@@ -25,8 +25,9 @@ from kraftpy.protocol.messages import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.topics import repeated
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import elements
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from kraftpy.protocol.messages import (
     DescribeTopicPartitionsResponse,
 )
 from kraftpy.server.cluster.operations import NOT_ASKED, TOPIC_OPERATIONS
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, distinct
 
 if TYPE_CHECKING:

@@ -40,8 +40,9 @@ from kraftpy.protocol.messages import (
     DeleteTopicsResponse,
 )
 from kraftpy.server.cluster.proposals import propose_growth, propose_items
+from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
-from kraftpy.server.network.dispatch import RequestContext, handles
+from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 Rules that it keeps:
 
+* It is handed the handlers, and what they serve, and knows neither.
 * An API is advertised from the moment it has a handler (docs/protocol.md), in the version range of
   `kraftpy.protocol.api`. A request for anything else closes the connection, as Kafka does, except
   ApiVersions of an unknown version, which gets error 35 in a v0 body (KIP-511).
@@ -25,7 +26,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from struct import Struct
@@ -35,9 +36,10 @@ from typing import TYPE_CHECKING, Any
 from kraftpy.events import emit
 from kraftpy.metrics.instruments import ApiNumbers
 from kraftpy.protocol import codec, messages
-from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey, advertised
 from kraftpy.protocol.decoding import FEW_ELEMENTS, ManyElements
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.messages import ApiVersionsResponse
 from kraftpy.server.network.connection import CORK_MAX_BYTES
 from kraftpy.server.network.long_answers import AnswerBuilders, LongAnswer
 from kraftpy.server.network.long_requests import LONG_REQUEST_BYTES, LongRequest, LongRequests
@@ -45,12 +47,12 @@ from kraftpy.server.network.produce_size import is_large_by_records
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
-    from kraftpy.server.broker import Broker
     from kraftpy.server.network.connection import Connection, Part, Slot
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[["Broker", "RequestContext", Any], Any]
+Handler = Callable[[Any, "RequestContext", Any], Any]
+"""Its first argument is what the dispatcher serves: the broker."""
 
 # Decoded, a request of many small structs takes over forty times its size in memory. Only the
 # records of a Produce, which stay bytes, may be as large as socket.request.max.bytes.
@@ -120,7 +122,7 @@ class RequestContext:
 
 
 class HandlerSpec:
-    """A registered handler; `concurrent` requests may overlap on one connection.
+    """How an API is handled; `concurrent` requests may overlap on one connection.
 
     The answers of a `long` one are built in slices (`server.network.long_answers`).
     """
@@ -131,28 +133,6 @@ class HandlerSpec:
         self.function = function
         self.concurrent = concurrent
         self.long = long
-
-
-_handlers: dict[ApiKey, HandlerSpec] = {}
-
-
-def handles(
-    key: ApiKey, *, concurrent: bool = False, long: bool = False
-) -> Callable[[Handler], Handler]:
-    """Registers the decorated function as the handler of one API; the flags: see `HandlerSpec`."""
-
-    def register(function: Handler) -> Handler:
-        if key in _handlers:
-            raise RuntimeError(f"{key.name} has two handlers")
-        _handlers[key] = HandlerSpec(function, concurrent, long)
-        return function
-
-    return register
-
-
-def implemented() -> set[ApiKey]:
-    """The APIs that have a handler."""
-    return set(_handlers)
 
 
 class SlowRequests:
@@ -219,10 +199,15 @@ class _Frame:
 
 
 class Dispatcher:
-    """Answers the frames of all connections of one broker."""
+    """Answers the frames of all connections of one broker, by the handlers in `table`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: object, table: Mapping[ApiKey, HandlerSpec]) -> None:
         self._broker = broker
+        self._table = table
+        self._advertised = [
+            ApiVersionsResponse.ApiVersion(key, low, high)
+            for key, (low, high) in advertised(table).items()
+        ]
         self._routes: dict[tuple[int, int], _Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._builders = AnswerBuilders()
@@ -328,7 +313,7 @@ class Dispatcher:
             api = ApiKey(key)
         except ValueError:
             return None
-        spec = _handlers.get(api)
+        spec = self._table.get(api)
         if spec is None:
             return None
         low, high = ADVERTISED[api]
@@ -338,6 +323,10 @@ class Dispatcher:
         route = self._routes[key, version] = _Route(api, version, spec, numbers)
         return route
 
+    def api_versions(self, error: ErrorCode) -> ApiVersionsResponse:
+        """What is answered here, in which versions."""
+        return ApiVersionsResponse(error_code=error, api_keys=self._advertised)
+
     def _refuse(self, connection: Connection, header: codec.RequestHeader) -> None:
         """Answers a request of an API or version that isn't here."""
         if header.api_key != ApiKey.API_VERSIONS:
@@ -346,7 +335,7 @@ class Dispatcher:
             return
         route = self._find_route(ApiKey.API_VERSIONS, 0)
         assert route is not None
-        response = self._broker.api_versions(ErrorCode.UNSUPPORTED_VERSION)
+        response = self.api_versions(ErrorCode.UNSUPPORTED_VERSION)
         connection.respond(_encode(route, header.correlation_id, response))
 
     def _decode_long(

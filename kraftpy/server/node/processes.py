@@ -50,6 +50,7 @@ from kraftpy.quorum.process import (
 )
 from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.listener import bind
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.server.replication.transaction_admission import TRANSACTIONS_MAY_BE_OPEN
@@ -334,6 +335,7 @@ async def _serve(
         node.controller.watch(loop, controller_ended)
     broker = Broker(
         config,
+        handlers=HANDLERS,
         logs=logs,
         voters=node.quorum.voters,
         secret=node.quorum.secret,

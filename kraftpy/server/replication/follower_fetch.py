@@ -13,23 +13,47 @@ leaves the session.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from kraftpy.server.replication.follower_sessions import FollowedPartition, FollowerSession
+from kraftpy.server.replication.follower_sessions import (
+    FollowedPartition,
+    FollowerSession,
+    FollowerSessions,
+)
 
 if TYPE_CHECKING:
-    from kraftpy.server.broker import Broker
+    from kraftpy.core.metadata import MetadataState
     from kraftpy.server.network.dispatch import RequestContext
+    from kraftpy.server.network.throttle import Throttle
+    from kraftpy.server.replication.replicas import ReplicaManager
 
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
 
 
+class LeaderHost(Protocol):
+    """What is needed of the broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def metadata(self) -> MetadataState: ...
+    @property
+    def replicas(self) -> ReplicaManager: ...
+    @property
+    def follower_sessions(self) -> FollowerSessions: ...
+    @property
+    def leader_throttle(self) -> Throttle: ...
+    @property
+    def stopping(self) -> bool: ...
+    def monotonic_ms(self) -> int: ...
+
+
 def fetch_for_follower(
-    broker: Broker, ctx: RequestContext, request: FetchRequest
+    broker: LeaderHost, ctx: RequestContext, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse]:
     """Notes how far the follower is, and sends it what it lacks; waits if that's nothing."""
     state = request.replica_state
@@ -52,7 +76,7 @@ def fetch_for_follower(
     return operation.start(ctx)
 
 
-def _session(broker: Broker, request: FetchRequest, replica_id: int) -> FollowerSession:
+def _session(broker: LeaderHost, request: FetchRequest, replica_id: int) -> FollowerSession:
     sessions = broker.follower_sessions
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         return sessions.create(replica_id)
@@ -73,7 +97,7 @@ class _FollowerFetch:
         "_wake_scheduled",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, session: FollowerSession) -> None:
+    def __init__(self, broker: LeaderHost, request: FetchRequest, session: FollowerSession) -> None:
         self._broker = broker
         self._session = session
         self._max_bytes = request.max_bytes

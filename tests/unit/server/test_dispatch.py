@@ -15,7 +15,7 @@ import pytest
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.server.handlers import fetch, groups, produce  # noqa: F401 - registers their handlers
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.dispatch import NOTED_MAX, Dispatcher
 
 
@@ -54,7 +54,7 @@ def test_requests_that_come_together_are_timed_together_and_all_are_counted() ->
     broker: Any = SimpleNamespace(
         groups=SimpleNamespace(heartbeat=refuse, fetch_offsets=lambda *_: 1 / 0)
     )
-    dispatcher, connection = Dispatcher(broker), Connection()
+    dispatcher, connection = Dispatcher(broker, HANDLERS), Connection()
     beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
     fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
     handle(dispatcher, connection, beat, beat, beat, fails, beat)
@@ -80,7 +80,7 @@ def test_connections_that_ask_for_other_things_are_counted_each_by_its_own() -> 
     broker: Any = SimpleNamespace(
         groups=SimpleNamespace(heartbeat=lambda _: ErrorCode.NONE, fetch_offsets=lambda *_: 1 / 0)
     )
-    dispatcher = Dispatcher(broker)
+    dispatcher = Dispatcher(broker, HANDLERS)
     beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
     fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
     unknown = memoryview(bytearray(b"\x7f\xff" + bytes(10)))
@@ -97,7 +97,7 @@ def test_each_kind_of_slow_request_is_told_of_once(caplog: pytest.LogCaptureFixt
     broker: Any = SimpleNamespace(
         groups=SimpleNamespace(heartbeat=lambda _: ErrorCode.NONE, fetch_offsets=lambda *_: 1 / 0)
     )
-    dispatcher, connection = Dispatcher(broker), Connection()
+    dispatcher, connection = Dispatcher(broker, HANDLERS), Connection()
     dispatcher.slow.set_limit(500)
     beat = frame(ApiKey.HEARTBEAT, 3, messages.HeartbeatRequest("g"))
     fails = frame(ApiKey.OFFSET_FETCH, 7, messages.OffsetFetchRequest("g", None))
@@ -126,7 +126,7 @@ def test_a_failure_is_no_empty_success(version: int) -> None:
     group = kinds.OffsetFetchRequestGroup("g")
     request = kinds("g", None) if version == 7 else kinds(groups=[group])
     connection: Any = Connection()
-    Dispatcher(broker).dispatch(connection, frame(ApiKey.OFFSET_FETCH, version, request))
+    Dispatcher(broker, HANDLERS).dispatch(connection, frame(ApiKey.OFFSET_FETCH, version, request))
     if version == 7:
         assert not connection.reason
         _, response = codec.decode_response(
@@ -142,7 +142,7 @@ def test_a_failure_is_no_empty_success(version: int) -> None:
 def test_the_hot_paths_are_not_looked_through(key: ApiKey) -> None:
     """Their handlers count the errors of partitions: else they'd be counted twice."""
     broker: Any = SimpleNamespace()
-    route = Dispatcher(broker)._find_route(key, ADVERTISED[key][1])
+    route = Dispatcher(broker, HANDLERS)._find_route(key, ADVERTISED[key][1])
     assert route is not None
     answer = route.response_class()
     failed = SimpleNamespace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -22,7 +22,7 @@ from kraftpy.protocol.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from kraftpy.server.handlers import groups, produce  # noqa: F401 - registers their handlers
+from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network import long_answers
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.listener import Listener, bind
@@ -58,7 +58,7 @@ class Served:
 
     def __init__(self, size_bytes: int, **properties: str) -> None:
         self.groups = Groups(size_bytes)
-        self.dispatcher = Dispatcher(SimpleNamespace(groups=self.groups))  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(SimpleNamespace(groups=self.groups), HANDLERS)
         config = BrokerConfig.from_properties(
             {key.replace("_", "."): value for key, value in properties.items()}
         )

@@ -17,7 +17,8 @@ from kraftpy.protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from kraftpy.server.network import dispatch, long_answers, long_requests
+from kraftpy.server.handlers.table import HANDLERS
+from kraftpy.server.network import long_answers, long_requests
 from kraftpy.server.network.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
 from tests.server.amplified import cases
 from tests.unit.server.test_long_answers import describe, described, names, run, send, serving
@@ -107,7 +108,7 @@ def test_a_long_produce_is_handled_at_once_unless_it_has_many_partitions(
     partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    spec = dispatch._handlers[ApiKey.PRODUCE]
+    spec = HANDLERS[ApiKey.PRODUCE]
 
     def produce(broker: object, ctx: object, request: ProduceRequest) -> ProduceResponse:
         (data,) = request.topic_data

@@ -1,0 +1,30 @@
+"""How a function becomes the handler of an API: `handles` notes it, `table` gathers them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.server.network.dispatch import HandlerSpec, RequestContext
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+Handler = Callable[["Broker", RequestContext, Any], Any]
+
+noted: dict[ApiKey, HandlerSpec] = {}
+
+
+def handles(
+    key: ApiKey, *, concurrent: bool = False, long: bool = False
+) -> Callable[[Handler], Handler]:
+    """Notes the decorated function as the handler of one API; the flags: see `HandlerSpec`."""
+
+    def note(function: Handler) -> Handler:
+        if key in noted:
+            raise RuntimeError(f"{key.name} has two handlers")
+        noted[key] = HandlerSpec(function, concurrent, long)
+        return function
+
+    return note

@@ -1,0 +1,29 @@
+"""All handlers by their API: what a broker's dispatcher is made with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kraftpy.protocol.api import ApiKey
+from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
+    api_versions,
+    cluster,
+    configs,
+    consumer_groups,
+    fetch,
+    groups,
+    metadata,
+    offsets,
+    partitions,
+    produce,
+    producer_ids,
+    quorum,
+    security,
+    topic_partitions,
+    topics,
+)
+from kraftpy.server.handlers.registry import noted
+from kraftpy.server.network.dispatch import HandlerSpec
+
+HANDLERS: Mapping[ApiKey, HandlerSpec] = MappingProxyType(noted)
