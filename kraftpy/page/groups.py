@@ -1,26 +1,23 @@
 """Every group of the cluster with its members and lag, in as few and small requests as possible.
 
-Each broker is asked for the groups that it coordinates: which there are, then `PIECE` at a time how
-many members they have, then for the offsets of each, a few requests under way at once. The ends of
-the logs are asked for last, so that no lag is too small. Only sums are kept.
+Each broker is asked for the groups that it coordinates: which there are, then `asking.PIECE` at a
+time how many members they have, then for the offsets of each, a few requests under way at once. The
+ends of the logs are asked for last, so that no lag is too small. Only sums are kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftpy.client.cluster import Cluster, check
 from kraftpy.client.fetcher import LATEST
 from kraftpy.client.group_admin import CONSUMER
+from kraftpy.page.asking import FAILURES, ask_offsets, pieces
 from kraftpy.page.model import NO_ANSWER, Group, Groups, Node, TopicPartition
-from kraftpy.page.survey import FAILURES, pieces
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from kraftpy.page.survey import Survey
 
 UNDER_WAY = 8
 """OffsetFetch requests to one broker at a time."""
@@ -30,7 +27,7 @@ OFFSETS_MAX = 200_000
 Offsets = dict[TopicPartition, int]
 
 
-async def ask_groups(survey: Survey, client: Cluster, node: Node, before: Groups | None) -> Groups:
+async def ask_groups(client: Cluster, node: Node, before: Groups | None) -> Groups:
     """The groups of all brokers that are up, and the old ones of a broker that doesn't answer."""
     ids = [broker.id for broker in node.brokers.values() if not broker.fenced]
     answers = await asyncio.gather(*(_Coordinator(client, id_).ask() for id_ in ids))
@@ -39,7 +36,7 @@ async def ask_groups(survey: Survey, client: Cluster, node: Node, before: Groups
         if answer is not None:
             offsets |= answer.offsets
     wanted = {name for each in offsets.values() for name in each}
-    ends = await survey.offsets(client, node, wanted, LATEST)
+    ends = await ask_offsets(client, node, wanted, LATEST)
     groups: dict[str, Group] = {}
     for answer in answers:
         for group_id, listed in (answer.listed if answer is not None else {}).items():

@@ -5,21 +5,23 @@ Rules:
 * One attempt with short timeouts, no retries: the page asks again anyway, and a broker that doesn't
   answer is part of the answer.
 * The first to be asked is this node's own broker; brokers that the metadata calls fenced aren't.
-* Large questions are asked in pieces, so that no broker works long on one (`PIECE`).
+* Large questions are asked in pieces, so that no broker works long on one (`asking.PIECE`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from kraftpy.client.cluster import Cluster, NoBrokerError
 from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
-from kraftpy.client.fetcher import EARLIEST, LATEST, list_offsets_request
+from kraftpy.client.fetcher import EARLIEST, LATEST
 from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.metrics.channel import Source
+from kraftpy.page.asking import FAILURES, ask_offsets
 from kraftpy.page.facts import ask_node
+from kraftpy.page.groups import ask_groups
 from kraftpy.page.model import (
     Disks,
     Folder,
@@ -38,12 +40,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 TIMEOUT_MS = 2_000
 CONNECT_TIMEOUT_MS = 1_000
-PIECE = 200
-"""Partitions or groups in one request."""
 NODE_FRESH_S = 1.0
-FAILURES = (ConnectionError, KafkaError)
-
-T = TypeVar("T")
 
 
 class Gone(Exception):
@@ -160,29 +157,9 @@ class Survey:
 
     async def groups(self) -> Groups:
         """Every group with its lag."""
-        from kraftpy.page.groups import ask_groups
-
         client, node = await self.client(), await self.node()
-        self._groups = await ask_groups(self, client, node, self._groups)
+        self._groups = await ask_groups(client, node, self._groups)
         return self._groups
-
-    async def offsets(
-        self, client: Cluster, node: Node, names: Iterable[TopicPartition], when: int
-    ) -> dict[TopicPartition, int]:
-        """`EARLIEST` or `LATEST` (the high watermark), of those whose leader says it."""
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for name in names:
-            topic = node.topics.get(name[0])
-            if topic is not None and name[1] < len(topic.partitions):
-                by_leader.setdefault(topic.partitions[name[1]].leader, []).append(name)
-        answers = await asyncio.gather(
-            *(
-                _offsets_of(client, leader, names, when)
-                for leader, names in by_leader.items()
-                if leader in client.brokers
-            )
-        )
-        return {name: offset for answer in answers for name, offset in answer.items()}
 
     async def topic(self, name: str) -> TopicDetail:
         """What the metadata doesn't have of a topic. Raises Gone."""
@@ -193,8 +170,8 @@ class Survey:
         client = await self.client()
         names = [(name, each.number) for each in topic.partitions]
         starts, ends, settings = await asyncio.gather(
-            self.offsets(client, node, names, EARLIEST),
-            self.offsets(client, node, names, LATEST),
+            ask_offsets(client, node, names, EARLIEST),
+            ask_offsets(client, node, names, LATEST),
             self._settings(client, name),
         )
         return TopicDetail(
@@ -222,7 +199,7 @@ class Survey:
                 raise Gone(name) from None
             raise
         readers = {each: member.id for member in info.members for each in member.partitions}
-        ends = await self.offsets(client, node, committed.keys() | readers.keys(), LATEST)
+        ends = await ask_offsets(client, node, committed.keys() | readers.keys(), LATEST)
         return GroupDetail(
             info.id,
             info.type,
@@ -250,28 +227,6 @@ class Survey:
                 for each in sorted(committed.keys() | readers.keys())
             ),
         )
-
-
-async def _offsets_of(
-    client: Cluster, leader: int, names: Sequence[TopicPartition], when: int
-) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    try:
-        for some in pieces(names):
-            request = list_offsets_request(dict.fromkeys(some, when))
-            response = await client.request(request, node_id=leader)
-            for topic in response.topics:
-                for each in topic.partitions:
-                    if not each.error_code:
-                        found[topic.name, each.partition_index] = each.offset
-    except FAILURES:
-        pass  # what this leader has not said by now isn't known
-    return found
-
-
-def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As many at a time as one request should have."""
-    return (items[start : start + PIECE] for start in range(0, len(items), PIECE))
 
 
 def _by_topic(names: Iterable[TopicPartition]) -> dict[str, list[int]]:

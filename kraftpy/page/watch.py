@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kraftpy.metrics.channel import Source
-from kraftpy.page.survey import FAILURES, Gone, Survey
+from kraftpy.page.asking import FAILURES
+from kraftpy.page.survey import Gone, Survey
 
 IDLE_S = 60.0
 NAMED_MAX = 16

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.messages import Message
+from kraftpy.protocol.message import Message
 from kraftpy.protocol.schema import FIXED_FORMATS, Default, Field, Schema
 from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import decode_uvarint, finish_uvarint

@@ -23,7 +23,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from kraftpy.protocol.messages import Message
+from kraftpy.protocol.message import Message
 from kraftpy.protocol.schema import FIXED_FORMATS, ZERO_UUID, Field, Schema
 from kraftpy.protocol.source import ARRAY_ELEMENT, SHORT_ARRAY, CodeWriter
 from kraftpy.protocol.varint import ONE_BYTE, encode_uvarint

@@ -6,7 +6,7 @@ does not know them skips them (KIP-482).
 
 from __future__ import annotations
 
-from kraftpy.protocol.messages import Message
+from kraftpy.protocol.message import Message
 
 # OffsetCommitRequestPartition, version 8 and later: commit only if the committed offset is this
 # one, -1 if there is none; eight bytes, big-endian. Refused with UNEXPECTED_OFFSET.

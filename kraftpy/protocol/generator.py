@@ -15,7 +15,7 @@ from kraftpy.protocol import schema as schemas
 from kraftpy.protocol.decoding import DecoderWriter
 from kraftpy.protocol.encoding import EncoderWriter
 from kraftpy.protocol.error_counting import write_error_counter
-from kraftpy.protocol.messages import Message
+from kraftpy.protocol.message import Message
 from kraftpy.protocol.schema import Field, Schema
 
 Decoder = Callable[[memoryview | bytes, int], tuple[Any, int]]

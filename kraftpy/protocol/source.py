@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kraftpy.protocol.messages import Message
+from kraftpy.protocol.message import Message
 from kraftpy.protocol.schema import FIXED_FORMATS, Field, Schema
 
 SHORT_ARRAY = 17

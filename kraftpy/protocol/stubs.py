@@ -18,11 +18,7 @@ _HEAD = '''\
 from collections.abc import Sized
 from typing import ClassVar
 
-class Message:
-    __slots__: tuple[str, ...]
-    _tags: dict[int, bytes] | None
-    def __eq__(self, other: object) -> bool: ...
-    __hash__: ClassVar[None]  # type: ignore[assignment]
+from kraftpy.protocol.message import Message
 '''
 
 _TYPES = {

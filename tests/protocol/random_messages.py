@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from kraftpy.protocol import messages, schema
+from kraftpy.protocol.message import Message
 from kraftpy.protocol.schema import FIXED_FORMATS, Field, Schema
 
 SEEDS = st.integers(0, 2**32)
@@ -117,7 +118,7 @@ def plain(value: Any) -> Any:
         return bytes(value)
     if isinstance(value, list):
         return [plain(element) for element in value]
-    if isinstance(value, messages.Message):
+    if isinstance(value, Message):
         return (
             value.__class__.__qualname__,
             [(name, plain(getattr(value, name))) for name in value.__slots__],

@@ -11,7 +11,7 @@ from hypothesis import given
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ADVERTISED, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.codec import error_counter
-from kraftpy.protocol.messages import Message
+from kraftpy.protocol.message import Message
 from tests.protocol.random_messages import SEEDS, RandomMessages, examples
 
 LATEST = [(key, high) for key, (_, high) in ADVERTISED.items() if key in RESPONSE_NAMES]

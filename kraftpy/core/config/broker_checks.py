@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kraftpy.core.config.addresses import Listener, is_every_interface
 from kraftpy.core.config.kinds import ConfigError
-
-if TYPE_CHECKING:
-    from kraftpy.core.config.broker import BrokerConfig
+from kraftpy.core.config.node import NodeSettings
 
 
-def check_complete(config: BrokerConfig) -> None:
+def check_complete(config: NodeSettings) -> None:
     """Raises ConfigError if something is missing that a server can't start without."""
     if config.node_id < 0:
         raise _missing("node.id", "node.id=1")
@@ -42,7 +38,7 @@ def _missing(key: str, example: str) -> ConfigError:
     return ConfigError(key, None, example, f"{key} is missing: set for example {example}")
 
 
-def check_together(config: BrokerConfig) -> None:
+def check_together(config: NodeSettings) -> None:
     """The rules that concern more than one setting."""
     names = {listener.name for listener in config.listeners}
     protocols = dict(config.listener_security_protocol_map)
@@ -119,7 +115,7 @@ def check_together(config: BrokerConfig) -> None:
         )
 
 
-def _check_consumer_groups(config: BrokerConfig) -> None:
+def _check_consumer_groups(config: NodeSettings) -> None:
     for key, value, minimum, maximum in (
         (
             "session.timeout.ms",

@@ -1,7 +1,7 @@
 """The replicated metadata: a deterministic state machine over the quorum's log.
 
-`MetadataState` is the machine; `state` says what it guarantees, the modules `..._commands` which
-commands there are, and `elections` who leads a partition.
+`MetadataState` is the machine over its `tables`; `state` says what it guarantees, the modules
+`..._commands` which commands there are, and `elections` who leads a partition.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ epoch.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.fields import Fields
@@ -43,10 +43,8 @@ from kraftpy.core.metadata.records import (
     TopicRules,
     common_rules,
 )
+from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
 
 BROKERS_MAX = 1000
 ENDPOINTS_MAX = 16
@@ -56,7 +54,7 @@ PRODUCER_IDS_PER_BLOCK = 1000
 
 
 def register_broker(
-    state: MetadataState, index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Admits one life of a broker; the same life may ask again and keeps its epoch."""
     broker_id = command.integer("broker_id")
@@ -110,7 +108,7 @@ def register_broker(
     return {"broker_epoch": broker.epoch}
 
 
-def _check_new_life(state: MetadataState, broker: Broker, old: Broker | None) -> None:
+def _check_new_life(state: MetadataTables, broker: Broker, old: Broker | None) -> None:
     if old is None:
         if len(state.brokers) >= BROKERS_MAX:
             raise KafkaError(
@@ -138,7 +136,7 @@ def _lacks_directories(broker: Broker, old: Broker | None) -> bool:
 
 
 def unregister_broker(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Forgets a broker, as for one that won't come back."""
     broker = state.brokers.get(command.integer("broker_id"))
@@ -152,7 +150,7 @@ def unregister_broker(
 
 
 def fence_broker(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Takes a broker's leaderships from it: it is gone, or no longer heard of."""
     broker = living_broker(state, command)
@@ -163,7 +161,7 @@ def fence_broker(
 
 
 def unfence_broker(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Lets a broker serve: it has caught up with the metadata and is heard of.
 
@@ -177,7 +175,7 @@ def unfence_broker(
 
 
 def begin_shutdown(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Moves what a broker leads to others before it stops. Repeating it tries again."""
     broker = living_broker(state, command)
@@ -186,7 +184,7 @@ def begin_shutdown(
 
 
 def allocate_producer_ids(
-    state: MetadataState, _index: int, command: Fields, _changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, _changes: list[Change]
 ) -> dict[str, Any]:
     """Gives a broker a block of producer ids that nobody else gets, ever."""
     living_broker(state, command)
@@ -197,7 +195,7 @@ def allocate_producer_ids(
     return {"first": first, "count": PRODUCER_IDS_PER_BLOCK}
 
 
-def _set_broker(state: MetadataState, broker: Broker, changes: list[Change]) -> None:
+def _set_broker(state: MetadataTables, broker: Broker, changes: list[Change]) -> None:
     old = state.brokers.get(broker.id)
     if old == broker:
         return
@@ -206,14 +204,14 @@ def _set_broker(state: MetadataState, broker: Broker, changes: list[Change]) -> 
     _update_common_rules(state, changes)
 
 
-def _update_common_rules(state: MetadataState, changes: list[Change]) -> None:
+def _update_common_rules(state: MetadataTables, changes: list[Change]) -> None:
     old, new = state.common_rules, common_rules(state.brokers.values())
     state.common_rules = new
     if new.min_isr < old.min_isr or new.unclean > old.unclean:
         review(state, state.sorted_topics(), changes)
 
 
-def living_broker(state: MetadataState, command: Fields) -> Broker:
+def living_broker(state: MetadataTables, command: Fields) -> Broker:
     """The broker that a command is about, if it is still the life that the command means."""
     broker_id = command.integer("broker_id")
     epoch = command.integer("broker_epoch", maximum=fields.LONG_MAX)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.fields import Fields
@@ -25,15 +25,13 @@ from kraftpy.core.metadata.limits import CONFIGURED_MAX
 from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, MIN_ISR_KEY, review
 from kraftpy.core.metadata.records import Change as StateChange
 from kraftpy.core.metadata.records import ConfigChanged, ResourceType
+from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.core.metadata.topic_commands import (
     CONFIGS_MAX,
     NAME_FIELD_LENGTH_MAX,
     topic_name_error,
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
 
 RESOURCES_PER_COMMAND_MAX = 10_000
 
@@ -66,7 +64,7 @@ class Change(NamedTuple):
 
 
 def alter_configs(
-    state: MetadataState, _index: int, command: Fields, changes: list[StateChange]
+    state: MetadataTables, _index: int, command: Fields, changes: list[StateChange]
 ) -> dict[str, Any]:
     """Changes the configuration of topics and brokers."""
     validate_only = command.flag("validate_only")
@@ -129,7 +127,7 @@ def _ops(item: Fields) -> list[_Op]:
     return found
 
 
-def check_resource(state: MetadataState, type_: int, name: str) -> ResourceType:
+def check_resource(state: MetadataTables, type_: int, name: str) -> ResourceType:
     """The type of an existing resource. Raises KafkaError."""
     if type_ == ResourceType.TOPIC:
         problem = topic_name_error(name)
@@ -231,7 +229,7 @@ def _check_min_isr(resource_type: ResourceType, name: str, configs: Mapping[str,
 
 
 def _set_configs(
-    state: MetadataState,
+    state: MetadataTables,
     resource_type: ResourceType,
     name: str,
     configs: dict[str, str],
@@ -245,7 +243,7 @@ def _set_configs(
 
 
 def _review_elections(
-    state: MetadataState, ruled: set[tuple[ResourceType, str]], changes: list[StateChange]
+    state: MetadataTables, ruled: set[tuple[ResourceType, str]], changes: list[StateChange]
 ) -> None:
     """Applies the new rules of elections to the topics of the resources in `ruled`."""
     if (ResourceType.BROKER, "") in ruled:

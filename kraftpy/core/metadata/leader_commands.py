@@ -31,7 +31,7 @@ Elections on all topics answer for those partitions only that didn't have what w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.broker_commands import living_broker
@@ -40,15 +40,13 @@ from kraftpy.core.metadata.fields import Fields
 from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
 from kraftpy.core.metadata.records import NO_LEADER, Change, PartitionState, Topic, TopicRules
+from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.core.metadata.topic_commands import (
     NAME_FIELD_LENGTH_MAX,
     REPLICATION_FACTOR_MAX,
     TOPICS_PER_COMMAND_MAX,
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
 
 PREFERRED = 0
 UNCLEAN = 1
@@ -57,7 +55,7 @@ _NEEDED = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def alter_partition(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Changes ISRs as their leader proposes."""
     leader = living_broker(state, command).id
@@ -168,7 +166,7 @@ def _answer(
 
 
 def renew_replicas(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Has a broker begin replicas anew, if others have all that was acknowledged."""
     broker_id = living_broker(state, command).id
@@ -227,7 +225,7 @@ def _renewed(
 
 
 def elect_leaders(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Gives partitions their preferred leader, or any leader at all."""
     election = command.integer("election_type", PREFERRED, UNCLEAN)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.elections import NO_WISH, Electorate, Wish, settled
 from kraftpy.core.metadata.records import (
@@ -21,9 +20,7 @@ from kraftpy.core.metadata.records import (
     Topic,
     TopicRules,
 )
-
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
+from kraftpy.core.metadata.tables import MetadataTables
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
 MIN_ISR_KEY = "min.insync.replicas"
@@ -32,7 +29,7 @@ ELECTION_KEYS = (UNCLEAN_KEY, MIN_ISR_KEY)
 _NUMBER = re.compile(r"\s*\+?([0-9]{1,19})\s*", re.ASCII)
 
 
-def electorate_of(state: MetadataState) -> Electorate:
+def electorate_of(state: MetadataTables) -> Electorate:
     brokers = state.brokers.values()
     return Electorate(
         state.brokers,
@@ -41,7 +38,7 @@ def electorate_of(state: MetadataState) -> Electorate:
     )
 
 
-def rules_of(state: MetadataState, topic: str) -> TopicRules:
+def rules_of(state: MetadataTables, topic: str) -> TopicRules:
     """The topic's own settings, else the cluster-wide ones, else those of the brokers' files.
 
     A value that says nothing here, because a later release let it in, is passed over.
@@ -65,7 +62,7 @@ def _whole_number(text: str | None) -> int | None:
 
 
 def put(
-    state: MetadataState,
+    state: MetadataTables,
     topic: Topic,
     index: int,
     new: PartitionState,
@@ -82,7 +79,7 @@ def put(
     changes.append(PartitionChanged(topic, index, old, new))
 
 
-def broker_left(state: MetadataState, broker_id: int, changes: list[Change]) -> None:
+def broker_left(state: MetadataTables, broker_id: int, changes: list[Change]) -> None:
     """The broker was fenced: it is in no ISR from now on."""
     electorate = electorate_of(state)
     for name, indexes in state.replica_index.partitions(broker_id):
@@ -94,7 +91,7 @@ def broker_left(state: MetadataState, broker_id: int, changes: list[Change]) -> 
                 put(state, topic, index, settled(old, electorate, rules, Wish(isr=isr)), changes)
 
 
-def broker_closing(state: MetadataState, broker_id: int, changes: list[Change]) -> int:
+def broker_closing(state: MetadataTables, broker_id: int, changes: list[Change]) -> int:
     """The broker shuts down: what others can take over, they do; how many it leads still."""
     electorate = electorate_of(state)
     remaining = 0
@@ -114,7 +111,7 @@ def broker_closing(state: MetadataState, broker_id: int, changes: list[Change]) 
     return remaining
 
 
-def broker_joined(state: MetadataState, broker_id: int, changes: list[Change]) -> None:
+def broker_joined(state: MetadataTables, broker_id: int, changes: list[Change]) -> None:
     """The broker is active again: it leads what waits for it."""
     electorate = electorate_of(state)
     for name, indexes in state.replica_index.partitions(broker_id):
@@ -127,7 +124,7 @@ def broker_joined(state: MetadataState, broker_id: int, changes: list[Change]) -
 
 
 def broker_lost_data(
-    state: MetadataState, broker: Broker, old: Broker | None, changes: list[Change]
+    state: MetadataTables, broker: Broker, old: Broker | None, changes: list[Change]
 ) -> None:
     """A new life that may lack records of the one before: it is eligible nowhere (KIP-966).
 
@@ -153,7 +150,7 @@ def broker_lost_data(
             put(state, topic, index, settled(partition, electorate, rules, wish), changes)
 
 
-def review(state: MetadataState, topics: Iterable[Topic], changes: list[Change]) -> None:
+def review(state: MetadataTables, topics: Iterable[Topic], changes: list[Change]) -> None:
     """The topics' settings changed: gives every partition what it should have."""
     electorate = electorate_of(state)
     for topic in topics:

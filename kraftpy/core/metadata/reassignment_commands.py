@@ -14,7 +14,7 @@ refused (KIP-860).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.elections import Assignment, Electorate, Wish, settled
@@ -22,6 +22,7 @@ from kraftpy.core.metadata.fields import Fields
 from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
 from kraftpy.core.metadata.records import Change, PartitionState, TopicRules
+from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.core.metadata.topic_commands import (
     NAME_FIELD_LENGTH_MAX,
     REPLICATION_FACTOR_MAX,
@@ -29,12 +30,9 @@ from kraftpy.core.metadata.topic_commands import (
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
-
 
 def alter_reassignments(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Starts, changes and cancels reassignments, each partition by itself."""
     same_size = command.flag("keep_replication_factor")
@@ -81,7 +79,7 @@ def _request(item: Fields) -> tuple[int, tuple[int, ...] | None]:
 
 
 def _assignment(
-    state: MetadataState, old: PartitionState, target: tuple[int, ...] | None, same_size: bool
+    state: MetadataTables, old: PartitionState, target: tuple[int, ...] | None, same_size: bool
 ) -> Assignment:
     """The replicas on the way to `target`, or back if that is None."""
     current = Assignment(old.replicas, old.adding, old.removing)

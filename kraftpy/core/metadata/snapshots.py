@@ -7,7 +7,7 @@ which they came about. What can be derived is left out. `version` is raised when
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftpy.core.metadata.records import (
     Broker,
@@ -18,9 +18,7 @@ from kraftpy.core.metadata.records import (
     common_rules,
     name_in_metrics,
 )
-
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
+from kraftpy.core.metadata.tables import MetadataTables
 
 SNAPSHOT_VERSION = 2
 
@@ -28,7 +26,7 @@ _Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Equal sets of replicas as one object: 100,000 partitions have few different ones."""
 
 
-def dump(state: MetadataState) -> dict[str, Any]:
+def dump(state: MetadataTables) -> dict[str, Any]:
     return {
         "version": SNAPSHOT_VERSION,
         "applied_index": state.applied_index,
@@ -43,7 +41,7 @@ def dump(state: MetadataState) -> dict[str, Any]:
     }
 
 
-def load(state: MetadataState, snapshot: Mapping[str, Any]) -> None:
+def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
     """Fills an empty state. Raises ValueError if the snapshot is damaged or of another version."""
     try:
         if snapshot["version"] != SNAPSHOT_VERSION:

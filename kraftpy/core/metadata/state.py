@@ -23,7 +23,7 @@ The log index is the metadata offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -37,34 +37,19 @@ from kraftpy.core.metadata import (
     topic_commands,
 )
 from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.records import KAFKAS_RULES, Broker, Change, Result, Topic
-from kraftpy.core.metadata.replica_index import ReplicaIndex
+from kraftpy.core.metadata.records import Change, Result
+from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-_Command = Callable[["MetadataState", int, Fields, list[Change]], dict[str, Any]]
+_Command = Callable[[MetadataTables, int, Fields, list[Change]], dict[str, Any]]
 
 
 class UnknownCommandError(Exception):
     """A later release put a command into the log that this one doesn't know; says what to do."""
 
 
-class MetadataState:
+class MetadataState(MetadataTables):
     """The cluster's metadata as of `applied_index`. Read freely; change through `apply` only."""
-
-    def __init__(self) -> None:
-        self.applied_index = 0
-        self.cluster_id: str | None = None
-        self.brokers: dict[int, Broker] = {}
-        self.topics: dict[str, Topic] = {}
-        self.topics_by_id: dict[bytes, Topic] = {}
-        self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        self.next_producer_id = 0
-        self.common_rules = KAFKAS_RULES
-        self.partition_count = 0
-        self.names_in_metrics: dict[str, str] = {}
-        self.replica_index = ReplicaIndex()
 
     def apply(self, index: int, command: object) -> Result:
         """Carries out the committed command at `index` of the log.
@@ -99,18 +84,6 @@ class MetadataState:
         """Whether `apply` can tell what a command of the type `name` does; not if it's of any."""
         return not isinstance(name, str) or name in _COMMANDS
 
-    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The configuration set on a resource: its overrides only, without defaults."""
-        return self.configs.get((resource_type, name), _NOTHING)
-
-    def active_brokers(self) -> list[Broker]:
-        """The brokers that can lead: registered, not fenced, not shutting down; by id."""
-        return [self.brokers[id_] for id_ in sorted(self.brokers) if self.brokers[id_].active]
-
-    def sorted_topics(self) -> Iterator[Topic]:
-        """The topics by name."""
-        return (self.topics[name] for name in sorted(self.topics))
-
     def snapshot(self) -> dict[str, Any]:
         """The state as a map that can be packed as msgpack; equal states give equal bytes."""
         return snapshots.dump(self)
@@ -124,7 +97,7 @@ class MetadataState:
 
 
 def _barrier(
-    _state: MetadataState, index: int, _fields: Fields, _changes: list[Change]
+    _state: MetadataTables, index: int, _fields: Fields, _changes: list[Change]
 ) -> dict[str, Any]:
     """`barrier`: changes nothing; who waited for its result has seen all earlier commands."""
     return {"index": index}

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.elections import directory_of
@@ -39,10 +39,8 @@ from kraftpy.core.metadata.records import (
     TopicDeleted,
     name_in_metrics,
 )
+from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from kraftpy.core.metadata.state import MetadataState
 
 TOPICS_PER_COMMAND_MAX = 10_000
 PARTITIONS_PER_COMMAND_MAX = 10_000
@@ -84,7 +82,7 @@ class NewTopic:
 
 
 def create_topics(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Creates topics, each with all its partitions and configuration or not at all."""
     seed = command.integer("seed", maximum=fields.LONG_MAX)
@@ -118,7 +116,7 @@ def create_topics(
 
 
 def delete_topics(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Deletes topics and their configuration."""
     answers: list[dict[str, Any]] = []
@@ -157,7 +155,7 @@ def delete_topics(
 
 
 def create_partitions(
-    state: MetadataState, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
 ) -> dict[str, Any]:
     """Adds partitions to topics: each topic gets up to `count` of them or stays as it is."""
     seed = command.integer("seed", maximum=fields.LONG_MAX)
@@ -247,7 +245,7 @@ def check_batch(new_partitions: int) -> None:
         )
 
 
-def check_new_topic(state: MetadataState, item: NewTopic) -> dict[str, str]:
+def check_new_topic(state: MetadataTables, item: NewTopic) -> dict[str, str]:
     """Checks a new topic but for its replicas and its settings (see `judgement`); the settings."""
     problem = topic_name_error(item.name)
     if problem is not None:
@@ -270,7 +268,7 @@ def check_new_topic(state: MetadataState, item: NewTopic) -> dict[str, str]:
     return configs
 
 
-def _replicas(state: MetadataState, item: NewTopic, seed: int) -> Assignment:
+def _replicas(state: MetadataTables, item: NewTopic, seed: int) -> Assignment:
     """The replicas of a new topic's partitions, placed or checked."""
     if item.assignments is not None:
         if not item.assignments:
@@ -290,7 +288,7 @@ def _replicas(state: MetadataState, item: NewTopic, seed: int) -> Assignment:
 
 
 def _placed(
-    state: MetadataState, partitions: int, replication_factor: int, seed: int
+    state: MetadataTables, partitions: int, replication_factor: int, seed: int
 ) -> Assignment:
     if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
         raise KafkaError(
@@ -317,7 +315,7 @@ def _placed(
 
 
 def _more_replicas(
-    state: MetadataState, topic: Topic, count: int, assignments: Assignment | None, seed: int
+    state: MetadataTables, topic: Topic, count: int, assignments: Assignment | None, seed: int
 ) -> Assignment:
     """The replicas of the partitions that `topic` gets on its way to `count`."""
     have = len(topic.partitions)
@@ -348,7 +346,7 @@ def _more_replicas(
     return assignments
 
 
-def _check_total(state: MetadataState, new_partitions: int) -> None:
+def _check_total(state: MetadataTables, new_partitions: int) -> None:
     if state.partition_count + new_partitions > CLUSTER_PARTITIONS_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -358,7 +356,7 @@ def _check_total(state: MetadataState, new_partitions: int) -> None:
 
 
 def _check_assignments(
-    state: MetadataState, assignments: Assignment, replication_factor: int
+    state: MetadataTables, assignments: Assignment, replication_factor: int
 ) -> None:
     for number, replicas in enumerate(assignments):
         problem = None
@@ -384,7 +382,7 @@ def _check_assignments(
 
 
 def _add_topic(
-    state: MetadataState,
+    state: MetadataTables,
     item: NewTopic,
     replicas: Assignment,
     configs: dict[str, str],
@@ -401,7 +399,7 @@ def _add_topic(
     changes.append(TopicCreated(topic))
 
 
-def _remove_topic(state: MetadataState, topic: Topic, changes: list[Change]) -> None:
+def _remove_topic(state: MetadataTables, topic: Topic, changes: list[Change]) -> None:
     del state.topics[topic.name]
     del state.topics_by_id[topic.id]
     del state.names_in_metrics[name_in_metrics(topic.name)]
@@ -413,7 +411,7 @@ def _remove_topic(state: MetadataState, topic: Topic, changes: list[Change]) -> 
 
 
 def _add_partitions(
-    state: MetadataState, topic: Topic, replicas: Assignment, changes: list[Change]
+    state: MetadataTables, topic: Topic, replicas: Assignment, changes: list[Change]
 ) -> None:
     first = len(topic.partitions)
     for index, partition in enumerate(_new_partitions(state, replicas), first):
@@ -423,7 +421,7 @@ def _add_partitions(
     state.replica_index.add(topic.name, enumerate(replicas, first))
 
 
-def _new_partitions(state: MetadataState, replicas: Assignment) -> list[PartitionState]:
+def _new_partitions(state: MetadataTables, replicas: Assignment) -> list[PartitionState]:
     """One state for each; where the same brokers have the replicas it is the same object."""
     made: dict[tuple[int, ...], PartitionState] = {}
     for each in replicas:
@@ -432,7 +430,7 @@ def _new_partitions(state: MetadataState, replicas: Assignment) -> list[Partitio
     return [made[each] for each in replicas]
 
 
-def _new_partition(state: MetadataState, replicas: tuple[int, ...]) -> PartitionState:
+def _new_partition(state: MetadataTables, replicas: tuple[int, ...]) -> PartitionState:
     brokers = [state.brokers[broker_id] for broker_id in replicas]
     isr = tuple(broker.id for broker in brokers if broker.active)
     return PartitionState(

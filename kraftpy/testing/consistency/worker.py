@@ -1,19 +1,16 @@
-"""A process that plays one client of a workload: `python -m kraftpy.testing.consistency.worker`.
+"""What plays one client of a workload, in a process of its own (`worker_process`).
 
 Rules:
 
-* It gets its `Task` as JSON in its only argument, and writes to the run's history by itself.
+* It writes to the run's history by itself.
 * A session is a process of the history.  A client that is of no use any more is closed, and the
-  next one is a new session: `sessions` numbers them, apart from those of all other workers.
-* The line "stop" on stdin has it finish what it has under way and end with exit code 0; the end of
-  stdin ends it at once.  Each session is announced on stdout, so that whoever kills this process
-  can say in the history what that took from whom.
+  next one is a new session: `sessions` numbers them, apart from those of all other workers.  Each
+  is announced on stdout, so that whoever kills this process can say in the history what that took
+  from whom.
 """
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import json
 import os
 import random
@@ -29,6 +26,7 @@ from kraftpy.testing.consistency import clients
 from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
 from kraftpy.testing.consistency.history import HistoryWriter
 
+PROCESS = "kraftpy.testing.consistency.worker_process"
 SESSIONS_MAX = 100_000
 WHERE_SIGNAL = signal.SIGUSR1
 """Has a worker print to stderr what its threads are at."""
@@ -57,7 +55,7 @@ class Task:
     options: dict[str, Any]
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", __name__, json.dumps(asdict(self))]
+        return [sys.executable, "-m", PROCESS, json.dumps(asdict(self))]
 
 
 class Worker:
@@ -148,29 +146,3 @@ class Worker:
 def _say(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
-
-
-def _listen(stopping: threading.Event) -> None:
-    for line in sys.stdin:
-        if line == "stop\n":
-            stopping.set()
-    os._exit(1)
-
-
-def main() -> None:
-    from kraftpy.testing.consistency.workloads import PLAYS
-
-    task = Task(**json.loads(sys.argv[1]))
-    stopping = threading.Event()
-    faulthandler.register(WHERE_SIGNAL)
-    threading.Thread(target=_listen, args=[stopping], daemon=True).start()
-    worker = Worker(task, stopping)
-    with contextlib.suppress(KeyboardInterrupt):
-        PLAYS[task.workload].roles[task.role](worker)
-    worker.history.close()
-    sys.stdout.flush()
-    os._exit(0)  # a client's thread that doesn't end is nothing that the run could learn from
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,41 @@
+"""A worker's process: `python -m kraftpy.testing.consistency.worker_process TASK`, as JSON.
+
+Rule: the line "stop" on stdin has it finish what it has under way and end with exit code 0; the end
+of stdin ends it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import sys
+import threading
+
+from kraftpy.testing.consistency.worker import WHERE_SIGNAL, Task, Worker
+from kraftpy.testing.consistency.workloads import PLAYS
+
+
+def main() -> None:
+    task = Task(**json.loads(sys.argv[1]))
+    stopping = threading.Event()
+    faulthandler.register(WHERE_SIGNAL)
+    threading.Thread(target=_listen, args=[stopping], daemon=True).start()
+    worker = Worker(task, stopping)
+    with contextlib.suppress(KeyboardInterrupt):
+        PLAYS[task.workload].roles[task.role](worker)
+    worker.history.close()
+    sys.stdout.flush()
+    os._exit(0)  # a client's thread that doesn't end is nothing that the run could learn from
+
+
+def _listen(stopping: threading.Event) -> None:
+    for line in sys.stdin:
+        if line == "stop\n":
+            stopping.set()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
