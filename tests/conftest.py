@@ -1,9 +1,12 @@
 """What holds for all tests."""
 
+import inspect
+
 import pytest
 from hypothesis import settings
 
 from kraftpy import events
+from tests.loops import run
 
 # An example that takes long shows that the machine is busy, and no fault.
 settings.register_profile("without a deadline", settings.default, deadline=None)
@@ -14,3 +17,13 @@ settings.load_profile("without a deadline")
 def _fresh_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test makes a process say doesn't keep it from saying that in the next."""
     monkeypatch.setattr(events, "_log", events.EventLog())
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An `async def test_…` runs on a loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    run(lambda: test(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

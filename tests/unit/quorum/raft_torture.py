@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
+from tests.loops import run
 
-from .stack import Broker, run, until
+from .stack import Broker, until
 from .voter_processes import VoterProcesses
 
 SNAPSHOT_INTERVAL_BYTES = 30_000

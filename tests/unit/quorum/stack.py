@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 from kraftpy.quorum.client import ControllerClient
 from kraftpy.quorum.controller import ControllerSettings
@@ -25,20 +23,6 @@ SECRET = b"0123456789abcdef" * 2
 VOTER = 1
 TIMEOUT_MS = 10_000
 SETTINGS = ControllerSettings()
-
-
-def run(test: Callable[[], Awaitable[None]], timeout_s: float = 60) -> None:
-    """Run an async test on uvloop; an unhandled exception in a callback fails it."""
-    unhandled: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, c: unhandled.append(c))
-        async with asyncio.timeout(timeout_s):
-            await test()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
-    assert not unhandled
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:

@@ -19,7 +19,7 @@ from kraftpy.quorum.controller import ControllerSettings
 from .commands import new_topic, registration
 from .faults import NO_SPACE, FailingLayer
 from .proxy import Proxy
-from .stack import VOTER, Broker, Controller, controller, run, until
+from .stack import VOTER, Broker, Controller, controller, until
 
 SESSION = {"heartbeat_interval_ms": 50}
 
@@ -67,146 +67,126 @@ async def metadata_controller(
         yield serving
 
 
-def test_a_broker_that_is_gone_is_fenced_and_one_that_lives_is_not(
+async def test_a_broker_that_is_gone_is_fenced_and_one_that_lives_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with (
-            metadata_controller(tmp_path / "m", broker_session_timeout_ms=1_000) as serving,
-            Member(serving.port, 1) as first,
-        ):
-            async with Member(serving.port, 2):
-                await asyncio.sleep(1.5)
-                assert not first.sees_fenced(1)
-                assert not first.sees_fenced(2)
-                started = asyncio.get_running_loop().time()
-                assert first.client.suspects == set()
-            await until(lambda: first.client.suspects == {2})
-            await until(lambda: first.sees_fenced(2))
-            assert asyncio.get_running_loop().time() - started > 0.2, "the grace"
-            assert "broker-session-lost broker=2" in caplog.text
-            assert "its connection is gone" in caplog.text
-            await until(lambda: first.client.suspects == set())
+    async with (
+        metadata_controller(tmp_path / "m", broker_session_timeout_ms=1_000) as serving,
+        Member(serving.port, 1) as first,
+    ):
+        async with Member(serving.port, 2):
+            await asyncio.sleep(1.5)
             assert not first.sees_fenced(1)
+            assert not first.sees_fenced(2)
+            started = asyncio.get_running_loop().time()
+            assert first.client.suspects == set()
+        await until(lambda: first.client.suspects == {2})
+        await until(lambda: first.sees_fenced(2))
+        assert asyncio.get_running_loop().time() - started > 0.2, "the grace"
+        assert "broker-session-lost broker=2" in caplog.text
+        assert "its connection is gone" in caplog.text
+        await until(lambda: first.client.suspects == set())
+        assert not first.sees_fenced(1)
 
-    run(test)
 
-
-def test_a_broker_that_hangs_is_fenced_at_the_session_timeout_and_can_come_back(
+async def test_a_broker_that_hangs_is_fenced_at_the_session_timeout_and_can_come_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
+    hangs = False
+
+    def tamper(direction: str, number: int, frame: bytes) -> list[bytes]:
+        return [] if hangs else [frame]
+
+    async with (
+        metadata_controller(tmp_path / "m", broker_session_timeout_ms=600) as serving,
+        Member(serving.port, 1) as first,
+        Proxy(serving.port, tamper) as proxy,
+        Member(proxy.port, 2, session_timeout_ms=600) as second,
+    ):
+        hangs = True
+        await until(lambda: first.sees_fenced(2))
+        assert "broker-session-lost broker=2" in caplog.text
+        assert "nothing was heard from it for 600 ms" in caplog.text
+        await until(lambda: second.client.session_lapsed)
         hangs = False
-
-        def tamper(direction: str, number: int, frame: bytes) -> list[bytes]:
-            return [] if hangs else [frame]
-
-        async with (
-            metadata_controller(tmp_path / "m", broker_session_timeout_ms=600) as serving,
-            Member(serving.port, 1) as first,
-            Proxy(serving.port, tamper) as proxy,
-            Member(proxy.port, 2, session_timeout_ms=600) as second,
-        ):
-            hangs = True
-            await until(lambda: first.sees_fenced(2))
-            assert "broker-session-lost broker=2" in caplog.text
-            assert "nothing was heard from it for 600 ms" in caplog.text
-            await until(lambda: second.client.session_lapsed)
-            hangs = False
-            await until(lambda: second.sees_fenced(2))
-            await second.unfence()
-            await asyncio.sleep(1)
-            assert not second.sees_fenced(2)
-
-    run(test)
+        await until(lambda: second.sees_fenced(2))
+        await second.unfence()
+        await asyncio.sleep(1)
+        assert not second.sees_fenced(2)
 
 
-def test_back_within_the_grace_is_never_fenced(tmp_path: Path) -> None:
-    async def test() -> None:
-        cut = False
-        async with (
-            metadata_controller(tmp_path / "m") as serving,
-            Proxy(serving.port, lambda d, n, f: None if cut else [f]) as proxy,
-            Member(proxy.port, 1) as member,
-        ):
-            for _ in range(5):
-                cut = True
-                await until(lambda: not member.client.is_connected)
-                cut = False
-                await until(lambda: member.client.is_connected)
-            await asyncio.sleep(0.5)
-            assert not member.sees_fenced(1)
-
-    run(test)
+async def test_back_within_the_grace_is_never_fenced(tmp_path: Path) -> None:
+    cut = False
+    async with (
+        metadata_controller(tmp_path / "m") as serving,
+        Proxy(serving.port, lambda d, n, f: None if cut else [f]) as proxy,
+        Member(proxy.port, 1) as member,
+    ):
+        for _ in range(5):
+            cut = True
+            await until(lambda: not member.client.is_connected)
+            cut = False
+            await until(lambda: member.client.is_connected)
+        await asyncio.sleep(0.5)
+        assert not member.sees_fenced(1)
 
 
-def test_a_new_controller_fences_who_does_not_appear(tmp_path: Path) -> None:
+async def test_a_new_controller_fences_who_does_not_appear(tmp_path: Path) -> None:
     """That the controller went away is not the brokers' fault."""
 
-    async def test() -> None:
-        async with metadata_controller(tmp_path / "m") as serving:
-            port = serving.port
-            first, second = Member(port, 1), Member(port, 2)
-            async with first:
-                await second.__aenter__()
-                serving.listener.close()
-                await asyncio.sleep(0.4)
-                assert not serving.quorum.machine.brokers[1].fenced  # type: ignore[attr-defined]
-        async with metadata_controller(tmp_path / "m", port=port):
-            await second.client.barrier(10_000)
-            assert not second.sees_fenced(1)
-            assert not second.sees_fenced(2)
-            await until(lambda: second.sees_fenced(1))
-            assert not second.sees_fenced(2)
-            await second.client.close()
-
-    run(test)
+    async with metadata_controller(tmp_path / "m") as serving:
+        port = serving.port
+        first, second = Member(port, 1), Member(port, 2)
+        async with first:
+            await second.__aenter__()
+            serving.listener.close()
+            await asyncio.sleep(0.4)
+            assert not serving.quorum.machine.brokers[1].fenced  # type: ignore[attr-defined]
+    async with metadata_controller(tmp_path / "m", port=port):
+        await second.client.barrier(10_000)
+        assert not second.sees_fenced(1)
+        assert not second.sees_fenced(2)
+        await until(lambda: second.sees_fenced(1))
+        assert not second.sees_fenced(2)
+        await second.client.close()
 
 
-def test_a_full_disk_delays_fencing_until_there_is_space(tmp_path: Path) -> None:
-    async def test() -> None:
-        files = FailingLayer()
-        async with (
-            controller(tmp_path / "m", files=files, machine_type=MetadataState) as serving,
-            Member(serving.port, 1) as first,
-        ):
-            async with Member(serving.port, 2):
-                files.failures["write"] = NO_SPACE
-            await asyncio.sleep(0.5)
-            assert not first.sees_fenced(2)
-            files.failures.clear()
-            await until(lambda: first.sees_fenced(2))
-
-    run(test)
+async def test_a_full_disk_delays_fencing_until_there_is_space(tmp_path: Path) -> None:
+    files = FailingLayer()
+    async with (
+        controller(tmp_path / "m", files=files, machine_type=MetadataState) as serving,
+        Member(serving.port, 1) as first,
+    ):
+        async with Member(serving.port, 2):
+            files.failures["write"] = NO_SPACE
+        await asyncio.sleep(0.5)
+        assert not first.sees_fenced(2)
+        files.failures.clear()
+        await until(lambda: first.sees_fenced(2))
 
 
-def test_the_preferred_leaders_get_their_partitions_back(
+async def test_the_preferred_leaders_get_their_partitions_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller_module, "ELECTIONS_AT_ONCE", 7)
 
-    async def test() -> None:
-        settings = {
-            "leader_imbalance_check_interval_seconds": 1,
-            "leader_imbalance_per_broker_percentage": 0,
-        }
-        async with (
-            metadata_controller(tmp_path / "m", **settings) as serving,
-            Member(serving.port, 1) as first,
-            Member(serving.port, 2) as second,
-        ):
-            await first.do({"type": "create_topics", "topics": [new_topic("t", 20, 2)], "seed": 1})
-            partitions = first.copy.topics["t"].partitions
-            assert {each.leader for each in partitions.values()} == {1, 2}
-            await first.do({"type": "fence_broker", "broker_id": 2, "broker_epoch": second.epoch})
-            assert {each.leader for each in partitions.values()} == {1}
-            await second.unfence()
-            await first.do(rejoining(first, 2))
-            await until(
-                lambda: all(each.leader == each.replicas[0] for each in partitions.values())
-            )
-
-    run(test)
+    settings = {
+        "leader_imbalance_check_interval_seconds": 1,
+        "leader_imbalance_per_broker_percentage": 0,
+    }
+    async with (
+        metadata_controller(tmp_path / "m", **settings) as serving,
+        Member(serving.port, 1) as first,
+        Member(serving.port, 2) as second,
+    ):
+        await first.do({"type": "create_topics", "topics": [new_topic("t", 20, 2)], "seed": 1})
+        partitions = first.copy.topics["t"].partitions
+        assert {each.leader for each in partitions.values()} == {1, 2}
+        await first.do({"type": "fence_broker", "broker_id": 2, "broker_epoch": second.epoch})
+        assert {each.leader for each in partitions.values()} == {1}
+        await second.unfence()
+        await first.do(rejoining(first, 2))
+        await until(lambda: all(each.leader == each.replicas[0] for each in partitions.values()))
 
 
 def rejoining(leader: Member, broker_id: int) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from kraftpy.quorum.port import Entry
 from kraftpy.quorum.process import ExitCode
 from kraftpy.quorum.snapshot import JOURNAL_NAME
 from kraftpy.quorum.state import pack_envelope
+from tests.loops import run
 
-from .stack import TIMEOUT_MS, VOTER, Broker, listening_socket, port_of, run, until
+from .stack import TIMEOUT_MS, VOTER, Broker, listening_socket, port_of, until
 
 SCRIPT = Path(__file__).with_name("controller_main.py")
 
@@ -115,7 +116,9 @@ def test_start_propose_stop_and_start_again(parent: Parent, tmp_path: Path) -> N
     assert Path(f"/proc/{again['pid']}/comm").read_text() == "kraftpy-quorum\n"
 
 
-def test_kill_9_at_random_moments_loses_and_doubles_nothing(parent: Parent, tmp_path: Path) -> None:
+async def test_kill_9_at_random_moments_loses_and_doubles_nothing(
+    parent: Parent, tmp_path: Path
+) -> None:
     """Twenty kills under load: every acknowledged proposal is there, none is there twice."""
     seed = int(os.environ.get("KRAFTPY_SEED", time.time_ns() & 0xFFFF))
     print(f"KRAFTPY_SEED={seed}")
@@ -126,41 +129,38 @@ def test_kill_9_at_random_moments_loses_and_doubles_nothing(parent: Parent, tmp_
     def start() -> dict[str, Any]:
         return parent.spawn(folder, port=port, snapshot_interval_bytes=20_000)
 
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
-        started = start()
-        acknowledged: set[int] = set()
-        proposed = 0
-        stopping = False
+    loop = asyncio.get_running_loop()
+    started = start()
+    acknowledged: set[int] = set()
+    proposed = 0
+    stopping = False
 
-        async def propose_for_ever(broker: Broker) -> None:
-            nonlocal proposed
-            while not stopping:
-                proposed += 1
-                value = proposed
-                await broker.add(value, timeout_ms=20_000)
-                assert value not in acknowledged
-                acknowledged.add(value)
+    async def propose_for_ever(broker: Broker) -> None:
+        nonlocal proposed
+        while not stopping:
+            proposed += 1
+            value = proposed
+            await broker.add(value, timeout_ms=20_000)
+            assert value not in acknowledged
+            acknowledged.add(value)
 
-        async with broker_of(started) as broker:
-            tasks = [asyncio.ensure_future(propose_for_ever(broker)) for _ in range(20)]
-            for _ in range(20):
-                enough = len(acknowledged) + 20
-                await until(lambda: len(acknowledged) >= enough)  # noqa: B023
-                await asyncio.sleep(rng.uniform(0, 0.05))
-                os.kill(started["pid"], signal.SIGKILL)
-                await loop.run_in_executor(None, lambda: parent.ask(watch=True))
-                started = await loop.run_in_executor(None, start)
-            stopping = True
-            await asyncio.gather(*tasks)
-            await broker.client.barrier(TIMEOUT_MS)
-            assert len(broker.copy.values) == len(set(broker.copy.values))
-            assert set(broker.copy.values) == acknowledged
-            assert len(acknowledged) == proposed, "every proposal got its answer in the end"
-            assert await values_of(started) == broker.copy.values
-            assert broker.client.term == 21
-
-    run(test)
+    async with broker_of(started) as broker:
+        tasks = [asyncio.ensure_future(propose_for_ever(broker)) for _ in range(20)]
+        for _ in range(20):
+            enough = len(acknowledged) + 20
+            await until(lambda: len(acknowledged) >= enough)  # noqa: B023
+            await asyncio.sleep(rng.uniform(0, 0.05))
+            os.kill(started["pid"], signal.SIGKILL)
+            await loop.run_in_executor(None, lambda: parent.ask(watch=True))
+            started = await loop.run_in_executor(None, start)
+        stopping = True
+        await asyncio.gather(*tasks)
+        await broker.client.barrier(TIMEOUT_MS)
+        assert len(broker.copy.values) == len(set(broker.copy.values))
+        assert set(broker.copy.values) == acknowledged
+        assert len(acknowledged) == proposed, "every proposal got its answer in the end"
+        assert await values_of(started) == broker.copy.values
+        assert broker.client.term == 21
     assert list(folder.glob("*.checkpoint")), "the kills also hit snapshots and compaction"
 
 
@@ -258,30 +258,24 @@ def test_a_journal_that_is_zeroed_in_its_middle_ends_the_process_with_a_sentence
     assert "move the folder away" in said
 
 
-def test_a_bug_in_the_rules_ends_the_process(parent: Parent, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with broker_of(started) as broker:
-            with pytest.raises(Exception, match="unknown"):
-                await broker.client.propose({"bug": True}, 500)
-
+async def test_a_bug_in_the_rules_ends_the_process(parent: Parent, tmp_path: Path) -> None:
     started = parent.spawn(tmp_path / "m")
-    asyncio.run(test())
+    async with broker_of(started) as broker:
+        with pytest.raises(Exception, match="unknown"):
+            await broker.client.propose({"bug": True}, 500)
     assert parent.ask(watch=True) == {"exit_code": ExitCode.BUG}
     assert "a bug in the rules" in parent.log.read_text()
 
 
-def test_a_command_of_a_later_release_is_not_let_in(parent: Parent, tmp_path: Path) -> None:
+async def test_a_command_of_a_later_release_is_not_let_in(parent: Parent, tmp_path: Path) -> None:
     """Once committed it would stop every voter that doesn't know it."""
 
-    async def test() -> None:
-        async with broker_of(started) as broker:
-            _, result = await broker.client.propose({"type": "of a later release"}, TIMEOUT_MS)
-            assert result.error is ErrorCode.UNSUPPORTED_VERSION
-            assert "upgrade the controllers first" in (result.message or "")
-            await broker.add("x")
-
     started = parent.spawn(tmp_path / "m")
-    asyncio.run(test())
+    async with broker_of(started) as broker:
+        _, result = await broker.client.propose({"type": "of a later release"}, TIMEOUT_MS)
+        assert result.error is ErrorCode.UNSUPPORTED_VERSION
+        assert "upgrade the controllers first" in (result.message or "")
+        await broker.add("x")
 
 
 def test_a_committed_command_of_a_later_release_ends_the_process_with_a_sentence(

@@ -25,7 +25,7 @@ from kraftpy.quorum.snapshot import JOURNAL_NAME, SnapshotDamagedError
 from kraftpy.quorum.transport import FrameConnection
 
 from .raft_stack import SECRET, Trio
-from .stack import run, until
+from .stack import until
 
 
 class Bomb:
@@ -83,68 +83,62 @@ class Intruder(FrameConnection):
         self.ended.set()
 
 
-def test_pickles_from_the_network_are_not_loaded(tmp_path: Path, mark: Path) -> None:
+async def test_pickles_from_the_network_are_not_loaded(tmp_path: Path, mark: Path) -> None:
     bomb = pickle.dumps(Bomb(mark))
-
-    async def test() -> None:
-        async with Trio(tmp_path) as trio:
-            await trio.leader()
-            trio.stop(3)
-            address = trio.addresses[1]
-            loop = asyncio.get_running_loop()
-            # pysyncobj's own frame, from somebody who knows nothing
-            reader, writer = await asyncio.open_connection(*address)
-            frame = zlib.compress(bomb)
-            writer.write(struct.pack("i", len(frame)) + frame)
-            assert await reader.read() == b""
-            writer.close()
-            # a frame with the right MAC
-            _, intruder = await loop.create_connection(Intruder, *address)
-            await until(lambda: intruder.is_authenticated)
-            intruder.send_packed(bomb)
-            await intruder.ended.wait()
-            # as a command in a leader's message, and as a piece of a snapshot
-            _, intruder = await loop.create_connection(Intruder, *address)
-            await until(lambda: intruder.is_authenticated)
-            voter = trio.voters[1]
-            term, end = voter.term + 1, voter._node.last_index
-            previous_term = voter._node._log.term_at(end)
-            entries = [[term, bomb]]
-            intruder.send([Kind.APPEND, term, 1, end + 1, end, previous_term, entries])
-            await until(lambda: voter.applied_index > end)
-            chunk = [Kind.SNAPSHOT, term, 2, end + 9, term, len(bomb), 0, bomb]
-            intruder.send(chunk)
-            await until(lambda: len(intruder.sent_to) > 1)
-            intruder.close()
-            assert not trio.errors
 
     Intruder.received = lambda self, message: self.sent_to.append(message)  # type: ignore[method-assign]
     Intruder.sent_to = []  # type: ignore[attr-defined]
-    run(test)
+    async with Trio(tmp_path) as trio:
+        await trio.leader()
+        trio.stop(3)
+        address = trio.addresses[1]
+        loop = asyncio.get_running_loop()
+        # pysyncobj's own frame, from somebody who knows nothing
+        reader, writer = await asyncio.open_connection(*address)
+        frame = zlib.compress(bomb)
+        writer.write(struct.pack("i", len(frame)) + frame)
+        assert await reader.read() == b""
+        writer.close()
+        # a frame with the right MAC
+        _, intruder = await loop.create_connection(Intruder, *address)
+        await until(lambda: intruder.is_authenticated)
+        intruder.send_packed(bomb)
+        await intruder.ended.wait()
+        # as a command in a leader's message, and as a piece of a snapshot
+        _, intruder = await loop.create_connection(Intruder, *address)
+        await until(lambda: intruder.is_authenticated)
+        voter = trio.voters[1]
+        term, end = voter.term + 1, voter._node.last_index
+        previous_term = voter._node._log.term_at(end)
+        entries = [[term, bomb]]
+        intruder.send([Kind.APPEND, term, 1, end + 1, end, previous_term, entries])
+        await until(lambda: voter.applied_index > end)
+        chunk = [Kind.SNAPSHOT, term, 2, end + 9, term, len(bomb), 0, bomb]
+        intruder.send(chunk)
+        await until(lambda: len(intruder.sent_to) > 1)
+        intruder.close()
+        assert not trio.errors
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("damaged", ["journal", "snapshots"])
-def test_a_pickle_in_a_file_stops_the_voter(tmp_path: Path, mark: Path, damaged: str) -> None:
+async def test_a_pickle_in_a_file_stops_the_voter(tmp_path: Path, mark: Path, damaged: str) -> None:
     bomb = pickle.dumps(Bomb(mark))
     folder = tmp_path / "1"
 
-    async def test() -> None:
-        trio = Trio(tmp_path, snapshot_interval_bytes=1)
-        async with trio:
-            leader = await trio.leader()
-            while trio.voters[1]._replica.journal.base_index == 0:
-                await leader.barrier()
-        if damaged == "journal":
-            (folder / JOURNAL_NAME).write_bytes(bomb)
-        else:
-            for path in folder.glob("*.checkpoint"):
-                path.write_bytes(bomb)
-        (folder / (JOURNAL_NAME + ".meta")).write_bytes(bomb)  # where pysyncobj would look
-        with pytest.raises((JournalDamagedError, SnapshotDamagedError), match=str(folder)):
-            await trio.start(1)
-
-    run(test)
+    trio = Trio(tmp_path, snapshot_interval_bytes=1)
+    async with trio:
+        leader = await trio.leader()
+        while trio.voters[1]._replica.journal.base_index == 0:
+            await leader.barrier()
+    if damaged == "journal":
+        (folder / JOURNAL_NAME).write_bytes(bomb)
+    else:
+        for path in folder.glob("*.checkpoint"):
+            path.write_bytes(bomb)
+    (folder / (JOURNAL_NAME + ".meta")).write_bytes(bomb)  # where pysyncobj would look
+    with pytest.raises((JournalDamagedError, SnapshotDamagedError), match=str(folder)):
+        await trio.start(1)
     assert not mark.exists()
 
 

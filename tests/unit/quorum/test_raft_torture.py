@@ -10,9 +10,10 @@ import pytest
 
 from kraftpy.quorum.process import ExitCode
 from kraftpy.quorum.snapshot import JOURNAL_NAME
+from tests.loops import run
 
 from .raft_torture import torture
-from .stack import Broker, run
+from .stack import Broker
 from .voter_processes import VoterProcesses
 
 

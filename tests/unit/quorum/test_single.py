@@ -19,7 +19,7 @@ from kraftpy.quorum.snapshot import JOURNAL_NAME
 from kraftpy.quorum.state import pack_envelope
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
-from .stack import run, until
+from .stack import until
 from .standin import Values
 
 CLIENT = b"c" * 16
@@ -47,196 +47,168 @@ def voter(folder: Path, **options: object) -> SingleVoter:
     return SingleVoter(folder, 1, Values, **options)  # type: ignore[arg-type]
 
 
-def test_proposals_of_one_iteration_share_one_sync_and_resolve_in_order(tmp_path: Path) -> None:
-    async def test() -> None:
-        files = FailingLayer()
-        quorum = voter(tmp_path / "m", files=files)
-        batches: list[list[int]] = []
-        quorum.on_apply(lambda batch: batches.append([one.entry.index for one in batch]))
-        syncs = files.syncs
-        futures = [quorum.propose(command(n)) for n in range(1, 101)]
-        applied = await asyncio.gather(*futures)
-        assert files.syncs == syncs + 1
-        assert [one.effective_index for one in applied] == list(range(2, 102))
-        assert batches == [list(range(2, 102))]
-        quorum.stop()
-
-    run(test)
-
-
-def test_each_life_has_a_higher_term_and_leads(tmp_path: Path) -> None:
-    async def test() -> None:
-        for life in range(1, 4):
-            quorum = voter(tmp_path / "m")
-            heard: list[tuple[int | None, int]] = []
-            quorum.on_leader(lambda leader, term: heard.append((leader, term)))  # noqa: B023
-            await quorum.propose(command(life))
-            assert (quorum.term, quorum.role, quorum.leader_id) == (life, Role.LEADER, 1)
-            assert heard == [(1, life)]
-            assert values(quorum) == list(range(1, life + 1))
-            quorum.stop()
-
-    run(test)
+async def test_proposals_of_one_iteration_share_one_sync_and_resolve_in_order(
+    tmp_path: Path,
+) -> None:
+    files = FailingLayer()
+    quorum = voter(tmp_path / "m", files=files)
+    batches: list[list[int]] = []
+    quorum.on_apply(lambda batch: batches.append([one.entry.index for one in batch]))
+    syncs = files.syncs
+    futures = [quorum.propose(command(n)) for n in range(1, 101)]
+    applied = await asyncio.gather(*futures)
+    assert files.syncs == syncs + 1
+    assert [one.effective_index for one in applied] == list(range(2, 102))
+    assert batches == [list(range(2, 102))]
+    quorum.stop()
 
 
-def test_a_barrier_covers_what_was_proposed_before_it(tmp_path: Path) -> None:
-    async def test() -> None:
+async def test_each_life_has_a_higher_term_and_leads(tmp_path: Path) -> None:
+    for life in range(1, 4):
         quorum = voter(tmp_path / "m")
-        assert await quorum.barrier() == 1
-        proposal = quorum.propose(command(1))
-        assert await quorum.barrier() == 2
-        assert proposal.done()
+        heard: list[tuple[int | None, int]] = []
+        quorum.on_leader(lambda leader, term: heard.append((leader, term)))  # noqa: B023
+        await quorum.propose(command(life))
+        assert (quorum.term, quorum.role, quorum.leader_id) == (life, Role.LEADER, 1)
+        assert heard == [(1, life)]
+        assert values(quorum) == list(range(1, life + 1))
         quorum.stop()
-        assert quorum.barrier().cancelled()
-        assert quorum.propose(command(2)).cancelled()
-
-    run(test)
 
 
-def test_a_full_disk_refuses_proposals_until_there_is_space(
+async def test_a_barrier_covers_what_was_proposed_before_it(tmp_path: Path) -> None:
+    quorum = voter(tmp_path / "m")
+    assert await quorum.barrier() == 1
+    proposal = quorum.propose(command(1))
+    assert await quorum.barrier() == 2
+    assert proposal.done()
+    quorum.stop()
+    assert quorum.barrier().cancelled()
+    assert quorum.propose(command(2)).cancelled()
+
+
+async def test_a_full_disk_refuses_proposals_until_there_is_space(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        files = FailingLayer()
-        quorum = voter(tmp_path / "m", files=files)
-        await quorum.propose(command(1))
-        files.failures["write"] = NO_SPACE
-        for n in (2, 3):
-            with pytest.raises(ProposalRefusedError) as caught:
-                await quorum.propose(command(n))
-            assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
-        assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
-        assert await quorum.barrier() == 2
-        files.failures.clear()
-        await quorum.propose(command(4))
-        quorum.stop()
-        quorum = voter(tmp_path / "m")
-        assert values(quorum) == [1, 4]
-        quorum.stop()
-        files.failures["write"] = NO_SPACE
-        with pytest.raises(JournalFullError):
-            voter(tmp_path / "m", files=files)
-
-    run(test)
+    files = FailingLayer()
+    quorum = voter(tmp_path / "m", files=files)
+    await quorum.propose(command(1))
+    files.failures["write"] = NO_SPACE
+    for n in (2, 3):
+        with pytest.raises(ProposalRefusedError) as caught:
+            await quorum.propose(command(n))
+        assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
+    assert await quorum.barrier() == 2
+    files.failures.clear()
+    await quorum.propose(command(4))
+    quorum.stop()
+    quorum = voter(tmp_path / "m")
+    assert values(quorum) == [1, 4]
+    quorum.stop()
+    files.failures["write"] = NO_SPACE
+    with pytest.raises(JournalFullError):
+        voter(tmp_path / "m", files=files)
 
 
 @pytest.mark.parametrize("operation", ["datasync", "write"])
-def test_a_failing_disk_stops_everything(tmp_path: Path, operation: str) -> None:
-    async def test() -> None:
-        files = FailingLayer()
-        errors: list[Exception] = []
-        quorum = voter(tmp_path / "m", files=files, on_fatal=errors.append)
-        seen: list[Applied] = []
-        quorum.on_apply(seen.extend)
-        files.failures[operation] = IO_ERROR
-        proposal = quorum.propose(command(1))
-        await until(lambda: errors)
-        assert isinstance(errors[0], JournalFailedError)
-        assert not seen
-        assert proposal.cancelled()
-        files.failures.clear()
-        assert quorum.propose(command(2)).cancelled()
-
-    run(test)
+async def test_a_failing_disk_stops_everything(tmp_path: Path, operation: str) -> None:
+    files = FailingLayer()
+    errors: list[Exception] = []
+    quorum = voter(tmp_path / "m", files=files, on_fatal=errors.append)
+    seen: list[Applied] = []
+    quorum.on_apply(seen.extend)
+    files.failures[operation] = IO_ERROR
+    proposal = quorum.propose(command(1))
+    await until(lambda: errors)
+    assert isinstance(errors[0], JournalFailedError)
+    assert not seen
+    assert proposal.cancelled()
+    files.failures.clear()
+    assert quorum.propose(command(2)).cancelled()
 
 
-def test_an_exception_in_the_rules_stops_everything(tmp_path: Path) -> None:
-    async def test() -> None:
-        errors: list[Exception] = []
-        quorum = voter(tmp_path / "m", on_fatal=errors.append)
-        proposal = quorum.propose(pack_envelope(CLIENT, 1, 1, 0, {"bug": True}))
-        await until(lambda: errors)
-        assert "a bug in the rules" in str(errors[0])
-        assert proposal.cancelled()
-
-    run(test)
+async def test_an_exception_in_the_rules_stops_everything(tmp_path: Path) -> None:
+    errors: list[Exception] = []
+    quorum = voter(tmp_path / "m", on_fatal=errors.append)
+    proposal = quorum.propose(pack_envelope(CLIENT, 1, 1, 0, {"bug": True}))
+    await until(lambda: errors)
+    assert "a bug in the rules" in str(errors[0])
+    assert proposal.cancelled()
 
 
-def test_command_sizes_are_bounded(tmp_path: Path) -> None:
-    async def test() -> None:
-        quorum = voter(tmp_path / "m")
-        for bad in (b"", bytes(MAX_COMMAND_SIZE_BYTES + 1)):
-            with pytest.raises(ProposalRefusedError) as caught:
-                await quorum.propose(bad)
-            assert caught.value.error is ErrorCode.INVALID_REQUEST
-        largest = MAX_COMMAND_SIZE_BYTES - len(command(1, 100_000)) + 100_000
-        futures = [quorum.propose(command(n, largest - 10)) for n in range(1, 6)]
-        assert [one.effective_index for one in await asyncio.gather(*futures)] == [2, 3, 4, 5, 6]
-        quorum.stop()
-
-    run(test)
+async def test_command_sizes_are_bounded(tmp_path: Path) -> None:
+    quorum = voter(tmp_path / "m")
+    for bad in (b"", bytes(MAX_COMMAND_SIZE_BYTES + 1)):
+        with pytest.raises(ProposalRefusedError) as caught:
+            await quorum.propose(bad)
+        assert caught.value.error is ErrorCode.INVALID_REQUEST
+    largest = MAX_COMMAND_SIZE_BYTES - len(command(1, 100_000)) + 100_000
+    futures = [quorum.propose(command(n, largest - 10)) for n in range(1, 6)]
+    assert [one.effective_index for one in await asyncio.gather(*futures)] == [2, 3, 4, 5, 6]
+    quorum.stop()
 
 
-def test_snapshots_are_written_beside_the_traffic_and_bound_the_journal(tmp_path: Path) -> None:
-    async def test() -> None:
-        folder = tmp_path / "m"
-        quorum = voter(folder, snapshot_interval_bytes=5_000)
+async def test_snapshots_are_written_beside_the_traffic_and_bound_the_journal(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "m"
+    quorum = voter(folder, snapshot_interval_bytes=5_000)
 
-        def checkpoints() -> list[str]:
-            return sorted(p.name for p in folder.glob("*.checkpoint"))
+    def checkpoints() -> list[str]:
+        return sorted(p.name for p in folder.glob("*.checkpoint"))
 
-        n = 0
-        first: list[str] = []
-        while len(checkpoints()) < 2 or not first or checkpoints()[0] in first:
-            n += 1
-            await quorum.propose(command(n, 100))
-            first = first or checkpoints()
-            if not quorum._replica._helper.busy and first:
-                oldest = int(checkpoints()[0].partition("-")[0])
-                assert quorum._replica.journal.base_index <= oldest, (
-                    "it can stand in for the newest"
-                )
-            assert n < 20_000
-        await until(lambda: not quorum._replica._helper.busy)
-        assert len(checkpoints()) == 2
-        assert quorum._replica.journal.base_index == int(checkpoints()[0].partition("-")[0])
-        assert quorum.entries_from(1, 1) is None
-        assert values(quorum) == list(range(1, n + 1))
-        quorum.stop()
-        again = voter(folder)
-        assert values(again) == list(range(1, n + 1))
-        assert again._replica.journal.base_index > 1
-        again.stop()
-
-    run(test)
+    n = 0
+    first: list[str] = []
+    while len(checkpoints()) < 2 or not first or checkpoints()[0] in first:
+        n += 1
+        await quorum.propose(command(n, 100))
+        first = first or checkpoints()
+        if not quorum._replica._helper.busy and first:
+            oldest = int(checkpoints()[0].partition("-")[0])
+            assert quorum._replica.journal.base_index <= oldest, "it can stand in for the newest"
+        assert n < 20_000
+    await until(lambda: not quorum._replica._helper.busy)
+    assert len(checkpoints()) == 2
+    assert quorum._replica.journal.base_index == int(checkpoints()[0].partition("-")[0])
+    assert quorum.entries_from(1, 1) is None
+    assert values(quorum) == list(range(1, n + 1))
+    quorum.stop()
+    again = voter(folder)
+    assert values(again) == list(range(1, n + 1))
+    assert again._replica.journal.base_index > 1
+    again.stop()
 
 
-def test_a_journal_that_vanished_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
-    async def test() -> None:
-        quorum = voter(tmp_path / "m")
-        await quorum.propose(command(1))
-        quorum.stop()
-        (tmp_path / "m" / JOURNAL_NAME).unlink()
-        with pytest.raises(JournalDamagedError, match="is missing though"):
-            voter(tmp_path / "m")
-
-    run(test)
+async def test_a_journal_that_vanished_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    quorum = voter(tmp_path / "m")
+    await quorum.propose(command(1))
+    quorum.stop()
+    (tmp_path / "m" / JOURNAL_NAME).unlink()
+    with pytest.raises(JournalDamagedError, match="is missing though"):
+        voter(tmp_path / "m")
 
 
-def test_a_snapshot_that_finds_no_space_is_tried_again(
+async def test_a_snapshot_that_finds_no_space_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        folder = tmp_path / "m"
-        files = FailingLayer()
-        quorum = voter(folder, files=files, snapshot_interval_bytes=2_000)
-        files.failures["create"] = NO_SPACE
-        for n in range(1, 101):
-            await quorum.propose(command(n, 100))
-        await until(lambda: "the journal is kept" in caplog.text)
-        assert not list(folder.glob("*.checkpoint*"))
-        files.failures.clear()
-        n = 100
-        while not list(folder.glob("*.checkpoint")):
-            n += 1
-            await quorum.propose(command(n, 100))
-        quorum.stop()
-
-    run(test)
+    folder = tmp_path / "m"
+    files = FailingLayer()
+    quorum = voter(folder, files=files, snapshot_interval_bytes=2_000)
+    files.failures["create"] = NO_SPACE
+    for n in range(1, 101):
+        await quorum.propose(command(n, 100))
+    await until(lambda: "the journal is kept" in caplog.text)
+    assert not list(folder.glob("*.checkpoint*"))
+    files.failures.clear()
+    n = 100
+    while not list(folder.glob("*.checkpoint")):
+        n += 1
+        await quorum.propose(command(n, 100))
+    quorum.stop()
 
 
 @pytest.mark.parametrize("call", ["fork", "pidfd_open"])
-def test_a_snapshot_for_which_no_process_can_be_had_is_tried_again(
+async def test_a_snapshot_for_which_no_process_can_be_had_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     """All voters are to write a snapshot at about the same index: none may stop for that."""
@@ -244,41 +216,35 @@ def test_a_snapshot_for_which_no_process_can_be_had_is_tried_again(
     def fail(*_: object) -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    async def test() -> None:
-        folder = tmp_path / "m"
-        quorum = voter(folder, snapshot_interval_bytes=2_000)
-        with monkeypatch.context() as patched:
-            patched.setattr(os, call, fail)
-            for n in range(1, 101):
-                await quorum.propose(command(n, 100))
-        assert "the journal is kept" in caplog.text
-        with contextlib.suppress(ChildProcessError):
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
-            assert not ended, "a zombie"
-        n = 100
-        while not list(folder.glob("*.checkpoint")):
-            n += 1
+    folder = tmp_path / "m"
+    quorum = voter(folder, snapshot_interval_bytes=2_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        for n in range(1, 101):
             await quorum.propose(command(n, 100))
-        quorum.stop()
+    assert "the journal is kept" in caplog.text
+    with contextlib.suppress(ChildProcessError):
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
+        assert not ended, "a zombie"
+    n = 100
+    while not list(folder.glob("*.checkpoint")):
+        n += 1
+        await quorum.propose(command(n, 100))
+    quorum.stop()
 
-    run(test)
 
-
-def test_a_damaged_snapshot_is_not_sent_to_followers(
+async def test_a_damaged_snapshot_is_not_sent_to_followers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        folder = tmp_path / "m"
-        quorum = voter(folder, snapshot_interval_bytes=1_000)
-        for n in range(1, 21):
-            await quorum.propose(command(n, 100))
-        await until(lambda: list(folder.glob("*.checkpoint")) and not quorum._replica._helper.busy)
-        for path in folder.glob("*.checkpoint"):
-            path.write_bytes(path.read_bytes()[:-1])
-        snapshot = quorum.snapshot()
-        assert snapshot.index == quorum.applied_index
-        assert unpack(snapshot.state) == {"values": list(range(1, 21))}
-        assert "damaged" in caplog.text
-        quorum.stop()
-
-    run(test)
+    folder = tmp_path / "m"
+    quorum = voter(folder, snapshot_interval_bytes=1_000)
+    for n in range(1, 21):
+        await quorum.propose(command(n, 100))
+    await until(lambda: list(folder.glob("*.checkpoint")) and not quorum._replica._helper.busy)
+    for path in folder.glob("*.checkpoint"):
+        path.write_bytes(path.read_bytes()[:-1])
+    snapshot = quorum.snapshot()
+    assert snapshot.index == quorum.applied_index
+    assert unpack(snapshot.state) == {"values": list(range(1, 21))}
+    assert "damaged" in caplog.text
+    quorum.stop()

@@ -98,245 +98,199 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
         peer.sock.close()
 
 
-def run(test: Callable[[], object]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1000])
-def test_frames_arrive_whole_however_they_are_cut(step: int) -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            bodies = [b"a", b"bcd", b"x" * 300, b"yz"]
-            stream = b"".join(map(frame_of, bodies))
-            for start in range(0, len(stream), step):
-                await peer.send(stream[start : start + step])
-                await asyncio.sleep(0)
-            assert await peer.receive(len(stream)) == stream
-            assert peer.frames == bodies
-
-    run(test)
+async def test_frames_arrive_whole_however_they_are_cut(step: int) -> None:
+    async with connected() as peer:
+        bodies = [b"a", b"bcd", b"x" * 300, b"yz"]
+        stream = b"".join(map(frame_of, bodies))
+        for start in range(0, len(stream), step):
+            await peer.send(stream[start : start + step])
+            await asyncio.sleep(0)
+        assert await peer.receive(len(stream)) == stream
+        assert peer.frames == bodies
 
 
-def test_a_frame_larger_than_every_buffer_arrives_whole() -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            body = os.urandom(MAX_FRAME)
-            sending = asyncio.ensure_future(peer.send(frame_of(body) + frame_of(b"after")))
-            assert await peer.receive(len(body) + 4) == frame_of(body)
-            assert await peer.receive(9) == frame_of(b"after")
-            await sending
-            assert peer.memory.used_bytes == 0
-
-    run(test)
+async def test_a_frame_larger_than_every_buffer_arrives_whole() -> None:
+    async with connected() as peer:
+        body = os.urandom(MAX_FRAME)
+        sending = asyncio.ensure_future(peer.send(frame_of(body) + frame_of(b"after")))
+        assert await peer.receive(len(body) + 4) == frame_of(body)
+        assert await peer.receive(9) == frame_of(b"after")
+        await sending
+        assert peer.memory.used_bytes == 0
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), MAX_FRAME + 1, 2**31 - 1, 0x47455420])
-def test_an_impossible_size_closes_the_connection(
+async def test_an_impossible_size_closes_the_connection(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            await peer.send(struct.pack(">i", size) + b"GET / HTTP/1.1")
-            assert await peer.receive(1) == b""
-            assert peer.closed.is_set()
-            assert peer.frames == []
-            assert peer.memory.used_bytes == 0
-
-    run(test)
+    async with connected() as peer:
+        await peer.send(struct.pack(">i", size) + b"GET / HTTP/1.1")
+        assert await peer.receive(1) == b""
+        assert peer.closed.is_set()
+        assert peer.frames == []
+        assert peer.memory.used_bytes == 0
     assert len(caplog.records) == 1
     assert "socket.request.max.bytes" in caplog.text
 
 
-def test_a_promised_size_takes_memory_only_as_bytes_arrive() -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            await peer.send(struct.pack(">i", MAX_FRAME) + b"x")
-            await peer.until(lambda: peer.memory.used_bytes > 0)
-            assert peer.memory.used_bytes == module.FRAME_BUFFER_MIN_BYTES
-
-    run(test)
+async def test_a_promised_size_takes_memory_only_as_bytes_arrive() -> None:
+    async with connected() as peer:
+        await peer.send(struct.pack(">i", MAX_FRAME) + b"x")
+        await peer.until(lambda: peer.memory.used_bytes > 0)
+        assert peer.memory.used_bytes == module.FRAME_BUFFER_MIN_BYTES
 
 
-def test_answers_leave_in_request_order_when_handled_out_of_order() -> None:
-    async def test() -> None:
-        slots: list[tuple[Slot, bytes]] = []
-        async with connected() as peer:
-            peer.handle = lambda c, f: slots.append((c.defer(True), f))
-            await peer.send(b"".join(frame_of(b"%d" % n) for n in range(5)))
-            await peer.until(lambda: len(slots) == 5)
-            for slot, body in reversed(slots):
-                peer.connection.complete(slot, [frame_of(body)])
-            assert await peer.receive(25) == b"".join(frame_of(b"%d" % n) for n in range(5))
-
-    run(test)
+async def test_answers_leave_in_request_order_when_handled_out_of_order() -> None:
+    slots: list[tuple[Slot, bytes]] = []
+    async with connected() as peer:
+        peer.handle = lambda c, f: slots.append((c.defer(True), f))
+        await peer.send(b"".join(frame_of(b"%d" % n) for n in range(5)))
+        await peer.until(lambda: len(slots) == 5)
+        for slot, body in reversed(slots):
+            peer.connection.complete(slot, [frame_of(body)])
+        assert await peer.receive(25) == b"".join(frame_of(b"%d" % n) for n in range(5))
 
 
-def test_an_immediate_answer_waits_behind_a_pending_one() -> None:
-    async def test() -> None:
-        slots: list[Slot] = []
-        async with connected() as peer:
+async def test_an_immediate_answer_waits_behind_a_pending_one() -> None:
+    slots: list[Slot] = []
+    async with connected() as peer:
 
-            def handle(connection: Connection, body: bytes) -> None:
-                if body == b"slow":
-                    slots.append(connection.defer(True))
-                else:
-                    connection.respond([frame_of(body)])
+        def handle(connection: Connection, body: bytes) -> None:
+            if body == b"slow":
+                slots.append(connection.defer(True))
+            else:
+                connection.respond([frame_of(body)])
 
-            peer.handle = handle
-            await peer.send(frame_of(b"slow") + frame_of(b"fast"))
-            await peer.until(lambda: len(peer.frames) == 2)
-            peer.connection.complete(slots[0], [frame_of(b"slow")])
-            assert await peer.receive(16) == frame_of(b"slow") + frame_of(b"fast")
-
-    run(test)
+        peer.handle = handle
+        await peer.send(frame_of(b"slow") + frame_of(b"fast"))
+        await peer.until(lambda: len(peer.frames) == 2)
+        peer.connection.complete(slots[0], [frame_of(b"slow")])
+        assert await peer.receive(16) == frame_of(b"slow") + frame_of(b"fast")
 
 
-def test_nothing_is_taken_behind_a_request_that_may_not_overlap() -> None:
-    async def test() -> None:
-        slots: list[Slot] = []
-        async with connected() as peer:
+async def test_nothing_is_taken_behind_a_request_that_may_not_overlap() -> None:
+    slots: list[Slot] = []
+    async with connected() as peer:
 
-            def handle(connection: Connection, body: bytes) -> None:
-                if body == b"wait":
-                    slots.append(connection.defer(False))
-                else:
-                    connection.respond([frame_of(body)])
+        def handle(connection: Connection, body: bytes) -> None:
+            if body == b"wait":
+                slots.append(connection.defer(False))
+            else:
+                connection.respond([frame_of(body)])
 
-            peer.handle = handle
-            await peer.send(frame_of(b"wait") + frame_of(b"next"))
-            await peer.until(lambda: bool(slots))
-            await peer.send(frame_of(b"later"))
-            await asyncio.sleep(0.02)
-            assert peer.frames == [b"wait"]
-            peer.connection.complete(slots[0], [frame_of(b"done")])
-            assert peer.handled[-1] == 3
-            assert await peer.receive(25) == b"".join(map(frame_of, [b"done", b"next", b"later"]))
-
-    run(test)
+        peer.handle = handle
+        await peer.send(frame_of(b"wait") + frame_of(b"next"))
+        await peer.until(lambda: bool(slots))
+        await peer.send(frame_of(b"later"))
+        await asyncio.sleep(0.02)
+        assert peer.frames == [b"wait"]
+        peer.connection.complete(slots[0], [frame_of(b"done")])
+        assert peer.handled[-1] == 3
+        assert await peer.receive(25) == b"".join(map(frame_of, [b"done", b"next", b"later"]))
 
 
-def test_frames_that_come_together_are_handled_together() -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            for count in (1, 2, 3):
-                await peer.send(frame_of(b"x") * count)
-                await peer.receive(5 * count)
-            assert [each for each in peer.handled if each] == [1, 3, 6]
-            large = frame_of(b"y" * module.CORK_MAX_BYTES)
-            await peer.send(large * 2)  # they leave one by one
-            await peer.receive(len(large) * 2)
-            assert {7, 8} <= set(peer.handled)
-
-    run(test)
+async def test_frames_that_come_together_are_handled_together() -> None:
+    async with connected() as peer:
+        for count in (1, 2, 3):
+            await peer.send(frame_of(b"x") * count)
+            await peer.receive(5 * count)
+        assert [each for each in peer.handled if each] == [1, 3, 6]
+        large = frame_of(b"y" * module.CORK_MAX_BYTES)
+        await peer.send(large * 2)  # they leave one by one
+        await peer.receive(len(large) * 2)
+        assert {7, 8} <= set(peer.handled)
 
 
-def test_what_is_read_ahead_of_a_busy_connection_is_bounded() -> None:
-    async def test() -> None:
-        slots: list[Slot] = []
-        async with connected() as peer:
-            peer.handle = lambda c, f: (
-                slots.append(c.defer(False)) if f == b"wait" else c.respond([frame_of(f[:1])])
-            )
-            count = 40
-            flood = frame_of(b"wait") + frame_of(b"y" * 100_000) * count
-            sending = asyncio.ensure_future(peer.send(flood))
-            await peer.until(lambda: bool(slots))
-            await asyncio.sleep(0.05)
-            held = len(peer.connection._inbox)
-            assert held < module.READ_AHEAD_MAX_BYTES + module.SCRATCH_BYTES
-            peer.connection.complete(slots[0], [frame_of(b"done")])
-            expected = frame_of(b"done") + frame_of(b"y") * count
-            assert await peer.receive(len(expected)) == expected
-            await sending
-
-    run(test)
+async def test_what_is_read_ahead_of_a_busy_connection_is_bounded() -> None:
+    slots: list[Slot] = []
+    async with connected() as peer:
+        peer.handle = lambda c, f: (
+            slots.append(c.defer(False)) if f == b"wait" else c.respond([frame_of(f[:1])])
+        )
+        count = 40
+        flood = frame_of(b"wait") + frame_of(b"y" * 100_000) * count
+        sending = asyncio.ensure_future(peer.send(flood))
+        await peer.until(lambda: bool(slots))
+        await asyncio.sleep(0.05)
+        held = len(peer.connection._inbox)
+        assert held < module.READ_AHEAD_MAX_BYTES + module.SCRATCH_BYTES
+        peer.connection.complete(slots[0], [frame_of(b"done")])
+        expected = frame_of(b"done") + frame_of(b"y") * count
+        assert await peer.receive(len(expected)) == expected
+        await sending
 
 
-def test_a_client_that_never_reads_stops_being_served() -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            peer.handle = lambda c, f: c.respond([frame_of(bytes(1024 * 1024))])
-            sending = asyncio.ensure_future(peer.send(frame_of(b"more") * 2000))
-            await peer.until(lambda: peer.connection._writing)
-            served = len(peer.frames)
-            await asyncio.sleep(0.05)
-            assert len(peer.frames) == served < 200
-            answer = frame_of(bytes(1024 * 1024))
-            for _ in range(served + 5):
-                assert await peer.receive(len(answer)) == answer
-            await sending
-
-    run(test)
+async def test_a_client_that_never_reads_stops_being_served() -> None:
+    async with connected() as peer:
+        peer.handle = lambda c, f: c.respond([frame_of(bytes(1024 * 1024))])
+        sending = asyncio.ensure_future(peer.send(frame_of(b"more") * 2000))
+        await peer.until(lambda: peer.connection._writing)
+        served = len(peer.frames)
+        await asyncio.sleep(0.05)
+        assert len(peer.frames) == served < 200
+        answer = frame_of(bytes(1024 * 1024))
+        for _ in range(served + 5):
+            assert await peer.receive(len(answer)) == answer
+        await sending
 
 
-def test_a_peer_that_leaves_abandons_what_it_waited_for() -> None:
-    async def test() -> None:
-        abandoned = []
-        async with connected() as peer:
+async def test_a_peer_that_leaves_abandons_what_it_waited_for() -> None:
+    abandoned = []
+    async with connected() as peer:
 
-            def handle(connection: Connection, body: bytes) -> None:
-                slot = connection.defer(False)
-                slot.on_abandon = lambda: abandoned.append(body)
+        def handle(connection: Connection, body: bytes) -> None:
+            slot = connection.defer(False)
+            slot.on_abandon = lambda: abandoned.append(body)
 
-            peer.handle = handle
-            await peer.send(frame_of(b"join"))
-            await peer.until(lambda: bool(peer.frames))
-            peer.sock.close()
-            await peer.until(lambda: bool(abandoned))
-            assert abandoned == [b"join"]
-
-    run(test)
+        peer.handle = handle
+        await peer.send(frame_of(b"join"))
+        await peer.until(lambda: bool(peer.frames))
+        peer.sock.close()
+        await peer.until(lambda: bool(abandoned))
+        assert abandoned == [b"join"]
 
 
-def test_answers_that_wait_behind_another_are_bounded() -> None:
-    async def test() -> None:
-        slots: list[Slot] = []
-        async with connected() as peer:
+async def test_answers_that_wait_behind_another_are_bounded() -> None:
+    slots: list[Slot] = []
+    async with connected() as peer:
 
-            def handle(connection: Connection, body: bytes) -> None:
-                if body == b"slow":
-                    slots.append(connection.defer(True))
-                else:
-                    connection.respond([frame_of(body)])
+        def handle(connection: Connection, body: bytes) -> None:
+            if body == b"slow":
+                slots.append(connection.defer(True))
+            else:
+                connection.respond([frame_of(body)])
 
-            peer.handle = handle
-            count = 5000
-            await peer.send(frame_of(b"slow") + frame_of(b"fast") * count)
-            await peer.until(lambda: len(peer.frames) >= module.MAX_WAITING_RESPONSES)
-            await asyncio.sleep(0.02)
-            assert len(peer.frames) == module.MAX_WAITING_RESPONSES
-            peer.connection.complete(slots[0], [frame_of(b"slow")])
-            expected = frame_of(b"slow") + frame_of(b"fast") * count
-            assert await peer.receive(len(expected)) == expected
-
-    run(test)
+        peer.handle = handle
+        count = 5000
+        await peer.send(frame_of(b"slow") + frame_of(b"fast") * count)
+        await peer.until(lambda: len(peer.frames) >= module.MAX_WAITING_RESPONSES)
+        await asyncio.sleep(0.02)
+        assert len(peer.frames) == module.MAX_WAITING_RESPONSES
+        peer.connection.complete(slots[0], [frame_of(b"slow")])
+        expected = frame_of(b"slow") + frame_of(b"fast") * count
+        assert await peer.receive(len(expected)) == expected
 
 
-def test_nothing_is_read_any_more_while_draining() -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            await peer.send(struct.pack(">i", 100_000) + b"x")
-            await peer.until(lambda: peer.memory.used_bytes > 0)
-            peer.connection.drain()
-            peer.connection.memory_available()
-            assert not peer.connection._reading
-
-    run(test)
+async def test_nothing_is_read_any_more_while_draining() -> None:
+    async with connected() as peer:
+        await peer.send(struct.pack(">i", 100_000) + b"x")
+        await peer.until(lambda: peer.memory.used_bytes > 0)
+        peer.connection.drain()
+        peer.connection.memory_available()
+        assert not peer.connection._reading
 
 
-def test_a_slow_reader_is_not_idle() -> None:
-    async def test() -> None:
-        async with connected() as peer:
-            size = 32 * 1024 * 1024
-            peer.handle = lambda c, f: c.respond([bytes(size)])
-            await peer.send(frame_of(b"large"))
-            await peer.until(lambda: peer.connection._writing)
-            peer.connection.last_active = 0.0
-            await peer.receive(size // 2)
-            assert peer.connection._writing
-            assert peer.connection.last_active > 0.0
-
-    run(test)
+async def test_a_slow_reader_is_not_idle() -> None:
+    async with connected() as peer:
+        size = 32 * 1024 * 1024
+        peer.handle = lambda c, f: c.respond([bytes(size)])
+        await peer.send(frame_of(b"large"))
+        await peer.until(lambda: peer.connection._writing)
+        peer.connection.last_active = 0.0
+        await peer.receive(size // 2)
+        assert peer.connection._writing
+        assert peer.connection.last_active > 0.0
 
 
 class Waiting:
@@ -370,83 +324,77 @@ def test_no_more_are_closed_than_memory_needs() -> None:
     assert not memory.scarce
 
 
-def test_who_stalls_inside_a_request_gives_way_to_who_waits(
+async def test_who_stalls_inside_a_request_gives_way_to_who_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
-        served: list[int] = []
-        gone: list[str] = []
+    loop = asyncio.get_running_loop()
+    served: list[int] = []
+    gone: list[str] = []
 
-        class Counting:
-            def dispatch(self, connection: Connection, frame: memoryview) -> int:
-                served.append(len(frame))
-                return 1
+    class Counting:
+        def dispatch(self, connection: Connection, frame: memoryview) -> int:
+            served.append(len(frame))
+            return 1
 
-            def handled(self, connection: Connection, total: int) -> None:
-                pass
+        def handled(self, connection: Connection, total: int) -> None:
+            pass
 
-        monkeypatch.setattr("kraftpy.server.network.listener.SWEEP_INTERVAL_S", 0.01)
-        monkeypatch.setattr("kraftpy.server.network.listener.MEMORY_STALL_MAX_S", 0.1)
-        config = BrokerConfig.from_properties(
-            {"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "1000000"}
-        )
-        listener = Listener(loop, config, cast(Dispatcher, Counting()), gone.append)
-        listening = bind("127.0.0.1", 0)
-        address = listening.getsockname()
-        listener.start(listening, "PLAINTEXT")
-        body = bytes(1_000_000)
-        with socket.create_connection(address) as stalled, socket.create_connection(address) as b:
-            peer = "{}:{}".format(*stalled.getsockname())
-            stalled.setblocking(False)
-            b.setblocking(False)
-            await loop.sock_sendall(stalled, frame_of(body)[:900_000])
-            async with asyncio.timeout(DEADLINE_S):
-                while listener._memory.used_bytes < 900_000:
-                    await asyncio.sleep(0.001)
-                await loop.sock_sendall(b, frame_of(body))
-                while not served:
-                    await asyncio.sleep(0.001)
-        assert served == [1_000_000]
-        assert gone == [peer]
-        listener.drain()
-        await listener.stop(0)
-
-    run(test)
+    monkeypatch.setattr("kraftpy.server.network.listener.SWEEP_INTERVAL_S", 0.01)
+    monkeypatch.setattr("kraftpy.server.network.listener.MEMORY_STALL_MAX_S", 0.1)
+    config = BrokerConfig.from_properties(
+        {"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "1000000"}
+    )
+    listener = Listener(loop, config, cast(Dispatcher, Counting()), gone.append)
+    listening = bind("127.0.0.1", 0)
+    address = listening.getsockname()
+    listener.start(listening, "PLAINTEXT")
+    body = bytes(1_000_000)
+    with socket.create_connection(address) as stalled, socket.create_connection(address) as b:
+        peer = "{}:{}".format(*stalled.getsockname())
+        stalled.setblocking(False)
+        b.setblocking(False)
+        await loop.sock_sendall(stalled, frame_of(body)[:900_000])
+        async with asyncio.timeout(DEADLINE_S):
+            while listener._memory.used_bytes < 900_000:
+                await asyncio.sleep(0.001)
+            await loop.sock_sendall(b, frame_of(body))
+            while not served:
+                await asyncio.sleep(0.001)
+    assert served == [1_000_000]
+    assert gone == [peer]
+    listener.drain()
+    await listener.stop(0)
 
 
-def test_request_memory_stops_readers_and_wakes_them() -> None:
-    async def test() -> None:
-        first = Peer()
-        first.memory = QueueMemory(3 * 1024 * 1024)
-        second = Peer()
-        second.memory = first.memory
-        async with connected(first), connected(second):
-            body = bytes(3 * 1024 * 1024)
-            half = len(body) // 2
-            await first.send(frame_of(body)[:half])
-            await first.until(lambda: first.memory.used_bytes > 0)
-            sending = asyncio.ensure_future(second.send(frame_of(body)))
-            await second.until(lambda: first.memory.is_waiting(second.connection))
-            assert second.frames == []
-            rest = asyncio.ensure_future(first.send(frame_of(body)[half:]))
-            # Both overshoot by one growth step at most, and both get through.
-            first_answer = asyncio.ensure_future(first.receive(len(body) + 4))
-            second_answer = asyncio.ensure_future(second.receive(len(body) + 4))
-            await first.until(
-                lambda: first.memory.is_waiting(first.connection) or bool(first.frames)
-            )
-            if not first.frames:
-                # Deadlocked on purpose: expiry frees what the waiting ones hold.
-                first.memory.expire(0.0)
-                first.memory.expire(100.0)
-                await first.until(lambda: first.memory.used_bytes == 0)
-                for task in (sending, rest, first_answer, second_answer):
-                    task.cancel()
-                return
-            assert await first_answer == frame_of(body)
-            assert await second_answer == frame_of(body)
-            await sending
-            await rest
-
-    run(test)
+async def test_request_memory_stops_readers_and_wakes_them() -> None:
+    first = Peer()
+    first.memory = QueueMemory(3 * 1024 * 1024)
+    second = Peer()
+    second.memory = first.memory
+    async with connected(first), connected(second):
+        body = bytes(3 * 1024 * 1024)
+        half = len(body) // 2
+        await first.send(frame_of(body)[:half])
+        await first.until(lambda: first.memory.used_bytes > 0)
+        sending = asyncio.ensure_future(second.send(frame_of(body)))
+        await second.until(lambda: first.memory.is_waiting(second.connection))
+        assert second.frames == []
+        rest = asyncio.ensure_future(first.send(frame_of(body)[half:]))
+        # Both overshoot by one growth step at most, and both get through.
+        first_answer = asyncio.ensure_future(first.receive(len(body) + 4))
+        second_answer = asyncio.ensure_future(second.receive(len(body) + 4))
+        await first.until(lambda: first.memory.is_waiting(first.connection) or bool(first.frames))
+        if not first.frames:
+            # Deadlocked on purpose: expiry frees what the waiting ones hold.
+            first.memory.expire(0.0)
+            first.memory.expire(100.0)
+            await first.until(lambda: first.memory.used_bytes == 0)
+            cut_off = (sending, rest, first_answer, second_answer)
+            for task in cut_off:
+                task.cancel()
+            await asyncio.gather(*cut_off, return_exceptions=True)
+            return
+        assert await first_answer == frame_of(body)
+        assert await second_answer == frame_of(body)
+        await sending
+        await rest

@@ -130,167 +130,138 @@ async def described(sock: socket.socket) -> Any:
     return await receive(sock, ApiKey.DESCRIBE_GROUPS, 5)
 
 
-def run(test: Callable[[], Any]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
+async def test_a_name_that_is_repeated_is_answered_once() -> None:
+    async with serving(10) as served, served.client() as sock:
+        await describe(sock, ["a", "b", "a", "elsewhere", "a"] * 1000)
+        answer = await described(sock)
+        assert [g.group_id for g in answer.groups] == ["a", "b", "elsewhere"]
+        assert served.groups.described == ["a", "b"]
 
 
-def test_a_name_that_is_repeated_is_answered_once() -> None:
-    async def test() -> None:
-        async with serving(10) as served, served.client() as sock:
-            await describe(sock, ["a", "b", "a", "elsewhere", "a"] * 1000)
-            answer = await described(sock)
-            assert [g.group_id for g in answer.groups] == ["a", "b", "elsewhere"]
-            assert served.groups.described == ["a", "b"]
-
-    run(test)
-
-
-def test_the_loop_serves_others_while_an_answer_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_loop_serves_others_while_an_answer_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(long_answers, "SLICE_MAX_S", 0.0)
 
-    async def test() -> None:
-        async with serving(10) as served, served.client() as sock, served.client() as other:
-            await describe(sock, names(2000))
-            await served.until(lambda: len(served.groups.described) > 0)
-            await describe(other, ["other"])
-            assert [g.group_id for g in (await described(other)).groups] == ["other"]
-            assert len(served.groups.described) < 2000
-            answer = await described(sock)
-            assert [g.group_id for g in answer.groups] == names(2000)
-            assert served.memory.used_bytes == 0
-            errors = served.dispatcher.numbers[ApiKey.DESCRIBE_GROUPS].errors
-            assert not errors
-
-    run(test)
+    async with serving(10) as served, served.client() as sock, served.client() as other:
+        await describe(sock, names(2000))
+        await served.until(lambda: len(served.groups.described) > 0)
+        await describe(other, ["other"])
+        assert [g.group_id for g in (await described(other)).groups] == ["other"]
+        assert len(served.groups.described) < 2000
+        answer = await described(sock)
+        assert [g.group_id for g in answer.groups] == names(2000)
+        assert served.memory.used_bytes == 0
+        errors = served.dispatcher.numbers[ApiKey.DESCRIBE_GROUPS].errors
+        assert not errors
 
 
-def test_answers_that_are_not_read_count_until_they_are_or_their_client_is_gone() -> None:
-    async def test() -> None:
-        async with serving(20 * KIB) as served:
-            async with served.client() as sock:
-                await describe(sock, names(1000))
-                await served.until(lambda: served.memory.used_bytes > 10_000 * KIB)
-                assert served.memory.used_bytes < 21_000 * KIB
-                assert len((await described(sock)).groups) == 1000
-                await served.until(lambda: served.memory.used_bytes == 0)
-                await describe(sock, names(1000))
-                await served.until(lambda: served.memory.used_bytes > 10_000 * KIB)
+async def test_answers_that_are_not_read_count_until_they_are_or_their_client_is_gone() -> None:
+    async with serving(20 * KIB) as served:
+        async with served.client() as sock:
+            await describe(sock, names(1000))
+            await served.until(lambda: served.memory.used_bytes > 10_000 * KIB)
+            assert served.memory.used_bytes < 21_000 * KIB
+            assert len((await described(sock)).groups) == 1000
             await served.until(lambda: served.memory.used_bytes == 0)
+            await describe(sock, names(1000))
+            await served.until(lambda: served.memory.used_bytes > 10_000 * KIB)
+        await served.until(lambda: served.memory.used_bytes == 0)
 
-    run(test)
 
-
-def test_names_that_do_not_fit_are_refused_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_that_do_not_fit_are_refused_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_answers, "ANSWER_MAX_BYTES", 1024 * KIB)
 
-    async def test() -> None:
-        async with serving(20 * KIB) as served, served.client() as sock:
-            await describe(sock, [*names(1000)])
-            answer = await described(sock)
-            errors = [group.error_code for group in answer.groups]
-            whole = errors.count(ErrorCode.NONE)
-            assert 50 <= whole <= 160
-            assert errors == [ErrorCode.NONE] * whole + [ErrorCode.INVALID_REQUEST] * (1000 - whole)
-            assert [group.group_id for group in answer.groups] == names(1000)
-            counted = served.dispatcher.numbers[ApiKey.DESCRIBE_GROUPS].errors
-            assert counted == {ErrorCode.INVALID_REQUEST: 1000 - whole}
-
-    run(test)
+    async with serving(20 * KIB) as served, served.client() as sock:
+        await describe(sock, [*names(1000)])
+        answer = await described(sock)
+        errors = [group.error_code for group in answer.groups]
+        whole = errors.count(ErrorCode.NONE)
+        assert 50 <= whole <= 160
+        assert errors == [ErrorCode.NONE] * whole + [ErrorCode.INVALID_REQUEST] * (1000 - whole)
+        assert [group.group_id for group in answer.groups] == names(1000)
+        counted = served.dispatcher.numbers[ApiKey.DESCRIBE_GROUPS].errors
+        assert counted == {ErrorCode.INVALID_REQUEST: 1000 - whole}
 
 
-def test_half_of_the_limit_of_all_is_that_of_one() -> None:
-    async def test() -> None:
-        limits = {"queued.max.response.bytes": str(2048 * KIB)}
-        async with serving(20 * KIB, **limits) as served, served.client() as sock:
-            await describe(sock, names(1000))
-            answer = await described(sock)
-            assert sum(1 for group in answer.groups if not group.error_code) <= 160
-
-    run(test)
+async def test_half_of_the_limit_of_all_is_that_of_one() -> None:
+    limits = {"queued.max.response.bytes": str(2048 * KIB)}
+    async with serving(20 * KIB, **limits) as served, served.client() as sock:
+        await describe(sock, names(1000))
+        answer = await described(sock)
+        assert sum(1 for group in answer.groups if not group.error_code) <= 160
 
 
-def test_an_answer_that_is_too_large_without_names_is_an_error(
+async def test_an_answer_that_is_too_large_without_names_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(long_answers, "ANSWER_MAX_BYTES", 100 * KIB)
     monkeypatch.setattr(long_answers, "REFUSALS_MAX_BYTES", 100 * KIB)
 
-    async def test() -> None:
-        async with serving(30 * KIB) as served, served.client() as sock:
-            await send(sock, ApiKey.LIST_GROUPS, 4, ListGroupsRequest())
-            answer = await receive(sock, ApiKey.LIST_GROUPS, 4)
-            assert (answer.error_code, answer.groups) == (ErrorCode.INVALID_REQUEST, [])
-            assert served.memory.used_bytes == 0
-
-    run(test)
+    async with serving(30 * KIB) as served, served.client() as sock:
+        await send(sock, ApiKey.LIST_GROUPS, 4, ListGroupsRequest())
+        answer = await receive(sock, ApiKey.LIST_GROUPS, 4)
+        assert (answer.error_code, answer.groups) == (ErrorCode.INVALID_REQUEST, [])
+        assert served.memory.used_bytes == 0
 
 
-def test_without_a_place_for_an_error_the_connection_is_closed_with_a_line(
+async def test_without_a_place_for_an_error_the_connection_is_closed_with_a_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(long_answers, "ANSWER_MAX_BYTES", 100 * KIB)
     monkeypatch.setattr(long_answers, "REFUSALS_MAX_BYTES", 1 * KIB)
 
-    async def test() -> None:
-        async with serving(30 * KIB) as served, served.client() as sock:
-            await describe(sock, names(1000))
-            assert await described(sock) is None
-            await served.until(lambda: served.memory.used_bytes == 0)
-
-    run(test)
+    async with serving(30 * KIB) as served, served.client() as sock:
+        await describe(sock, names(1000))
+        assert await described(sock) is None
+        await served.until(lambda: served.memory.used_bytes == 0)
     assert "ask for less at a time" in caplog.text
 
 
-def test_a_long_answer_waits_for_memory_and_who_does_not_read_gives_way(
+async def test_a_long_answer_waits_for_memory_and_who_does_not_read_gives_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("kraftpy.server.network.listener.SWEEP_INTERVAL_S", 0.05)
     monkeypatch.setattr("kraftpy.server.network.listener.MEMORY_STALL_MAX_S", 0.5)
     monkeypatch.setattr(long_answers, "SLICE_MAX_S", 0.0)
 
-    async def test() -> None:
-        limits = {"queued.max.response.bytes": str(16_000 * KIB)}
-        async with (
-            serving(30 * KIB, **limits) as served,
-            served.client() as first,
-            served.client() as second,
-            served.client() as third,
-        ):
-            for sock in first, second:  # of 7.5 MB, some of which the system's buffers take
-                await describe(sock, names(250))
-            await served.until(lambda: len(served.groups.described) == 500)
-            served.memory.reserve(16_000 * KIB)
-            await describe(third, names(250))
-            answer = asyncio.ensure_future(described(third))
-            await served.until(lambda: served.listener.connections == 1)
-            assert not answer.done()
-            assert len(served.groups.described) < 510
-            served.memory.release(16_000 * KIB)
-            assert len((await answer).groups) == 250
-            assert await described(first) is None
-
-    run(test)
+    limits = {"queued.max.response.bytes": str(16_000 * KIB)}
+    async with (
+        serving(30 * KIB, **limits) as served,
+        served.client() as first,
+        served.client() as second,
+        served.client() as third,
+    ):
+        for sock in first, second:  # of 7.5 MB, some of which the system's buffers take
+            await describe(sock, names(250))
+        await served.until(lambda: len(served.groups.described) == 500)
+        served.memory.reserve(16_000 * KIB)
+        await describe(third, names(250))
+        answer = asyncio.ensure_future(described(third))
+        await served.until(lambda: served.listener.connections == 1)
+        assert not answer.done()
+        assert len(served.groups.described) < 510
+        served.memory.release(16_000 * KIB)
+        assert len((await answer).groups) == 250
+        assert await described(first) is None
     (told,) = caplog.messages  # of one peer, for one cause, within a second
     assert "doesn't read its answers" in told
 
 
-def test_small_answers_behind_one_that_waits_are_bounded_too() -> None:
-    async def test() -> None:
-        async with serving(10 * KIB) as served, served.client() as sock:
-            connections = served.listener._connections
-            await describe(sock, ["first"])
-            await described(sock)
-            (connection,) = connections
-            slot = connection.defer(concurrent=True)
-            for _ in range(1000):
-                await describe(sock, ["g"])
-            await served.until(lambda: served.memory.used_bytes >= 1024 * KIB)
-            before = len(served.groups.described)
-            assert before < 110
-            connection.complete(slot, None)
-            for _ in range(1000):
-                assert await described(sock) is not None
-            assert len(served.groups.described) == 1001
-            await served.until(lambda: served.memory.used_bytes == 0)
-
-    run(test)
+async def test_small_answers_behind_one_that_waits_are_bounded_too() -> None:
+    async with serving(10 * KIB) as served, served.client() as sock:
+        connections = served.listener._connections
+        await describe(sock, ["first"])
+        await described(sock)
+        (connection,) = connections
+        slot = connection.defer(concurrent=True)
+        for _ in range(1000):
+            await describe(sock, ["g"])
+        await served.until(lambda: served.memory.used_bytes >= 1024 * KIB)
+        before = len(served.groups.described)
+        assert before < 110
+        connection.complete(slot, None)
+        for _ in range(1000):
+            assert await described(sock) is not None
+        assert len(served.groups.described) == 1001
+        await served.until(lambda: served.memory.used_bytes == 0)

@@ -21,7 +21,7 @@ from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network import long_answers, long_requests
 from kraftpy.server.network.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
 from tests.server.amplified import cases
-from tests.unit.server.test_long_answers import describe, described, names, run, send, serving
+from tests.unit.server.test_long_answers import describe, described, names, send, serving
 
 
 @pytest.fixture
@@ -31,31 +31,25 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_requests, "SLICE_MAX_S", 0.00001)
 
 
-def test_others_are_served_while_a_request_is_decoded(slices: None) -> None:
-    async def test() -> None:
-        async with serving(10) as served, served.client() as sock, served.client() as other:
-            memory = served.listener._memory
-            await describe(sock, names(50_000))
-            await served.until(lambda: memory.used_bytes > 50_000 * 100)
-            assert served.groups.described == []
-            await describe(other, ["other"])
-            assert [g.group_id for g in (await described(other)).groups] == ["other"]
-            answer = await described(sock)
-            assert [g.group_id for g in answer.groups] == names(50_000)
-            await served.until(lambda: memory.used_bytes == 0)
-
-    run(test)
+async def test_others_are_served_while_a_request_is_decoded(slices: None) -> None:
+    async with serving(10) as served, served.client() as sock, served.client() as other:
+        memory = served.listener._memory
+        await describe(sock, names(50_000))
+        await served.until(lambda: memory.used_bytes > 50_000 * 100)
+        assert served.groups.described == []
+        await describe(other, ["other"])
+        assert [g.group_id for g in (await described(other)).groups] == ["other"]
+        answer = await described(sock)
+        assert [g.group_id for g in answer.groups] == names(50_000)
+        await served.until(lambda: memory.used_bytes == 0)
 
 
-def test_what_comes_behind_a_long_request_is_answered_behind_it(slices: None) -> None:
-    async def test() -> None:
-        async with serving(10) as served, served.client() as sock:
-            await describe(sock, names(20_000))
-            await describe(sock, ["behind"])
-            assert len((await described(sock)).groups) == 20_000
-            assert [g.group_id for g in (await described(sock)).groups] == ["behind"]
-
-    run(test)
+async def test_what_comes_behind_a_long_request_is_answered_behind_it(slices: None) -> None:
+    async with serving(10) as served, served.client() as sock:
+        await describe(sock, names(20_000))
+        await describe(sock, ["behind"])
+        assert len((await described(sock)).groups) == 20_000
+        assert [g.group_id for g in (await described(sock)).groups] == ["behind"]
 
 
 @pytest.mark.parametrize(
@@ -88,23 +82,20 @@ def test_what_comes_behind_a_long_request_is_answered_behind_it(slices: None) ->
     ],
     ids=["an array", "all arrays"],
 )
-def test_more_elements_than_a_cluster_has_close_the_connection_before_they_are_built(
+async def test_more_elements_than_a_cluster_has_close_the_connection_before_they_are_built(
     key: ApiKey, version: int, request_: Any, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with serving(10) as served, served.client() as sock:
-            await send(sock, key, version, request_)
-            assert await described(sock) is None
-            assert served.listener._memory.used_bytes == 0
-            assert served.groups.described == []
-
-    run(test)
+    async with serving(10) as served, served.client() as sock:
+        await send(sock, key, version, request_)
+        assert await described(sock) is None
+        assert served.listener._memory.used_bytes == 0
+        assert served.groups.described == []
     assert len(caplog.records) == 1
     assert line in caplog.text
 
 
 @pytest.mark.parametrize("partitions", [1, FEW_ELEMENTS + 1])
-def test_a_long_produce_is_handled_at_once_unless_it_has_many_partitions(
+async def test_a_long_produce_is_handled_at_once_unless_it_has_many_partitions(
     partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
@@ -117,22 +108,19 @@ def test_a_long_produce_is_handled_at_once_unless_it_has_many_partitions(
 
     monkeypatch.setattr(spec, "function", produce)
 
-    async def test() -> None:
-        async with serving(10) as served, served.client() as sock:
-            later: list[object] = []
-            defer = served.dispatcher._defer
-            monkeypatch.setattr(
-                served.dispatcher, "_defer", lambda *a, **k: (later.append(a), defer(*a, **k))
-            )
-            some = [ProduceRequest.PartitionProduceData(i, b"r") for i in range(partitions)]
-            some[-1].records = b"r" * 100_000  # type: ignore[assignment]
-            data = [ProduceRequest.TopicProduceData("t", partition_data=some)]
-            await send(sock, ApiKey.PRODUCE, 9, ProduceRequest(acks=1, topic_data=data))
-            await served.until(lambda: bool(seen))
-            assert seen == [True]
-            assert bool(later) == (partitions > 1)
-
-    run(test)
+    async with serving(10) as served, served.client() as sock:
+        later: list[object] = []
+        defer = served.dispatcher._defer
+        monkeypatch.setattr(
+            served.dispatcher, "_defer", lambda *a, **k: (later.append(a), defer(*a, **k))
+        )
+        some = [ProduceRequest.PartitionProduceData(i, b"r") for i in range(partitions)]
+        some[-1].records = b"r" * 100_000  # type: ignore[assignment]
+        data = [ProduceRequest.TopicProduceData("t", partition_data=some)]
+        await send(sock, ApiKey.PRODUCE, 9, ProduceRequest(acks=1, topic_data=data))
+        await served.until(lambda: bool(seen))
+        assert seen == [True]
+        assert bool(later) == (partitions > 1)
 
 
 @pytest.mark.parametrize("key", ADVERTISED, ids=lambda key: key.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
@@ -59,61 +58,45 @@ def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> _Wait
     return waiting
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 10))
+async def test_a_timeout_is_told_only_of_what_is_still_due() -> None:
+    done, late = Slow(), Slow()
+    waiting = start(done, late, timeout_ms=1)
+    done.flush[0](ErrorCode.NONE)
+    await waiting.future
+    assert done.told == (ErrorCode.NONE, 7)
+    assert late.told == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    late.flush[0](ErrorCode.NONE)
 
 
-def test_a_timeout_is_told_only_of_what_is_still_due() -> None:
-    async def test() -> None:
-        done, late = Slow(), Slow()
-        waiting = start(done, late, timeout_ms=1)
-        done.flush[0](ErrorCode.NONE)
-        await waiting.future
-        assert done.told == (ErrorCode.NONE, 7)
-        assert late.told == (ErrorCode.REQUEST_TIMED_OUT, -1)
-        late.flush[0](ErrorCode.NONE)
-
-    run(test)
-
-
-def test_acks_all_waits_for_the_flush_and_the_watermark() -> None:
-    async def test() -> None:
-        partition = Slow()
-        waiting = start(partition, acks=-1)
-        assert partition.commit == []
-        partition.flush[0](ErrorCode.NONE)
-        assert not waiting.future.done()
-        partition.commit[0](ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        response = await waiting.future
-        assert partition.told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        assert asked[-1] is response, "its client should be told who leads"
-
-    run(test)
+async def test_acks_all_waits_for_the_flush_and_the_watermark() -> None:
+    partition = Slow()
+    waiting = start(partition, acks=-1)
+    assert partition.commit == []
+    partition.flush[0](ErrorCode.NONE)
+    assert not waiting.future.done()
+    partition.commit[0](ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    response = await waiting.future
+    assert partition.told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert asked[-1] is response, "its client should be told who leads"
 
 
-def test_acks_all_is_told_of_replicas_that_left_after_the_append() -> None:
+async def test_acks_all_is_told_of_replicas_that_left_after_the_append() -> None:
     """docs/rules.md, rule 12."""
 
-    async def test() -> None:
-        partition, late = Slow(), Slow()
-        waiting = start(partition, late, acks=-1, timeout_ms=1)
-        partition.flush[0](ErrorCode.NONE)
-        partition.acks_all_error = ErrorCode.NOT_ENOUGH_REPLICAS
-        late.timeout_error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        partition.commit[0](ErrorCode.NONE)
-        assert partition.told == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
-        await waiting.future
-        assert late.told == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
-
-    run(test)
+    partition, late = Slow(), Slow()
+    waiting = start(partition, late, acks=-1, timeout_ms=1)
+    partition.flush[0](ErrorCode.NONE)
+    partition.acks_all_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    late.timeout_error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    partition.commit[0](ErrorCode.NONE)
+    assert partition.told == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
+    await waiting.future
+    assert late.told == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
 
 
-def test_a_client_that_left_leaves_no_timer() -> None:
-    async def test() -> None:
-        partition = Slow()
-        waiting = start(partition)
-        waiting.future.cancel()
-        partition.flush[0](ErrorCode.NONE)
-        assert waiting._timer.cancelled()
-
-    run(test)
+async def test_a_client_that_left_leaves_no_timer() -> None:
+    partition = Slow()
+    waiting = start(partition)
+    waiting.future.cancel()
+    partition.flush[0](ErrorCode.NONE)
+    assert waiting._timer.cancelled()
