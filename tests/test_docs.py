@@ -136,7 +136,6 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def api_table() -> str:
-
     def row(key: ApiKey, low: int, high: int) -> list[str]:
         answered, release = FIRST_RELEASES[key]
         announced = f"{low}-{high}" if answered == low else f"{low}-{high}, from {answered} on"

@@ -11,7 +11,7 @@ Rules:
 * A commit may name the offset that it expects to replace (an extension, the optimistic locking of
   seed 000's open questions). It is refused, too, while another commit of the partition is in
   flight, whose fate nobody knows yet: of two with one expectation one at most succeeds.
-* Every commit is checked against the group's generation (KIP-41's fencing). A commit from outside
+* Every commit is checked against the group's generation (rule 34). A commit from outside
   (generation -1, no member) is for groups without members only.
 * What goes into the log after a write in flight must know of that write: a tombstone for a group
   covers the offsets in flight, and an expiry leaves the group alone until they have landed.
