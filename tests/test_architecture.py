@@ -6,13 +6,13 @@ import-linter holds the layers between packages; here are the rules about single
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "kraftpy"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+from tests.sources import MODULES, name_of, text_of, tree_of
+
 # Nothing in core may find out what time it is, guess, wait or touch the outside.
 NOT_IN_CORE = {
     "asyncio", "datetime", "io", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
@@ -27,10 +27,6 @@ MAY_EXEC = {
 }
 MODULE_LINES_MAX = 620
 FUNCTION_LINES_MAX = 75
-
-
-def name_of(module: Path) -> str:
-    return str(module.relative_to(PACKAGE.parent))
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -48,43 +44,81 @@ def calls(tree: ast.AST) -> Iterator[str]:
             yield node.func.id
 
 
-def parse(module: Path) -> ast.Module:
-    return ast.parse(module.read_text(), module.name)
+def reads_no_clock(name: str, text: str, tree: ast.Module) -> Iterator[str]:
+    if name.startswith("kraftpy/core/"):
+        yield from (f"imports {found}" for found in sorted(set(imports(tree)) & NOT_IN_CORE))
+        if "open" in calls(tree):
+            yield "calls open"
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if "core" in m.parts], ids=name_of)
-def test_core_is_deterministic(module: Path) -> None:
-    assert not set(imports(parse(module))) & NOT_IN_CORE
-    assert "open" not in set(calls(parse(module)))
+def runs_no_data(name: str, text: str, tree: ast.Module) -> Iterator[str]:
+    yield from (f"imports {found}" for found in sorted(set(imports(tree)) & NOT_ANYWHERE))
+    if name not in MAY_EXEC:
+        yield from (
+            f"calls {found}" for found in sorted({"eval", "exec", "compile"} & {*calls(tree)})
+        )
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_nothing_runs_data(module: Path) -> None:
-    tree = parse(module)
-    assert not set(imports(tree)) & NOT_ANYWHERE
-    if name_of(module) not in MAY_EXEC:
-        assert not {"eval", "exec", "compile"} & set(calls(tree))
-
-
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_rooms_stay_liveable(module: Path) -> None:
-    text = module.read_text()
-    if module.parent.name != "schemas":  # tables may be as long as the protocol is
-        assert len(text.splitlines()) <= MODULE_LINES_MAX
-    for node in ast.walk(ast.parse(text)):
+def is_short(name: str, text: str, tree: ast.Module) -> Iterator[str]:
+    lines = len(text.splitlines())
+    # Tables may be as long as the protocol is.
+    if Path(name).parent.name != "schemas" and lines > MODULE_LINES_MAX:
+        yield f"has {lines} lines"
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines"
+            if length > FUNCTION_LINES_MAX:
+                yield f"{node.name} has {length} lines"
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_a_module_says_what_it_is_for(module: Path) -> None:
-    text = module.read_text()
-    assert not text.strip() or ast.get_docstring(ast.parse(text))
+def says_what_it_is_for(name: str, text: str, tree: ast.Module) -> Iterator[str]:
+    if text.strip() and not ast.get_docstring(tree):
+        yield "has no docstring"
 
 
-def test_the_rules_catch_what_they_are_for() -> None:
-    """The helpers see an import inside a function and a call inside an expression."""
-    tree = ast.parse("def f():\n    import time\n    return [eval(x) for x in time.y]\n")
-    assert set(imports(tree)) == {"time"}
-    assert "eval" in set(calls(tree))
+Rule = Callable[[str, str, ast.Module], Iterator[str]]
+RULES: list[Rule] = [reads_no_clock, runs_no_data, is_short, says_what_it_is_for]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_module(rule: Rule) -> None:
+    offences = [
+        f"{name_of(module)} {offence}"
+        for module in MODULES
+        for offence in rule(name_of(module), text_of(module), tree_of(module))
+    ]
+    assert not offences, "\n".join(offences)
+
+
+def test_all_modules_are_looked_at() -> None:
+    names = {name_of(module) for module in MODULES}
+    assert names >= MAY_EXEC
+    assert {"kraftpy/__init__.py", "kraftpy/core/__init__.py", "kraftpy/server/broker.py"} <= names
+
+
+LONG = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text", "said"),
+    [
+        (reads_no_clock, "kraftpy/core/x.py", "def f():\n    import time", ["imports time"]),
+        (reads_no_clock, "kraftpy/core/x.py", "from os.path import join", ["imports os"]),
+        (reads_no_clock, "kraftpy/core/a/x.py", "[open(x) for x in y]", ["calls open"]),
+        (reads_no_clock, "kraftpy/server/x.py", "import time", []),
+        (runs_no_data, "kraftpy/x.py", "def f():\n    import pickle", ["imports pickle"]),
+        (runs_no_data, "kraftpy/x.py", "[eval(x) for x in y]", ["calls eval"]),
+        (runs_no_data, "kraftpy/protocol/codec.py", "exec(x)", []),
+        (runs_no_data, "kraftpy/protocol/codec.py", "import marshal", ["imports marshal"]),
+        (is_short, "kraftpy/x.py", LONG, [f"f has {FUNCTION_LINES_MAX + 1} lines"]),
+        (is_short, "kraftpy/x.py", "async " + LONG, [f"f has {FUNCTION_LINES_MAX + 1} lines"]),
+        (is_short, "kraftpy/x.py", "x = 1\n" * 621, ["has 621 lines"]),
+        (is_short, "kraftpy/protocol/schemas/x.py", "x = 1\n" * 621, []),
+        (says_what_it_is_for, "kraftpy/x.py", "import time", ["has no docstring"]),
+        (says_what_it_is_for, "kraftpy/x.py", "\n", []),
+    ],
+)
+def test_the_rules_catch_what_they_are_for(
+    rule: Rule, name: str, text: str, said: list[str]
+) -> None:
+    assert list(rule(name, text, ast.parse(text))) == said
