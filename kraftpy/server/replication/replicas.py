@@ -25,8 +25,9 @@ from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.cluster.proposals import Proposer
 from kraftpy.server.replication.damaged_replicas import DamagedReplicas, Rereads
-from kraftpy.server.replication.isr_proposals import IsrProposals, Proposer
+from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 from kraftpy.server.replication.unwritable_replicas import UnwritableReplicas
