@@ -1,12 +1,13 @@
 """Rules of the house that a linter doesn't know, read off the source.
 
-import-linter holds the layers between packages; here are the rules about single modules.
+import-linter holds the layers between packages and wings; here are the rules about single modules,
+and that no modules import each other in a circle, be it for types only.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ MAY_EXEC = {
 }
 MODULE_LINES_MAX = 620
 FUNCTION_LINES_MAX = 75
+CIRCLES = {
+    frozenset(
+        f"kraftpy.storage.{name}"
+        for name in ("appendable_log", "directory", "flusher", "log", "placement", "recovery")
+    ): "a log has the directory that opened it, which it tells what was written and what failed",
+}
+"""Modules that import each other, and why they may."""
+
+
+def dotted(module: Path) -> str:
+    parts = Path(name_of(module)).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -36,6 +49,48 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.split(".")[0]
+
+
+def imported_modules(tree: ast.AST, modules: Container[str]) -> set[str]:
+    """Those of `modules` that are imported, wherever in the module, for types too."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in modules}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inside = f"{node.module}.{alias.name}"
+                name = inside if inside in modules else node.module
+                found |= {name} if name in modules else set()
+    return found
+
+
+def circles(imports: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """The largest sets of modules each of which reaches all others of its set (Tarjan)."""
+    found: set[frozenset[str]] = set()
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        path.append(module)
+        for other in sorted(imports[module]):
+            if other not in order:
+                visit(other)
+            if other in path:
+                lowest[module] = min(lowest[module], lowest[other])
+        if lowest[module] == order[module]:
+            start = path.index(module)
+            members = frozenset(path[start:])
+            del path[start:]
+            if len(members) > 1 or module in imports[module]:
+                found.add(members)
+
+    for module in imports:
+        if module not in order:
+            visit(module)
+    return found
 
 
 def calls(tree: ast.AST) -> Iterator[str]:
@@ -122,3 +177,24 @@ def test_the_rules_catch_what_they_are_for(
     rule: Rule, name: str, text: str, said: list[str]
 ) -> None:
     assert list(rule(name, text, ast.parse(text))) == said
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """Whoever opens a circle that is named in CIRCLES takes its name out."""
+    names = {dotted(module): module for module in MODULES}
+    imports = {name: imported_modules(tree_of(module), names) for name, module in names.items()}
+    assert circles(imports) == CIRCLES.keys()
+
+
+def test_circles_are_found_also_where_types_alone_close_them() -> None:
+    texts = {
+        "a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from b import Thing",
+        "b": "def f():\n    from p import c",
+        "p": "",
+        "p.c": "import a",
+        "d": "from a import Thing\nfrom p.c import Other",
+        "e": "import e",
+    }
+    imports = {name: imported_modules(ast.parse(text), texts) for name, text in texts.items()}
+    assert circles(imports) == {frozenset({"a", "b", "p.c"}), frozenset({"e"})}
+    assert not circles(imports | {"b": set(), "e": set()})

@@ -44,8 +44,7 @@ from kraftpy.storage.log import Log
 from kraftpy.storage.readable_log import ReadResult
 
 if TYPE_CHECKING:
-    from kraftpy.server.replication.follower_sessions import FollowedPartition
-    from kraftpy.server.replication.partition_host import PartitionHost
+    from kraftpy.server.replication.partition_host import Follower, PartitionHost
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ class Partition:
         topic_id: bytes,
         index: int,
         *,
-        host: PartitionHost,
+        host: PartitionHost[Partition],
         log: Log,
         config: TopicConfig,
         high_watermark: int,
@@ -140,7 +139,7 @@ class Partition:
         self._deletion_waiters = Waiters()
         self._flush_waiters = Waiters()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
-        self._followers: list[FollowedPartition] = []
+        self._followers: list[Follower] = []
         self._wake_scheduled = False
 
     def __str__(self) -> str:
@@ -415,11 +414,11 @@ class Partition:
 
     # -- as leader: the followers
 
-    def add_follower(self, follower: FollowedPartition) -> None:
+    def add_follower(self, follower: Follower) -> None:
         """`follower` is told of appends, watermarks, and the end of the leadership."""
         self._followers.append(follower)
 
-    def remove_follower(self, follower: FollowedPartition) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         if follower in self._followers:
             self._followers.remove(follower)
 
@@ -462,7 +461,7 @@ class Partition:
         if leadership is None:
             return None
         for follower in self._followers:
-            leadership.caught_up(follower.session.replica_id, follower.caught_up_ms)
+            leadership.caught_up(follower.replica_id, follower.caught_up_ms)
         moved, proposal = leadership.propose(now_ms, self.log.log_end_offset)
         if moved:
             self._advanced(leadership.high_watermark)
