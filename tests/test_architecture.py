@@ -26,7 +26,7 @@ MAY_EXEC = {
     "kraftpy/protocol/codec.py",
     "kraftpy/protocol/source.py",
 }
-MODULE_LINES_MAX = 620
+MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 75
 CIRCLES = {
     frozenset(
@@ -167,8 +167,8 @@ LONG = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
         (runs_no_data, "kraftpy/protocol/codec.py", "import marshal", ["imports marshal"]),
         (is_short, "kraftpy/x.py", LONG, [f"f has {FUNCTION_LINES_MAX + 1} lines"]),
         (is_short, "kraftpy/x.py", "async " + LONG, [f"f has {FUNCTION_LINES_MAX + 1} lines"]),
-        (is_short, "kraftpy/x.py", "x = 1\n" * 621, ["has 621 lines"]),
-        (is_short, "kraftpy/protocol/schemas/x.py", "x = 1\n" * 621, []),
+        (is_short, "kraftpy/x.py", "x = 1\n" * 601, ["has 601 lines"]),
+        (is_short, "kraftpy/protocol/schemas/x.py", "x = 1\n" * 601, []),
         (says_what_it_is_for, "kraftpy/x.py", "import time", ["has no docstring"]),
         (says_what_it_is_for, "kraftpy/x.py", "\n", []),
     ],

@@ -440,6 +440,6 @@ class ReplicaManager:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't led here"
             )
         start = max(start_offset, target.log.log_start_offset)
-        result = target.read(start, max_bytes, upper_offset=target.high_watermark, min_one=True)
+        result = target.log.read(start, max_bytes, upper_offset=target.high_watermark, min_one=True)
         data = b"".join(piece.read() for piece in result.slices)
         return data, result.next_offset
