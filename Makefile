@@ -35,7 +35,7 @@ check: $(BIN)/.group-check  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(BIN)/.group-test  ## rewrite the tables of docs/, the boards and METRICS.md, which come from the code
+docs: $(BIN)/.group-test  ## rewrite the tables of docs/, the boards and dashboards/METRICS.md, which come from the code
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.test_deploy
 	$(BIN)/python -m dashboards.generator

@@ -25,8 +25,28 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SOURCES = [ROOT / name for name in ("kraftpy", "pyspark_kraftpy", "tests", "deploy", "dashboards")]
-SUFFIXES = {".c", ".go", ".java", ".js", ".md", ".py", ".txt"}
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+SUFFIXES = {
+    ".c",
+    ".go",
+    ".java",
+    ".js",
+    ".md",
+    ".py",
+    ".pyi",
+    ".sh",
+    ".toml",
+    ".txt",
+    ".yaml",
+    ".yml",
+}
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(DOCS.glob("*.md")),
+    ROOT / "Makefile",
+    ROOT / "pyproject.toml",
+]
+# Whatever may be a citation, also where a line breaks within it.
+ANY = re.compile(r"\.md\b|\b(?:rules?|decisions?|seed|traps?)[\s#/*]+\d", re.IGNORECASE)
 NUMBERS = r"(\d+(?:(?:, | and | to |-)\d+)*)"
 
 
@@ -86,7 +106,7 @@ def files() -> Iterator[Path]:
 def words_of(path: Path) -> str:
     """Comments and docstrings of a Python file, all of another one, in one line."""
     text = path.read_text()
-    if not re.search(r"\.md\b|rule|decision|seed|trap", text, re.IGNORECASE):
+    if not ANY.search(text):  # most files; taking one apart takes a while
         return ""
     if path.suffix == ".py":
         text = "\n\n".join((*docstrings(text), *comments(text)))
