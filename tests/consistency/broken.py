@@ -7,6 +7,7 @@ by methods that are replaced before the command starts. The nodes are forked fro
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from typing import Any
 from kraftpy.core.metadata import PartitionState, leader_commands
 from kraftpy.core.metadata.elections import Electorate
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.records import build_batch, iter_records
+from kraftpy.protocol.records import build_batch, iter_records, split_batches
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replicas import ReplicaManager
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.runner import quick_cluster
+
+_LEADER_EPOCH_AT = 12  # in a batch
 
 
 def acks_before_replication() -> None:
@@ -89,6 +92,23 @@ def truncation_to_the_high_watermark() -> None:
     Partition.follow = follow_from_the_high_watermark  # type: ignore[method-assign]
 
 
+def followers_that_stamp_their_epoch() -> None:
+    """A follower writes its leader's epoch into what comes from a leader before."""
+    append = Partition.append_as_follower
+
+    def append_stamped(
+        self: Partition, records: memoryview | None, high_watermark: int, log_start_offset: int
+    ) -> int:
+        if records:
+            content = bytearray(records)
+            for position, _ in split_batches(content):
+                struct.pack_into(">i", content, position + _LEADER_EPOCH_AT, self.leader_epoch)
+            records = memoryview(content)
+        return append(self, records, high_watermark, log_start_offset)
+
+    Partition.append_as_follower = append_stamped  # type: ignore[method-assign]
+
+
 def isr_expansion_without_the_epoch_check() -> None:
     """Whoever was proposed joins the ISR, be it in another life by now (before KIP-903)."""
     check_isr = leader_commands._check_isr
@@ -121,6 +141,7 @@ BUILDS = {
     for build in (
         acks_before_replication,
         truncation_to_the_high_watermark,
+        followers_that_stamp_their_epoch,
         isr_expansion_without_the_epoch_check,
         offsets_before_replication,
         commits_in_two_parts,
@@ -143,6 +164,9 @@ _REGRESSION = frozenset({"offset-regression", "linearizable", "stale-read"})
 CASES = {
     "acks_before_replication": Case("queue", "partition", _LOSS),
     "truncation_to_the_high_watermark": Case("queue", "successors", _LOSS),
+    "followers_that_stamp_their_epoch": Case(
+        "replicas", "kill-all", frozenset({"replica-divergence", "epochs"})
+    ),
     "isr_expansion_without_the_epoch_check": Case("offsets", "late-expansion", _REGRESSION),
     "offsets_before_replication": Case("offsets", "partition", _REGRESSION),
     "commits_in_two_parts": Case("commits", "kill-coordinator", frozenset({"torn-commit"})),

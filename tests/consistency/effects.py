@@ -226,21 +226,24 @@ Watch = Iterator[None]
 
 
 class Effect(NamedTuple):
-    """`seed` has the fault choose what shows soon; with `rest` nothing is written as it begins."""
+    """`seed` has the fault choose what shows soon; with `rest` nothing is written as it begins.
+
+    A node that is cut off from the controller, which `spares_controller` avoids, is fenced before
+    long, and then leads nothing.
+    """
 
     watch: Callable[[Stage, Act], Watch]
     seed: int = 1
     target: str = "any"
     rest: bool = False
+    spares_controller: bool = False
 
 
 def happen(stage: Stage, name: str) -> None:
     """Let a kind of fault happen; it has its effect, is over, and nothing is lost by it."""
     effect, cluster = EFFECTS[name], stage.cluster
     stage.put_in_order()
-    act = FAULTS[name].plan(
-        Ground(cluster, {TOPIC: len(ORDERS)}, random.Random(effect.seed), effect.target)
-    )
+    act = _plan(cluster, name, effect)
     if effect.rest:
         stage.load.rest()
     watch = effect.watch(stage, act)
@@ -262,6 +265,15 @@ def happen(stage: Stage, name: str) -> None:
         TIMEOUT_S,
     )
     assert stage.lost() == set()
+
+
+def _plan(cluster: Cluster, name: str, effect: Effect) -> Act:
+    for seed in itertools.count(effect.seed):
+        ground = Ground(cluster, {TOPIC: len(ORDERS)}, random.Random(seed), effect.target)
+        act = FAULTS[name].plan(ground)
+        if not effect.spares_controller or cluster.controller() not in act.targets:
+            return act
+    raise AssertionError("unreachable")
 
 
 def _gone(pids: dict[int, list[int]]) -> set[int]:
@@ -549,6 +561,8 @@ EFFECTS = {
     # Around the controller: with it on one side, the other is fenced before long.
     "partition-bridge": Effect(partial(cut, links="sides"), target="controller"),
     "partition-ring": Effect(partial(cut, links="all")),
+    "partition-pair-one-way": Effect(partial(cut, links="sides"), spares_controller=True),
+    "partition-pair-reset": Effect(partial(cut, links="sides"), spares_controller=True),
     "slow": Effect(slow, seed=3),
     "lose-tail": Effect(partial(tail_lost, of_each=True), rest=True),
     "reassign": Effect(moved),

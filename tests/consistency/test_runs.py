@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from kraftpy.testing import Broker
 from kraftpy.testing.consistency import Header, HistoryReader, Outcome, Verdict, check
+from kraftpy.testing.consistency.faults import FAULTS, kinds
 from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.runner import Plan, Result, run
@@ -25,6 +27,7 @@ from .catch import found_by, load
 # Seeds whose first fault comes early: for a few seconds, or for longer than a session of a broker.
 SHORT_SEED, LONG_SEED = 39, 207
 # One with which four coordinators are killed in a few seconds.
+REPLICAS_SEED, REPLICAS_S = 4, 35
 COORDINATORS_SEED, COORDINATORS_S = 48827, 11.5
 
 
@@ -92,6 +95,33 @@ def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) 
     )
     assert done["commit-all", "ok"] > 80
     assert done["fetch-all", "ok"] > 80
+
+
+def test_replicas_are_the_same_after_all_that_can_be_done_to_nodes(tmp_path: Path) -> None:
+    """The short form of `make torture`."""
+    faults = torture()
+    plan = Plan("replicas", tmp_path, faults, time_limit_s=REPLICAS_S, rate=60, seed=REPLICAS_SEED)
+    result = run(plan, say=print)
+    outcome = judged(plan, result)
+    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    assert len(result.faults) >= 4
+    said = {each.checker: each.counts for each in outcome.verdicts}
+    assert said["unacknowledged"]["acknowledged"] > 1000  # there was load, and it was answered
+    assert said["replica-divergence"]["replicas"] == 9
+    assert said["two-leaders"]["epochs"] > 3
+    assert said["metadata-divergence"]["comparisons"] == 3
+
+
+def torture() -> list[str]:
+    """The faults of `make torture`, all of which there are."""
+    root = Path(__file__).parents[2]
+    command = ["make", "-n", "torture", "MINUTES=2"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    words = done.stdout.split()
+    assert words[words.index("--workload") + 1] == "replicas"
+    faults = words[words.index("--faults") + 1].split(",")
+    assert set(kinds(faults)) <= FAULTS.keys()
+    return faults
 
 
 def compared_and_set(plan: Plan) -> int:

@@ -284,14 +284,8 @@ class _Run:
                 self._say(f"{self._plan.workload}: load for {self._plan.time_limit_s:g} s")
                 for part, client in self._parts():
                     self._hire(part, client)
-                deadline = time.monotonic() + self._plan.time_limit_s
-                try:
-                    self._inflict(deadline)
-                except ClusterError as error:
-                    self._not_healed(error)
-                self._watch_until(deadline)
-                self._heal()
-                self._watch_until(time.monotonic() + _RECOVERY_S)
+                with self._observers():
+                    self._break_and_heal(time.monotonic() + self._plan.time_limit_s)
                 self._dismiss(_STOP_TIMEOUT_S)
                 self._settle()
                 self._history.phase("final")
@@ -299,9 +293,19 @@ class _Run:
                 for client in self._clients_of(self._play.final):
                     self._hire(self._play.final, client)
                 self._wait_for_final()
+                self._inspect()
             finally:
                 self._dismiss(0.0)
         return self._result
+
+    def _break_and_heal(self, deadline: float) -> None:
+        try:
+            self._inflict(deadline)
+        except ClusterError as error:
+            self._not_healed(error)
+        self._watch_until(deadline)
+        self._heal()
+        self._watch_until(time.monotonic() + _RECOVERY_S)
 
     def _header(self) -> Header:
         versions = {"python": platform.python_version(), "linux": platform.release()}
@@ -322,6 +326,7 @@ class _Run:
             "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
             "links": plan.network.text() if self._cluster is not None else "as they are",
             "left_out": dict(plan.left_out),
+            "inspected": self._play.inspected and self._cluster is not None,
         }
         return Header(
             plan.workload,
@@ -492,6 +497,9 @@ class _Run:
             act.end()
             phase = "void" if isinstance(more, LeftOut) else "end"
             self._history.fault(name, phase, number, [str(node) for node in act.targets], more)
+        for each in cluster.nodes.values():
+            if each.running and each.ended:
+                raise ClusterError(f"broker {each.id} ended by itself\n{cluster.log_tail()}")
 
     def _await_health(self, timeout_s: float) -> None:
         """Go on watching the workers until nothing is left of the last fault."""
@@ -508,6 +516,35 @@ class _Run:
         """Wait until every broker knows of the last that was done; a broken cluster is known."""
         if self._cluster is not None and not self._result.unhealthy:
             self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+
+    def _observers(self) -> contextlib.AbstractContextManager[object]:
+        if self._cluster is None or not self._play.inspected:
+            return contextlib.nullcontext()
+        from kraftpy.testing.consistency.inspection import Observers
+
+        nodes = list(self._cluster.nodes.values())
+        return Observers(nodes, self._topics, self._history, self._new_processes(len(nodes)))
+
+    def _new_processes(self, count: int) -> int:
+        """The first of so many numbers for what isn't a client."""
+        first = self._numbers * SESSIONS_MAX
+        self._numbers += count
+        return first
+
+    def _inspect(self) -> None:
+        """Stop all nodes, and note what they have on disk; of a broken cluster there is no end."""
+        cluster = self._cluster
+        if cluster is None or not self._play.inspected or self._result.unhealthy:
+            return
+        from kraftpy.testing.consistency.inspection import inspect
+
+        self._say("stopping the nodes, to look at their disks")
+        places = cluster.partitions_of(*self._topics)
+        replicas = {place: cluster.replicas_of(*place) for place in places}
+        for node in cluster.nodes.values():
+            cluster.stop(node.id)
+        folders = {node.id: node.log_dir for node in cluster.nodes.values()}
+        inspect(folders, replicas, self._history, self._new_processes(1))
 
     def _heal(self) -> None:
         if self._cluster is None:

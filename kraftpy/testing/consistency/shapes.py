@@ -18,6 +18,10 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | create, alter | {name, config} | |
 | delete | {name} | |
 | describe | {name} | {name, config}: null if there is none |
+| stored | {node, key} | {node, key, batches}: each [first offset, last, epoch, bytes, CRC] |
+| epochs | {node, key, epochs}: each [epoch, first offset], as a replica notes them | |
+| led | {key, epoch, leader, source}: who says so | |
+| journals | {nodes}: two whose metadata journals are compared | |
 | assigned | {group, keys, epoch, instance?} | |
 | revoked, lost | {group, keys} | |
 | processed | {group, key, first, last} | |
@@ -205,6 +209,21 @@ def _fields(
     return check
 
 
+def _lists_of(width: int) -> Field:
+    def are(value: Any) -> bool:
+        return type(value) is list and all(
+            type(each) is list and len(each) == width and all(type(n) is int for n in each)
+            for each in value
+        )
+
+    return are
+
+
+def _numbers(value: Any) -> bool:
+    return type(value) is list and all(type(each) is int for each in value)
+
+
+_REPLICA: dict[str, Field] = {"node": _epoch, "key": _is_key}
 _REGISTER: dict[str, Field] = {"group": _is_key, "key": _is_key}
 _OWNED: dict[str, Field] = {"group": _is_key, "keys": _keys}
 _NAMED: dict[str, Field] = {"name": _is_key}
@@ -227,6 +246,10 @@ SHAPES: dict[str, Check] = {
     "alter": _fields("alter", {**_NAMED, "config": _is_value}, observes=True),
     "delete": _fields("delete", _NAMED, observes=True),
     "describe": _fields("describe", _NAMED, {"config": _config}),
+    "stored": _fields("stored", _REPLICA, {"batches": _lists_of(5)}),
+    "epochs": _fields("epochs", {**_REPLICA, "epochs": _lists_of(2)}),
+    "led": _fields("led", {"key": _is_key, "epoch": _epoch, "leader": _epoch, "source": _is_key}),
+    "journals": _fields("journals", {"nodes": _numbers}),
     "assigned": _fields("assigned", {**_OWNED, "epoch": _epoch, "instance?": _is_key}),
     "revoked": _fields("revoked", _OWNED),
     "lost": _fields("lost", _OWNED),

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kraftpy.testing.consistency.checkers.answers import AnswerChecker
 from kraftpy.testing.consistency.checkers.completeness import Completeness
 from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
 from kraftpy.testing.consistency.checkers.register_checker import RegisterChecker
+from kraftpy.testing.consistency.checkers.replicas import ReplicaChecker
 from kraftpy.testing.consistency.checkers.torn import TornChecker
 from kraftpy.testing.consistency.history import (
     Fault,
@@ -32,6 +34,14 @@ Options = Mapping[str, Any]
 
 def _queue(options: Options) -> Sequence[Checker]:
     return [QueueChecker(idempotence=options.get("idempotence") is True)]
+
+
+def _replicas(options: Options) -> Sequence[Checker]:
+    return [
+        *_queue(options),
+        AnswerChecker(),
+        ReplicaChecker(expected=options.get("inspected") is True),
+    ]
 
 
 def _offsets(_: Options) -> Sequence[Checker]:
@@ -56,6 +66,7 @@ def _list_append(options: Options) -> Sequence[Checker]:
 
 WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
     "queue": _queue,
+    "replicas": _replicas,
     "offsets": _offsets,
     "commits": _commits,
     "groups": _groups,

@@ -299,6 +299,59 @@ def plant_cut_tail(rng: random.Random, operations: Operations) -> Operations | N
     return spoiled
 
 
+def plant_dirty_read(rng: random.Random, operations: Operations) -> Operations | None:
+    """A reader saw the end of a log that was cut off afterwards."""
+    drain = operations[-1]
+    seen = [
+        (key, record[0])
+        for each in operations
+        if each.f == "poll" and each.process != drain.process
+        for key, records in each.value.items()
+        for record in records
+    ]
+    if not seen:
+        return None
+    key, end = rng.choice(sorted(set(seen)))
+    spoiled = [
+        each._replace(
+            value={
+                at: [r for r in records if at != key or r[0] < end]
+                for at, records in each.value.items()
+            }
+        )
+        if each.f == "poll" and each.process == drain.process
+        else each
+        for each in operations
+    ]
+    spoiled[-1] = drain._replace(value={**drain.value, key: [0, end]})
+    return spoiled
+
+
+def plant_drain_skip(rng: random.Random, operations: Operations) -> Operations | None:
+    """Whoever drains leaves something out that others have seen."""
+    seen = {
+        (key, record[1])
+        for each in operations
+        if each.f == "poll" and each.process != 20
+        for key, records in each.value.items()
+        for record in records
+    }
+    if not seen:
+        return None
+    key, value = rng.choice(sorted(seen))
+    return [
+        each._replace(
+            value={
+                at: [r for r in records if (at, r[1]) != (key, value)]
+                for at, records in each.value.items()
+            }
+        )
+        if each.f == "poll" and each.process == 20
+        else each
+        for each in operations
+    ]
+
+
 def plant_unseen(rng: random.Random, operations: Operations) -> Operations | None:
     index, place, key, value, _ = rng.choice(_sends(operations))
     spoiled = _with_polls(
@@ -397,6 +450,8 @@ PLANTS: list[tuple[str, Callable[[random.Random, Operations], Operations | None]
     ("phantom-read", plant_sent_later),
     ("lost-write", plant_lost_write),
     ("lost-write", plant_cut_tail),
+    ("dirty-read", plant_dirty_read),
+    ("drain-skip", plant_drain_skip),
     ("unseen", plant_unseen),
     ("nonmonotonic-poll", plant_going_back),
     ("int-nonmonotonic-poll", plant_int_going_back),

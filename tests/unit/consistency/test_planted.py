@@ -23,7 +23,7 @@ from .test_linearizability import commits
 from .test_list_append import ANOMALIES, random_transactions
 
 Operations = list[Operation]
-OPTIONS = {"queue": {"idempotence": True}}
+OPTIONS = {"queue": {"idempotence": True}, "replicas": {"idempotence": True}}
 
 
 def write(path: Path, workload: str, operations: Iterable[Operation]) -> HistoryReader:
@@ -66,6 +66,39 @@ def queue(name: str) -> Operations:
         if spoiled is not None:
             return spoiled
     raise AssertionError(f"nothing to plant {name} in")
+
+
+def replicas(name: str) -> Operations:
+    if name in dict(queue_histories.PLANTS):
+        return queue(name)
+    key, process = queue_histories.KEYS[0], 99
+
+    def at(moment: int, f: str, value: dict[str, Any], outcome: str = "ok") -> Operation:
+        moment += 10**6
+        return Operation(moment, process, f, outcome, moment, moment + 1, value, value, "", "", "")
+
+    def stored(moment: int, node: int, *batches: list[int], outcome: str = "ok") -> Operation:
+        asked = {"node": node, "key": key}
+        answer = {**asked, "batches": list(batches)} if outcome == "ok" else asked
+        return at(moment, "stored", answer, outcome)._replace(asked=asked)
+
+    def led(moment: int, epoch: int, leader: int) -> Operation:
+        source = f"metadata at {moment}"
+        value = {"key": key, "epoch": epoch, "leader": leader, "source": source}
+        return at(moment, "led", value)
+
+    batch = [0, 4, 0, 100, 17]
+    planted = {
+        "replica-divergence": [stored(1, 1, batch), stored(3, 2, [*batch[:4], 18])],
+        "replica-damage": [stored(1, 1, outcome="fail")],
+        "two-leaders": [led(1, 0, 1), led(3, 0, 2)],
+        "epochs": [led(1, 0, 1), stored(3, 1, [0, 4, 1, 100, 17])],
+        "metadata-divergence": [at(1, "journals", {"nodes": [1, 2]}, "fail")],
+    }
+    operations = queue_histories.random_queue(random.Random(1), 150)
+    if name == "unacknowledged":  # a queue's senders give up, so there is one to find
+        return operations
+    return [*operations, *planted[name]]
 
 
 def group(name: str) -> Operations:
@@ -138,6 +171,7 @@ def _asked(value: list[list[Any]]) -> list[list[Any]]:
 
 PLANTERS: dict[str, Callable[[str], Operations]] = {
     "queue": queue,
+    "replicas": replicas,
     "offsets": registers,
     "commits": commits_of_all,
     "groups": group,

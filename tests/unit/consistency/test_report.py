@@ -273,7 +273,10 @@ def test_what_shows_that_a_promise_is_broken_is_kept_by_itself(tmp_path: Path) -
     history = record(tmp_path / "history.jsonl", lose=True)
     outcome, report = judge(history)
     report["files"] = keep_anomalies(history, outcome.verdicts, tmp_path / "out")
-    names = [f"anomaly-{name}.jsonl" for name in ("lost-write", "poll-skip", "int-poll-skip")]
+    names = [
+        f"anomaly-{name}.jsonl"
+        for name in ("lost-write", "poll-skip", "int-poll-skip", "drain-skip")
+    ]
     assert [each["path"] for each in report["files"]] == names
     shown = HistoryReader(tmp_path / "out" / "anomaly-lost-write.jsonl")
     again, smaller = judge(shown)
@@ -336,8 +339,8 @@ def test_several_runs_have_a_page_and_a_line(tmp_path: Path) -> None:
         summaries.append({"path": str(history.path), **summary(judge(history)[1])})
     assert never_came(summaries) == ["slow", "stop"]
     said = total(summaries, 90)
-    assert said.startswith("2 runs in 1.5 min, 566 operations, 4 faults of 2 kinds, 23 of 28 promi")
-    assert said.endswith("int-poll-skip; never came: slow, stop")
+    assert said.startswith("2 runs in 1.5 min, 566 operations, 4 faults of 2 kinds, 26 of 32 promi")
+    assert said.endswith("drain-skip; never came: slow, stop")
     page = Page(write_index(summaries, 90, tmp_path).read_text())
     assert page.links == ["good/report.html", "bad/report.html"]
     words = "".join(page.text)

@@ -37,6 +37,7 @@ class _Wanted:
 
 _WANTED = {
     "queue": _Wanted(["send"], ["drain"]),
+    "replicas": _Wanted(["send"], ["drain"]),
     "offsets": _Wanted(["commit"], ["fetch"]),
     "commits": _Wanted(["commit-all"], ["fetch-all"]),
     "groups": _Wanted(

@@ -8,7 +8,7 @@ is NEVER, an offset or a line that isn't known is UNKNOWN.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kraftpy.testing.consistency.operations import NEVER, Operation
@@ -116,6 +116,16 @@ class Intervals:
                     ranges.append((first, last))
             self._ranges, self._merged = ranges, True
         return self._ranges
+
+    def missing(self, offsets: Iterable[int]) -> Iterator[int]:
+        """Those of these offsets, which rise, that are not in it."""
+        ranges = iter(self.merged())
+        first, last = next(ranges, (NEVER, NEVER))
+        for offset in offsets:
+            while last < offset:
+                first, last = next(ranges, (NEVER, NEVER))
+            if offset < first:
+                yield offset
 
 
 class LogIndex:

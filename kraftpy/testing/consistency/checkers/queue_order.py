@@ -7,6 +7,7 @@ operation of a process to its next.
   position that it was assigned.  With `subscribe` others may take over in between, so only the
   inside of its polls is judged.  A gap in the offsets is a skip only if somebody knows of a value
   in there: markers of transactions and compacted records leave gaps.
+* Who has read a log to its end (`drain`) has seen all that anybody knows to be in there.
 * A sender's values are in the log in the order in which it sent them, if it is idempotent.
   `int-send-skip` is counted and always allowed: others may write in between.
 * Real time: what is sent after a value was acknowledged, or read, is behind it in the log.
@@ -14,12 +15,12 @@ operation of a process to its next.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from kraftpy.testing.consistency.checkers.log_index import UNKNOWN, Log, LogIndex
+from kraftpy.testing.consistency.checkers.log_index import UNKNOWN, Intervals, Log, LogIndex
 from kraftpy.testing.consistency.operations import Operation
 from kraftpy.testing.consistency.verdicts import Findings, Verdict
 
@@ -48,11 +49,15 @@ class SessionOrder:
         self._gaps: list[tuple[bool, str, int, int, int, int]] = []
         """(internal, key, first and last offset left out, line before, line behind)."""
         self._polls = 0
+        self._seen: dict[tuple[int, str], Intervals] = {}
+        self._drains: list[Operation] = []
 
     def observe(self, operation: Operation) -> None:
         match operation.f:
             case "poll":
                 self._observe_poll(operation)
+            case "drain" if operation.outcome == "ok":
+                self._drains.append(operation)
             case "assign" if operation.outcome != "fail":
                 self._forget(operation.process)
                 self._subscribed.discard(operation.process)
@@ -83,6 +88,9 @@ class SessionOrder:
     def _observe_records(self, operation: Operation, key: str, records: list[Any]) -> None:
         line, process = operation.line, operation.process
         covered = self._index.log(key).covered
+        seen = self._seen.setdefault((process, key), Intervals())
+        for offset, _ in records:
+            seen.add(offset, offset)
         position = self._positions.get((process, key))
         start = expected = records[0][0]
         if position is not None and position.next != UNKNOWN and process not in self._subscribed:
@@ -143,6 +151,7 @@ class SessionOrder:
             "none was left out",
             counts,
         )
+        yield self._drain_skips()
         yield from _send_order(self._index, self._idempotence)
         yield _real_time_order(self._index)
 
@@ -165,6 +174,36 @@ class SessionOrder:
                     key,
                 )
         return found
+
+    def _drain_skips(self) -> Verdict:
+        findings = Findings()
+        judged = 0
+        offsets: dict[str, list[int]] = {}
+        for drain in self._drains:
+            for key, (start, end) in drain.value.items():
+                seen = self._seen.get((drain.process, key))
+                if seen is None:
+                    continue
+                log = self._index.log(key)
+                known = offsets.get(key)
+                if known is None:
+                    known = offsets[key] = sorted(log.at)
+                wanted = known[bisect_left(known, start) : bisect_left(known, end)]
+                judged += len(wanted)
+                for offset in seen.missing(wanted):
+                    row = log.rows[log.at[offset]]
+                    findings.add(
+                        f"process {drain.process} read {key} to its end, {end}, and never saw"
+                        f" {log.value[row]!r} at offset {offset}",
+                        (log.send_line[row], drain.line),
+                        key,
+                    )
+        return findings.verdict(
+            "drain-skip",
+            "who reads a log to its end sees all that is in it",
+            "everybody saw all of it",
+            {"records": judged},
+        )
 
 
 def _send_order(index: LogIndex, idempotence: bool) -> Iterator[Verdict]:

@@ -4,6 +4,7 @@ The names are those of Jepsen's Kafka workload.  Promises, and when they aren't 
 
 * `lost-write` needs proof: a reader went through the offset of the acknowledged value, or a
   read of the whole log (`drain`), begun after the acknowledgement, ended below it.
+* `dirty-read` is of a value that was cut off when it had been read: the log ends before it.
 * `unseen` is everything else that was acknowledged and never read.  It is wrong if the log was
   drained, unknown if it wasn't.
 * `duplicate` is promised to idempotent producers (KIP-98) only.
@@ -31,6 +32,7 @@ def value_verdicts(index: LogIndex, *, idempotence: bool) -> Iterator[Verdict]:
     yield _duplicates(index, idempotence)
     yield _aborted_reads(index)
     yield _phantom_reads(index)
+    yield _dirty_reads(index)
     yield from _missing(index)
 
 
@@ -118,6 +120,27 @@ def _phantom_reads(index: LogIndex) -> Verdict:
         "phantom-read",
         "what is read was sent before",
         "everything read had been sent",
+        {"records read": index.reads},
+    )
+
+
+def _dirty_reads(index: LogIndex) -> Verdict:
+    findings = Findings()
+    for log in index.logs.values():
+        reads = _ReadsOf(log)
+        for row, offset in enumerate(log.read):
+            drain = reads.drain_after(log.read_ns[row]) if offset >= 0 else None
+            if drain is not None and offset >= drain[2]:
+                findings.add(
+                    f"{log.value[row]!r} was read at offset {offset} of {log.key}, which ends at"
+                    f" {drain[2]} now",
+                    (log.send_line[row], log.read_line[row], drain[3]),
+                    log.key,
+                )
+    return findings.verdict(
+        "dirty-read",
+        "what was read stays in the log",
+        "no log became shorter than what was read of it",
         {"records read": index.reads},
     )
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 10.0  # longer than a failover, so that sends are tried again at the new leader
+NEVER_S = 3600.0
+"""What does not give up gives up after that, longer than the faults of any run."""
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 NO_OFFSET = -1
@@ -75,6 +77,22 @@ class Sender(Protocol):
         NotDoneError if all of them were refused for certain, as too large.  UnknownError's value
         are the offsets that are known, None for the others.
         """
+
+    def close(self) -> None: ...
+
+
+Answered = Callable[[int | None, str], None]
+"""Is told the offset of a record, or None and why; the offset is -1 where the library has none."""
+
+
+class Stream(Protocol):
+    """Sends without waiting, idempotently and with acks=all, and doesn't give up on a record."""
+
+    def send(self, place: Place, value: str, answered: Answered) -> bool:
+        """Whether it was taken; there may be no room for it now."""
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait until everything is answered, or for so long."""
 
     def close(self) -> None: ...
 
@@ -162,6 +180,8 @@ class Adapter(Protocol):
     """What a module of this package makes for a library."""
 
     def sender(self, bootstrap: str) -> Sender: ...
+
+    def stream(self, bootstrap: str) -> Stream: ...
 
     def reader(self, bootstrap: str, group: str) -> Reader: ...
 

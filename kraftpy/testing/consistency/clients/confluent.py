@@ -17,10 +17,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
+    NEVER_S,
     NO_OFFSET,
     SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
+    Answered,
     GoneError,
     NotDoneError,
     Place,
@@ -32,7 +34,7 @@ from kraftpy.testing.consistency.clients import (
 
 _admin: Any = confluent_kafka.admin  # whose names its types don't export
 
-_BATCH_MAX = 5_000
+_BATCH_MAX = 2_000  # so that a history has room for one in a line
 _REGISTER = "retention.ms"
 # How librdkafka writes down ConsumerGroupMetadata: this, then the generation in native order.
 _METADATA_MAGIC = b"CGMDv2:"
@@ -90,6 +92,45 @@ class _Sender:
         known = [each if isinstance(each, int) else None for each in found]
         kind = GoneError if not errors or any(each.fatal() for each in errors) else UnknownError
         raise kind(text, known)
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._producer.flush(0.5)
+
+
+class _Stream:
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            _base(bootstrap)
+            | {
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.timeout.ms": int(NEVER_S * 1000),
+                "request.timeout.ms": 5_000,
+            }
+        )
+
+    def send(self, place: Place, value: str, answered: Answered) -> bool:
+        def take(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                answered(message.offset(), "")
+            else:
+                answered(None, str(error))
+
+        topic, partition = place
+        try:
+            self._producer.produce(topic, value.encode(), partition=partition, on_delivery=take)
+        except BufferError:  # its queue is full while nobody answers
+            self._producer.poll(0.1)
+            return False
+        except KafkaException as error:
+            raise GoneError(str(error)) from None
+        self._producer.poll(0)
+        return True
+
+    def settle(self, timeout_s: float) -> None:
+        self._producer.flush(timeout_s)
 
     def close(self) -> None:
         self._producer.purge()
@@ -299,6 +340,7 @@ def _keys(partitions: Sequence[TopicPartition]) -> list[str]:
 
 class _Confluent:
     sender = staticmethod(_Sender)
+    stream = staticmethod(_Stream)
     reader = staticmethod(_Reader)
     registers = staticmethod(_Registers)
     topics = staticmethod(_Topics)

@@ -8,20 +8,23 @@ say nothing of registers: it doesn't play those parts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import kafka
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
+    NEVER_S,
     NO_OFFSET,
     SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
+    Answered,
     GoneError,
     NotDoneError,
     Place,
@@ -32,7 +35,7 @@ from kraftpy.testing.consistency.clients import (
 )
 
 _TIMEOUT_MS = int(TIMEOUT_S * 1000)
-_BATCH_MAX = 5_000
+_BATCH_MAX = 2_000  # so that a history has room for one in a line
 
 
 def _base(bootstrap: str) -> dict[str, Any]:
@@ -95,6 +98,41 @@ class _Sender:
         except UnknownError:
             return GoneError(repr(problem))
         return NotDoneError(repr(problem))
+
+    def close(self) -> None:
+        self._producer.close(timeout=1)
+
+
+class _Stream:
+    def __init__(self, bootstrap: str) -> None:
+        try:
+            self._producer = kafka.KafkaProducer(
+                **_base(bootstrap),
+                enable_idempotence=True,
+                acks="all",
+                linger_ms=5,
+                delivery_timeout_ms=int(NEVER_S * 1000),
+                request_timeout_ms=5_000,
+                max_block_ms=1_000,
+            )
+        except KafkaError as error:
+            raise UnknownError(repr(error)) from None
+
+    def send(self, place: Place, value: str, answered: Answered) -> bool:
+        topic, partition = place
+        try:
+            future = self._producer.send(topic, value.encode(), partition=partition)
+        except KafkaTimeoutError:  # its buffer is full: nothing was taken
+            return False
+        except KafkaError as error:
+            raise GoneError(repr(error)) from None
+        future.add_callback(lambda found: answered(found.offset, ""))
+        future.add_errback(lambda error: answered(None, repr(error)))
+        return True
+
+    def settle(self, timeout_s: float) -> None:
+        with contextlib.suppress(KafkaTimeoutError):
+            self._producer.flush(timeout_s)
 
     def close(self) -> None:
         self._producer.close(timeout=1)
@@ -266,6 +304,7 @@ def _keys(partitions: Iterable[TopicPartition]) -> list[str]:
 
 class _KafkaPython:
     sender = staticmethod(_Sender)
+    stream = staticmethod(_Stream)
     reader = staticmethod(_Reader)
     registers = staticmethod(_Registers)
     member = staticmethod(_Member)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import random
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -25,10 +26,12 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
+    NEVER_S,
     NO_OFFSET,
     SEND_TIMEOUT_S,
     SESSION_TIMEOUT_MS,
     TIMEOUT_S,
+    Answered,
     GoneError,
     NotDoneError,
     Place,
@@ -41,7 +44,7 @@ from kraftpy.testing.consistency.clients import (
 _T = TypeVar("_T")
 _TIMEOUT_MS = int(TIMEOUT_S * 1000)
 _SEND_TIMEOUT_MS = int(SEND_TIMEOUT_S * 1000)
-_BATCH_MAX = 5_000
+_BATCH_MAX = 2_000  # so that a history has room for one in a line
 _REGISTER = "retention.ms"
 _EARLIEST, _LATEST = -2, -1
 
@@ -103,6 +106,40 @@ class _Sender:
             known = [each if isinstance(each, int) else None for each in found]
             raise UnknownError(repr(error), known)
         return offsets
+
+    def close(self) -> None:
+        self._session.close(self._producer.close(flush=False))
+
+
+class _Stream:
+    def __init__(self, bootstrap: str) -> None:
+        self._session = _Session(bootstrap)
+        self._producer = self._session.run(self._open())
+
+    async def _open(self) -> Producer:
+        timeout_ms = int(NEVER_S * 1000)
+        return Producer(self._session.cluster, linger_ms=5, delivery_timeout_ms=timeout_ms)
+
+    def send(self, place: Place, value: str, answered: Answered) -> bool:
+        async def send() -> None:
+            topic, partition = place
+            delivery = await self._producer.send(topic, value.encode(), partition=partition)
+            asyncio.ensure_future(_offset(delivery)).add_done_callback(take)
+
+        def take(task: asyncio.Future[int]) -> None:
+            if task.cancelled():
+                answered(None, "cancelled")
+            elif (error := task.exception()) is not None:
+                answered(None, repr(error))
+            else:
+                answered(task.result(), "")
+
+        self._session.run(send())
+        return True
+
+    def settle(self, timeout_s: float) -> None:
+        with contextlib.suppress(UnknownError):
+            self._session.run(self._producer.flush(), timeout_s)
 
     def close(self) -> None:
         self._session.close(self._producer.close(flush=False))
@@ -410,6 +447,7 @@ class _Member:
 
 class _Own:
     sender = staticmethod(_Sender)
+    stream = staticmethod(_Stream)
     reader = staticmethod(_Reader)
     registers = staticmethod(_Registers)
     forwarded = staticmethod(_Forwarded)

@@ -108,6 +108,14 @@ def _bridge(ground: Ground) -> Act:
     return Act(rest, f"two sides that only {bridge} reaches both", begin, cluster.heal)
 
 
+def _pair(ground: Ground, *, close: bool) -> Act:
+    cluster = ground.cluster
+    one, other = ground.victims(2)
+    begin = partial(cluster.partition, one, other, one_way=not close, close=close)
+    detail = "their link reset" if close else "nothing that the first sends arrives at the second"
+    return Act([one, other], detail, begin, cluster.heal)
+
+
 def _ring(ground: Ground) -> Act:
     cluster = ground.cluster
     nodes = ground.victims(len(cluster.nodes))
@@ -209,6 +217,18 @@ FAULTS: dict[str, Kind] = {
     "partition-majority": Kind("a minority cut off from a majority", _halves, 3, Part.LINKS),
     "partition-bridge": Kind("two sides that only one node reaches both", _bridge, 3, Part.LINKS),
     "partition-ring": Kind("every node is heard by one neighbour only", _ring, 3, Part.LINKS),
+    "partition-pair-one-way": Kind(
+        "two nodes, of which one isn't heard by the other",
+        partial(_pair, close=False),
+        2,
+        Part.LINKS,
+    ),
+    "partition-pair-reset": Kind(
+        "two nodes cut off from each other, their connections reset",
+        partial(_pair, close=True),
+        2,
+        Part.LINKS,
+    ),
     "slow": Kind("one node's links take 20 to 400 ms each way", _slow, 2, Part.LINKS),
     "lose-tail": Kind(
         "kill -9 of one node whose logs lose their newest bytes", _lose_tail, 3, Part.PROCESSES

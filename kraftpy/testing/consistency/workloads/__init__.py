@@ -6,13 +6,21 @@ what they are judged.
 
 from __future__ import annotations
 
-from kraftpy.testing.consistency.workloads import commits, groups, metadata, offsets, queue
+from kraftpy.testing.consistency.workloads import (
+    commits,
+    groups,
+    metadata,
+    offsets,
+    queue,
+    replicas,
+)
 from kraftpy.testing.consistency.workloads.play import Part, Play
 
 __all__ = ["PLAYS", "Part", "Play"]
 
 PLAYS: dict[str, Play] = {
     "queue": queue.PLAY,
+    "replicas": replicas.PLAY,
     "offsets": offsets.PLAY,
     "commits": commits.PLAY,
     "groups": groups.PLAY,

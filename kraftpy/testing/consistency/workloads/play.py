@@ -33,6 +33,7 @@ class Play:
     * `options`: of the run, made from a name that is unique and its time limit in seconds
     * `topics`: what has to exist, name -> number of partitions, from the options
     * `configs`: of these topics
+    * `inspected`: whether the nodes are stopped in the end, and their disks looked at
     """
 
     about: str
@@ -42,3 +43,4 @@ class Play:
     options: Callable[[str, float], dict[str, Any]]
     topics: Callable[[Mapping[str, Any]], Mapping[str, int]]
     configs: Mapping[str, str] = field(default_factory=dict)
+    inspected: bool = False

@@ -87,7 +87,7 @@ def read_assigned(worker: Worker) -> None:
                         positions[place] = worker.rng.randrange(positions[place] + 1)
                     _assign(worker, reader, positions)
                     until = worker.elapsed_s() + worker.rng.uniform(*SESSION_S)
-                for key, read in (_poll(worker, reader, POLL_S) or {}).items():
+                for key, read in (poll(worker, reader, POLL_S) or {}).items():
                     positions[places[key]] = read[-1][0] + 1
         finally:
             reader.close()
@@ -104,7 +104,7 @@ def read_subscribed(worker: Worker) -> None:
             worker.operate("subscribe", [topic], lambda: reader.subscribe([topic]))
             until = worker.elapsed_s() + worker.rng.uniform(*SESSION_S)
             for _ in worker.paced():
-                _poll(worker, reader, POLL_S)
+                poll(worker, reader, POLL_S)
                 if worker.elapsed_s() > until:
                     break
         finally:
@@ -129,7 +129,7 @@ def drain(worker: Worker) -> None:
         missing = {key_of(place): end for place, (start, end) in bounds.items() if end > start}
         _assign(worker, reader, {place: start for place, (start, _) in bounds.items()})
         while missing:
-            for key, read in (_poll(worker, reader, _DRAIN_POLL_S) or {}).items():
+            for key, read in (poll(worker, reader, _DRAIN_POLL_S) or {}).items():
                 if key in missing and read[-1][0] + 1 >= missing[key]:
                     del missing[key]
             if missing and time.monotonic() > deadline:
@@ -161,7 +161,7 @@ def _assign(worker: Worker, reader: Reader, positions: Mapping[Place, int]) -> N
     worker.operate("assign", asked, lambda: reader.assign(dict(positions)), lambda _: None)
 
 
-def _poll(worker: Worker, reader: Reader, timeout_s: float) -> Records | None:
+def poll(worker: Worker, reader: Reader, timeout_s: float) -> Records | None:
     found: Records | None = worker.operate("poll", None, lambda: reader.poll(timeout_s))
     return found
 
