@@ -17,6 +17,7 @@ from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.record_batch import LENGTH_END
 from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import (
     DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
@@ -155,7 +156,7 @@ class ReadableLog:
                 end, header = segment.boundary(position, position + left)
                 limit_offset = header.base_offset
                 if end == position and min_one and not slices:
-                    end += header.batch_length + 12
+                    end += header.batch_length + LENGTH_END
                     limit_offset = header.base_offset + header.last_offset_delta + 1
                 size, limit = end - position, end
                 left = 0

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.record_batch import LENGTH_END
 from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, BatchHeader, read_batch_header
 from kraftpy.storage.files import Files, OpenFile, storage_failure
 from kraftpy.storage.index import TIME_ENTRY_BYTES, IndexFileError, OffsetIndex, TimeIndex
@@ -345,7 +346,7 @@ class Segment:
                 since = 0
             elif not start:
                 self.first_timestamp = header.max_timestamp
-            size = header.batch_length + 12
+            size = header.batch_length + LENGTH_END
             since += size
             start += size
         self._bytes_since_index = since
@@ -440,7 +441,7 @@ class Segment:
                 header = read_batch_header(chunk, position - chunk_start)
             except DecodeError as error:
                 raise self.corrupt(position, str(error)) from error
-            after = position + header.batch_length + 12
+            after = position + header.batch_length + LENGTH_END
             if (
                 after > size
                 or header.base_offset < expected_offset
@@ -489,7 +490,7 @@ class Segment:
         relative, position = index.lookup_position(limit)
         nearer = position > start
         for at, header in self._batches_from(relative, position) if nearer else self.batches(start):
-            if at + header.batch_length + 12 > limit:
+            if at + header.batch_length + LENGTH_END > limit:
                 return at, header
         raise self.corrupt(start, f"no batch reaches past {limit}")
 
