@@ -206,9 +206,9 @@ class AppendableLog(ReadableLog):
         """Appends `data`, whose `batches` (position, header) are checked and stamped; one write.
 
         For a leader; followers come in by `append_as_follower`. Offsets may leave gaps (a
-        follower's, of a compacted log) but never go back. Rolls first when
-        the segment is full, old, or can't hold the offsets. Raises KafkaError KAFKA_STORAGE_ERROR,
-        after which the log is as it was before.
+        follower's, of a compacted log) but never go back. Rolls first when the segment can't hold
+        the offsets, or has records and is full or old. Raises KafkaError KAFKA_STORAGE_ERROR, after
+        which the log is as it was before.
         """
         first, last = batches[0][1], batches[-1][1]
         base_offset = first.base_offset
@@ -221,14 +221,20 @@ class AppendableLog(ReadableLog):
         if self._offline is not None:
             raise storage_failure(f"{self} is offline", self._offline)
         size = len(data)
-        if (
-            segment.size + size > self._segment_bytes
-            or last.max_timestamp - segment.first_timestamp > self._roll_ms
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or segment.index_entries >= self._max_index_entries
-        ) and self._must_roll(segment, size, last.max_timestamp, last_offset):
-            segment = self._roll_for_append(base_offset, last_offset)
         position = segment.size
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or (
+            position
+            and (
+                position + size > self._segment_bytes
+                or (
+                    last.max_timestamp - segment.first_timestamp > self._roll_ms
+                    and segment.first_timestamp > NO_TIMESTAMP
+                )
+                or segment.index_entries >= self._max_index_entries
+            )
+        ):
+            segment = self._roll_for_append(base_offset, last_offset)
+            position = segment.size
         try:
             segment.append(data, batches, self._index_interval_bytes)
         except OSError as error:
@@ -301,18 +307,6 @@ class AppendableLog(ReadableLog):
             part.append((position - start, header))
             end = position + header.size_bytes
         yield start, end, part
-
-    def _must_roll(self, segment: Segment, size: int, max_timestamp: int, last_offset: int) -> bool:
-        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        return segment.size > 0 and (
-            segment.size + size > self._segment_bytes
-            or (
-                max_timestamp - segment.first_timestamp > self._roll_ms
-                and segment.first_timestamp > NO_TIMESTAMP
-            )
-            or segment.index_entries >= self._max_index_entries
-        )
 
     def _learn(self, header: BatchHeader, data: bytes | bytearray | memoryview, at: int) -> None:
         learn(self.producers, header, data, at, self.uptime_ms())
