@@ -211,7 +211,10 @@ class Log(AppendableLog):
         count = self._count_old_segments(now_ms, upper_offset)
         if not count:
             return 0
-        self._interrupt_cleaning()
+        try:
+            self.interrupt_cleaning()
+        except OSError as error:
+            raise storage_failure(f"can't end the compaction of {self}", error) from error
         if count == len(self._segments):
             self.roll()
         removed = self._segments[:count]
@@ -271,12 +274,6 @@ class Log(AppendableLog):
         if self.cleaning is not None:
             cleaning, self.cleaning = self.cleaning, None
             cleaning.abort()
-
-    def _interrupt_cleaning(self) -> None:
-        try:
-            self.interrupt_cleaning()
-        except OSError as error:
-            raise storage_failure(f"can't end the compaction of {self}", error) from error
 
     def replace_segments(self, end_base: int, clean_offset: int) -> None:
         """Puts the compacted segments, now `.swap`, into the place of those below `end_base`.
