@@ -70,9 +70,9 @@ class Page(NamedTuple):
     trail: str = ""
 
 
-def fragment(page: Page, node: Node) -> Html:
+def fragment(page: Page) -> Html:
     """What is fetched again and again."""
-    return tag("div", page.body, id="content", data_title=_title(page, node))
+    return tag("div", page.body, id="content", data_title=_title(page))
 
 
 def framed(page: Page, node: Node) -> Html:
@@ -83,7 +83,7 @@ def framed(page: Page, node: Node) -> Html:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", _title(page, node)),
+        tag("title", _title(page)),
         tag("link", rel="icon", href=_ICON),
         tag("noscript", tag("meta", http_equiv="refresh", content="10")),
         tag("style", found.style),
@@ -91,19 +91,19 @@ def framed(page: Page, node: Node) -> Html:
     body = tag(
         "body",
         tag("a", "Skip to the cluster", href="#content", class_="skip"),
-        _header(page, node),
-        tag("main", fragment(page, node)),
+        _header(page),
+        tag("main", fragment(page)),
         _footer(page, node),
         tag("script", found.script),
     )
     return Html(f"<!doctype html>{tag('html', head, body, lang='en')}")
 
 
-def _title(page: Page, node: Node) -> str:
+def _title(page: Page) -> str:
     return f"{cut(page.title)} · kraftpy"
 
 
-def _header(page: Page, node: Node) -> Html:
+def _header(page: Page) -> Html:
     home = tag("a", "kraftpy", href=page.root or "./", class_="brand")
     parts: list[Child] = [
         tag(

@@ -108,7 +108,7 @@ class Site:
         text: Html
         if "fragment" in fields:
             # A page that stays open after its topic is gone is no error.
-            text, status = fragment(page, node), HTTPStatus.OK
+            text, status = fragment(page), HTTPStatus.OK
         else:
             text = framed(page, node)
         headers = {
