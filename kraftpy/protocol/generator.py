@@ -90,49 +90,50 @@ def check_version(name: str, version: int) -> Schema:
 @cache
 def decoder(name: str, version: int) -> Decoder:
     """Build the decoder of one message version; errors as `check_version`."""
-    writer = DecoderWriter(check_version(name, version), version, message_classes(name))
-    _execute(writer.write(), f"{name} v{version} decoder", writer.namespace)
-    decode: Decoder = writer.namespace["decode"]
+    decode: Decoder = _build_decoder(name, version, "decoder")
     return decode
-
-
-@cache
-def encoder(name: str, version: int) -> Encoder:
-    """Build the encoder of one message version; errors as `check_version`."""
-    writer = EncoderWriter(check_version(name, version), version, message_classes(name))
-    _execute(writer.write(), f"{name} v{version} encoder", writer.namespace)
-    encode: Encoder = writer.namespace["encode"]
-    return encode
 
 
 @cache
 def decoder_of_few(name: str, version: int) -> Decoder:
     """Build the decoder of few elements of one message version; errors as `check_version`."""
-    classes = message_classes(name)
-    writer = DecoderWriter(check_version(name, version), version, classes, few=True)
-    _execute(writer.write(), f"{name} v{version} decoder of few", writer.namespace)
-    decode: Decoder = writer.namespace["decode"]
+    decode: Decoder = _build_decoder(name, version, "decoder of few", few=True)
     return decode
 
 
 @cache
 def sliced_decoder(name: str, version: int) -> SlicedDecoder:
     """Build the decoder in slices of one message version; errors as `check_version`."""
-    classes = message_classes(name)
-    writer = DecoderWriter(check_version(name, version), version, classes, sliced=True)
-    _execute(writer.write(), f"{name} v{version} decoder in slices", writer.namespace)
-    decode: SlicedDecoder = writer.namespace["decode"]
+    decode: SlicedDecoder = _build_decoder(name, version, "decoder in slices", sliced=True)
     return decode
+
+
+@cache
+def encoder(name: str, version: int) -> Encoder:
+    """Build the encoder of one message version; errors as `check_version`."""
+    encode: Encoder = _build_encoder(name, version, "encoder")
+    return encode
 
 
 @cache
 def sliced_encoder(name: str, version: int) -> SlicedEncoder:
     """Build the encoder in slices of one message version; errors as `check_version`."""
-    classes = message_classes(name)
-    writer = EncoderWriter(check_version(name, version), version, classes, sliced=True)
-    _execute(writer.write(), f"{name} v{version} encoder in slices", writer.namespace)
-    encode: SlicedEncoder = writer.namespace["encode"]
+    encode: SlicedEncoder = _build_encoder(name, version, "encoder in slices", sliced=True)
     return encode
+
+
+def _build_decoder(name: str, version: int, what: str, **options: bool) -> Any:
+    classes = message_classes(name)
+    writer = DecoderWriter(check_version(name, version), version, classes, **options)
+    _execute(writer.write(), f"{name} v{version} {what}", writer.namespace)
+    return writer.namespace["decode"]
+
+
+def _build_encoder(name: str, version: int, what: str, **options: bool) -> Any:
+    classes = message_classes(name)
+    writer = EncoderWriter(check_version(name, version), version, classes, **options)
+    _execute(writer.write(), f"{name} v{version} {what}", writer.namespace)
+    return writer.namespace["encode"]
 
 
 @cache
