@@ -42,7 +42,7 @@ _PREFIXES = {
     "metadata.": _QUORUM,
     "metrics.": _JVM,
     "kafka.metrics.": _JVM,
-    "controlled.shutdown.": _NOT_YET,
+    "controlled.shutdown.": "a broker that stops always hands over what it leads, in its own time",
     "group.consumer.": _NOT_YET,
     "group.coordinator.": "a broker coordinates every group on its one event loop",
     "group.share.": _NOT_YET,
