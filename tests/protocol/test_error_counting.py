@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 
 from kraftpy.protocol import messages
-from kraftpy.protocol.api import ADVERTISED, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.api import RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.codec import error_counter
 from kraftpy.protocol.message import Message
-from tests.protocol.random_messages import SEEDS, RandomMessages, examples
+from tests.protocol.random_messages import SEEDS, RandomMessages, all_versions, examples
 
-LATEST = [(key, high) for key, (_, high) in ADVERTISED.items() if key in RESPONSE_NAMES]
+LATEST = [(key, all_versions(RESPONSE_NAMES[key])[-1]) for key in ApiKey]
 
 
 def everywhere(value: Any) -> Counter[int]:

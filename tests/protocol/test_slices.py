@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kraftpy.protocol import codec, messages, schema
-from kraftpy.protocol.api import ADVERTISED, REQUEST_NAMES, RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.api import REQUEST_NAMES, RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.decoding import FEW_ELEMENTS, SLICE_ELEMENTS, ManyElements
 from kraftpy.protocol.errors import DecodeError
-from tests.protocol.random_messages import RandomMessages
+from tests.protocol.random_messages import RandomMessages, all_versions
 
-VERSIONS = [(key, v) for key, (low, high) in ADVERTISED.items() for v in range(low, high + 1)]
+VERSIONS = [(key, version) for key in ApiKey for version in all_versions(REQUEST_NAMES[key])]
 SEEDS = range(8)
 
 

@@ -47,6 +47,10 @@ def handle(dispatcher: Dispatcher, connection: Any, *frames: memoryview) -> None
     dispatcher.handled(connection, sum(dispatcher.dispatch(connection, each) for each in frames))
 
 
+def test_what_has_a_handler_is_advertised_and_nothing_else() -> None:
+    assert set(ADVERTISED) == set(HANDLERS)
+
+
 def test_requests_that_come_together_are_timed_together_and_all_are_counted() -> None:
     def refuse(_: object) -> ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID
