@@ -26,7 +26,7 @@ from kraftpy.core.groups.config import (
     GroupConfig,
     GroupTimes,
 )
-from kraftpy.core.groups.consumer.classic_service import ClassicMembers
+from kraftpy.core.groups.consumer.classic_service import ClassicService
 from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
 from kraftpy.core.groups.consumer.service import MEMBER_TIMERS, ConsumerGroups
@@ -94,7 +94,7 @@ class GroupMachine:
         self._consumers = ConsumerGroups(
             config, times, self._groups, migration, self._timers, self._out, self._memory
         )
-        self._classic_members = ClassicMembers(
+        self._classic_service = ClassicService(
             topics, self._consumers, migration, self._membership, self._out
         )
         self._commits = Commits(
@@ -146,7 +146,7 @@ class GroupMachine:
     ) -> Effects:
         """JoinGroup 0-9; `uuid` is a random one in case that a member id is due."""
         if self._consumers.holds(request.group_id):
-            self._classic_members.join(token, request, client, uuid, now_ms)
+            self._classic_service.join(token, request, client, uuid, now_ms)
         else:
             self._membership.join(token, request, client, uuid, now_ms)
         self._account(request.group_id)
@@ -161,7 +161,7 @@ class GroupMachine:
     def sync(self, token: object, request: SyncGroupRequest, now_ms: int) -> Effects:
         """SyncGroup 0-5."""
         if self._consumers.holds(request.group_id):
-            self._classic_members.sync(token, request, now_ms)
+            self._classic_service.sync(token, request, now_ms)
         else:
             self._membership.sync(token, request, now_ms)
         return self._out.take()
@@ -169,13 +169,13 @@ class GroupMachine:
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Heartbeat 0-4, answered at once; it never has effects."""
         if request.group_id in self._consumers.groups:
-            return self._classic_members.heartbeat(request, now_ms)
+            return self._classic_service.heartbeat(request, now_ms)
         return self._membership.heartbeat(request, now_ms)
 
     def leave(self, token: object, request: LeaveGroupRequest, now_ms: int) -> Effects:
         """LeaveGroup in the batched form of version 3-5."""
         if self._consumers.holds(request.group_id):
-            self._classic_members.leave(token, request, now_ms)
+            self._classic_service.leave(token, request, now_ms)
         else:
             self._out.reply(token, self._membership.leave(request, now_ms))
         self._account(request.group_id)

@@ -35,7 +35,7 @@ from kraftpy.protocol.messages import (
 )
 
 
-class ClassicMembers:
+class ClassicService:
     """Runs the classic protocol over consumer groups; `consumers` has their state."""
 
     def __init__(
