@@ -1,6 +1,6 @@
 """The `kraftpy` command.
 
-`main` is the entry point of the script and of `python -m kraftpy`.  Nothing is imported before it
+`main` is the entry point of the script and of `python -m kraftpy`. Nothing is imported before it
 runs, and each subcommand's module only when that command is called: `kraftpy server` starts without
 the client, `kraftpy topic` without the broker.
 """

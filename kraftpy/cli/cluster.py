@@ -1,6 +1,6 @@
 """`kraftpy cluster`: who belongs to a cluster, whether it is healthy, who leads.
 
-Every command asks any broker and works from any machine.  What moves replicas is in `reassign`.
+Every command asks any broker and works from any machine. What moves replicas is in `reassign`.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def health(bootstrap: str, timeout_ms: int, output: str) -> None:
 
     Looks for a quorum without a leader or with a silent voter, brokers that are down, and
     partitions without a leader, with fewer replicas in sync than min.insync.replicas asks for
-    (acks=all fails), or with any replica out of sync.  A partition is listed once.
+    (acks=all fails), or with any replica out of sync. A partition is listed once.
     """
 
     async def run() -> None:

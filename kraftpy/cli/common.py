@@ -265,7 +265,7 @@ def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Columns padded to their widest cell; columns of numbers are aligned to the right.
 
-    A cell that is "-" stands for what is not known, and counts as a number among numbers.  Anybody
+    A cell that is "-" stands for what is not known, and counts as a number among numbers. Anybody
     may have chosen a name: what a terminal would take for more than text is escaped.
     """
     cells = [[printable(str(cell)) for cell in row] for row in rows]

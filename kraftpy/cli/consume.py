@@ -1,6 +1,6 @@
 """`kraftpy consume`: records of a topic to stdout, from an offset on.
 
-`-o` takes an offset, as in kcat and rpk, and also `json`, as in every other command here.  What has
+`-o` takes an offset, as in kcat and rpk, and also `json`, as in every other command here. What has
 been fetched is written at once, so a reader at the other end of a pipe never waits for a buffer.
 """
 
@@ -126,7 +126,7 @@ async def _consume(
     names = [(topic, partition) for partition in wanted or info.partitions]
     positions, now_ends = await resolve(cluster, names, spec)
     ends = now_ends if spec.until_end else None
-    # Retention may delete what is still to be read; a follower goes on with what there is.  An
+    # Retention may delete what is still to be read; a follower goes on with what there is. An
     # offset that the user asked for must exist.
     reset = "none" if spec.kind == "exact" else "earliest"
     async with Fetcher(cluster, positions, auto_offset_reset=reset) as fetcher:

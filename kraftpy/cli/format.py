@@ -1,8 +1,8 @@
 """Printf-like formats of `produce -f` and `consume -f`, in the letters of kcat and rpk.
 
-A format is literal text and fields; both directions share one grammar (`FORMAT_HELP`).  When
+A format is literal text and fields; both directions share one grammar (`FORMAT_HELP`). When
 reading, a record ends at the text behind the last field, and each field at the text behind it, so a
-separator may occur in the last field but not in the others.  Without text behind the last field all
+separator may occur in the last field but not in the others. Without text behind the last field all
 of the input is one record.
 """
 

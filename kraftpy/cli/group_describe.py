@@ -142,7 +142,7 @@ def describe(
     kraftpy group describe --sort lag --watch
 
     Ends with exit code 1 when a group does not exist, or when a lag cannot be told because a
-    partition has no leader.  --watch redraws a terminal; elsewhere it writes a block of lines each
+    partition has no leader. --watch redraws a terminal; elsewhere it writes a block of lines each
     time, or with -o json one line.
     """
 

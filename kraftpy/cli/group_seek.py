@@ -2,7 +2,7 @@
 
 Rules:
 
-* Nothing moves while the group has members: they would commit over it.  The coordinator refuses
+* Nothing moves while the group has members: they would commit over it. The coordinator refuses
   that too, so a member that joins in between does no harm.
 * What was shown as the old offset is what is replaced: a partition whose offset somebody else has
   changed meanwhile stays as it is and is reported.
@@ -112,7 +112,7 @@ def seek(
     timeout_ms: int,
     output: str,
 ) -> None:
-    """Let a group go on from other offsets.  It must have no members meanwhile.
+    """Let a group go on from other offsets. It must have no members meanwhile.
 
     \b
     kraftpy group seek kitchen --to start --dry-run

@@ -1,6 +1,6 @@
 """How replicas move: starting, throttling, watching; for the commands in `reassign`.
 
-Rules: what was started goes on without the command that started it.  A throttle is taken off by the
+Rules: what was started goes on without the command that started it. A throttle is taken off by the
 command that sees the last move end.
 """
 

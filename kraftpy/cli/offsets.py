@@ -5,7 +5,7 @@ Rules, the same in both directions, so that a command can be run again and again
 * What is there already is left as it is; a later offset is kept unless --overwrite says otherwise.
 * What is replaced is what was read: a group that commits meanwhile is not set back.
 * Groups that are in use where the offsets are to go are skipped, as are offsets that make no sense
-  there.  Each one is reported with its reason, and the command ends with exit code 1.
+  there. Each one is reported with its reason, and the command ends with exit code 1.
 """
 
 from __future__ import annotations

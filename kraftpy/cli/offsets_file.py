@@ -1,7 +1,7 @@
 """Offsets of a group in a file: the CSV of Kafka's kafka-consumer-groups, and JSON.
 
 CSV has `topic,partition,offset` in each line, or `group,topic,partition,offset` when offsets of
-several groups were exported; no header.  JSON is a list of objects with topic, partition, offset
+several groups were exported; no header. JSON is a list of objects with topic, partition, offset
 and perhaps group, as `kraftpy group seek --export` and `kraftpy group offsets show` write it.
 Lines of other groups are passed over.
 """

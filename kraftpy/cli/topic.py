@@ -150,7 +150,7 @@ def describe(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str)
     """Show a topic's partitions, offsets and configuration.
 
     START is the offset of the oldest record, END the one that the next record gets (the high
-    watermark).  The table lists the configuration that differs from the defaults, JSON all of it.
+    watermark). The table lists the configuration that differs from the defaults, JSON all of it.
     """
 
     async def run() -> None:

@@ -3,10 +3,10 @@
     /consumers/[group]/offsets/[topic]/[partition] -> the next offset, in decimal digits
     /consumers/[group]/ids/[consumer]              ephemeral, there while a consumer runs
 
-(seed 002, "Consumer Id Registry" and "Consumer Offset Tracking").  Rules:
+(seed 002, "Consumer Id Registry" and "Consumer Offset Tracking"). Rules:
 
 * What the server sends is bounded: the size of an answer, the number of offsets, the time of each
-  request.  A broken connection ends the command: it can be run again.
+  request. A broken connection ends the command: it can be run again.
 * A node is replaced only if it is as it was read (by its version).
 * Requests are pipelined: a round trip for each of many thousand nodes would take minutes.
 """
@@ -96,7 +96,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 class ZooKeeper:
     """A session; `with ZooKeeper(...)` ends it.
 
-    `hosts` is HOST:PORT[,...][/CHROOT].  Every method raises `Failure`.
+    `hosts` is HOST:PORT[,...][/CHROOT]. Every method raises `Failure`.
     """
 
     def __init__(self, hosts: str, *, timeout_ms: int) -> None:

@@ -1,6 +1,6 @@
 """A small asyncio client on kraftpy's own codec, for the command line, consumers and tests.
 
-It stands on `kraftpy.protocol` alone and talks to any broker that speaks the Kafka protocol.  The
+It stands on `kraftpy.protocol` alone and talks to any broker that speaks the Kafka protocol. The
 parts, each usable by itself:
 
 * `connection`: one socket; requests in flight by correlation id; versions as the broker offers them

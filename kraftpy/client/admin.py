@@ -1,7 +1,7 @@
 """Topics, partitions and configurations: what Kafka's Admin client does.
 
 Changes go to the controller that Metadata names (a KRaft broker forwards them, a ZooKeeper-mode
-controller takes them itself) and are tried again on retriable errors until `timeout_ms`.  Errors
+controller takes them itself) and are tried again on retriable errors until `timeout_ms`. Errors
 are per item, so a method that changes something takes one; callers loop.
 """
 
@@ -133,7 +133,7 @@ class Admin:
     ) -> None:
         """Set some of a resource's configurations and return others to their defaults.
 
-        Entries not named stay as they are (IncrementalAlterConfigs, KIP-339).  KafkaError:
+        Entries not named stay as they are (IncrementalAlterConfigs, KIP-339). KafkaError:
         INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
         """
         kinds = messages.IncrementalAlterConfigsRequest

@@ -11,7 +11,7 @@ groups may mix these clients with others.
   The latter lets members keep what they have: a partition that moves is first taken from its owner,
   and given to the next one in the rebalance that follows.
 * `kraftpy-broker-range`: Kafka's first algorithm, as its design page describes it, for groups of
-  this client only.  Partitions lie sorted by the broker that leads them, so that a consumer talks
+  this client only. Partitions lie sorted by the broker that leads them, so that a consumer talks
   to few brokers.
 
 Members stand in Kafka's order: those with a group.instance.id first, by that, then by member id.
@@ -125,7 +125,7 @@ class BrokerRangeAssignor(Assignor):
     """The rebalancing algorithm of Kafka's design page.
 
     For each topic let PT be its partitions sorted by broker, CG its consumers sorted and
-    N = size(PT) / size(CG); consumer i takes PT from i * N to (i + 1) * N - 1.  N is kept as a
+    N = size(PT) / size(CG); consumer i takes PT from i * N to (i + 1) * N - 1. N is kept as a
     fraction and the bounds are rounded down: a remainder is spread, and no partition left out.
     """
 

@@ -7,11 +7,11 @@ Rules:
 * A topic's metadata is used until a request proves it wrong or it is `METADATA_MAX_AGE_MS` old.
 * A leader of an older epoch is never believed over a newer one (KIP-320), and a broker that told
   nothing new isn't asked next: it may be cut off from the quorum and know no better.
-* Each broker has one connection per lane.  A fetch that waits for data holds up every answer behind
+* Each broker has one connection per lane. A fetch that waits for data holds up every answer behind
   it, so fetches have a lane of their own.
 * Only what Kafka calls retriable, and lost connections, are tried again: `Retry` sleeps longer each
   time, with jitter so that clients do not come back together, and ends at its deadline with the
-  error of the last attempt.  A cluster that never answered is not tried again.
+  error of the last attempt. A cluster that never answered is not tried again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RETRY_BACKOFF_MAX_MS = 1000
 class NoBrokerError(ConnectionError):
     """No address answered; the text names each with its reason.
 
-    `first_contact` says that none ever did.  That is not tried again: a broker that has yet to be
+    `first_contact` says that none ever did. That is not tried again: a broker that has yet to be
     started, or a wrong address, is likelier than one that is about to answer.
     """
 
@@ -261,7 +261,7 @@ class Cluster:
     ) -> dict[str, KafkaError]:
         """Ask for the brokers and some topics (None: all) and keep the answer.
 
-        Returns the error of each topic that has one.  `auto_create` lets the broker create missing
+        Returns the error of each topic that has one. `auto_create` lets the broker create missing
         topics if its auto.create.topics.enable allows it.
         """
         wanted = None

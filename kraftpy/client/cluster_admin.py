@@ -1,6 +1,6 @@
 """What an operator asks of a cluster: its brokers and quorum, who leads, where replicas lie.
 
-Any broker answers, and passes on to the controller what only that can do.  A request is tried again
+Any broker answers, and passes on to the controller what only that can do. A request is tried again
 on retriable errors until `timeout_ms`; the errors of single partitions are part of the answer.
 """
 
@@ -215,7 +215,7 @@ class ClusterAdmin(Admin):
         """Elect the leaders of partitions (None: of all that need it); what became of each.
 
         ELECTION_NOT_NEEDED: the partition has its preferred leader, or any leader when the election
-        is unclean.  PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE: its broker, or
+        is unclean. PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE: its broker, or
         all brokers, are down.
         """
         kinds = messages.ElectLeadersRequest

@@ -3,9 +3,9 @@
 Rules:
 
 * Commits leave one after the other in the order in which they were made, each with the generation
-  of that moment.  So none goes back over another, and one of a former generation is refused.
+  of that moment. So none goes back over another, and one of a former generation is refused.
 * Auto commit has at most one commit under way; what failed is committed with the next one.
-* What the user commits is committed whole or not at all.  Auto commit keeps what can be kept: its
+* What the user commits is committed whole or not at all. Auto commit keeps what can be kept: its
   positions have nothing to do with each other, and one of a topic that is gone mustn't hold up the
   others.
 * A commit with a condition (`compare_and_commit`) is sent once: after an error only its caller can
@@ -132,7 +132,7 @@ async def read_committed(
 ) -> Committed:
     """The group's offset of a partition with its metadata.
 
-    Asks once.  Raises `ConnectionError` and KafkaError, both of which may pass: try again.
+    Asks once. Raises `ConnectionError` and KafkaError, both of which may pass: try again.
     """
     topic, index = partition
     kinds = messages.OffsetFetchRequest
@@ -159,11 +159,11 @@ async def compare_and_commit(
     """Commit `offset` if the committed one is `expected` (-1: none) at that moment.
 
     False means that nothing was done: another offset is committed, or a commit of somebody is under
-    way.  Read what is there, think again, and try again with that.
+    way. Read what is there, think again, and try again with that.
 
     Raises `ConnectionError`, and KafkaError as `Coordinator.commit` does, without trying again:
     after a `ConnectionError` or a retriable KafkaError the commit may have been done or may be done
-    yet.  What `read_committed` says next tells, if `metadata` tells one's own commits from those of
+    yet. What `read_committed` says next tells, if `metadata` tells one's own commits from those of
     others; a commit that comes late is refused once anybody has committed another offset.
 
     kraftpy's brokers only: Apache Kafka's do not know the condition and would commit at once.

@@ -3,15 +3,15 @@
 Rules:
 
 * Requests are pipelined: many may be in flight, and the broker answers in the order it was asked
-  (the protocol's promise).  A response whose correlation id is not the oldest one waiting ends the
+  (the protocol's promise). A response whose correlation id is not the oldest one waiting ends the
   connection.
 * The version of each request is the highest that both sides know: `CLIENT_VERSIONS` is what this
-  client was written for, ApiVersions says what the broker serves.  A broker too old for our
+  client was written for, ApiVersions says what the broker serves. A broker too old for our
   ApiVersions answers UNSUPPORTED_VERSION in a version 0 body (KIP-511); then version 0 is asked.
-* A response frame is at most `max_response_size_bytes`; a request waits at most its timeout.  After
+* A response frame is at most `max_response_size_bytes`; a request waits at most its timeout. After
   a timeout the connection is closed, because everything behind the missing answer would wait too.
 * Whatever ends the connection fails every waiting request with `ConnectionLostError`.
-* Responses are received into one buffer that is used again.  `request` gives a response of its own;
+* Responses are received into one buffer that is used again. `request` gives a response of its own;
   `post` gives its callback one whose records are views of the buffer, without a copy.
 """
 
@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request; `answered` is called with its response or a `ConnectionLostError`.
 
         It is called as soon as the response is there, without another turn of the loop, and has to
-        be done with the response's records when it returns.  There is no timeout.  Raises
+        be done with the response's records when it returns. There is no timeout. Raises
         `ConnectionLostError` when the connection is closed already.
         """
         correlation_id = self._write(request, version)

@@ -4,7 +4,7 @@ Rules:
 
 * Everything that the user can notice happens inside `poll` (and `async for`, which polls):
   callbacks of rebalances run there, and a record counts as processed when the next one is asked
-  for.  So auto commit never commits what the user has not finished.  Heartbeats, joining and
+  for. So auto commit never commits what the user has not finished. Heartbeats, joining and
   fetching go on in between.
 * Before partitions are given up, what was processed is committed (with auto commit).
 * An eager group gives up all partitions in a rebalance; with `cooperative-sticky` alone only those
@@ -63,7 +63,7 @@ class ConsumerRecord:
 class RebalanceListener:
     """What a user wants to do when partitions come and go; override what is needed.
 
-    The methods are awaited inside `poll`; partitions are sorted.  The group waits for `revoked`,
+    The methods are awaited inside `poll`; partitions are sorted. The group waits for `revoked`,
     but not longer than `max_poll_interval_ms`.
     """
 
@@ -74,7 +74,7 @@ class RebalanceListener:
         """These are about to go to other members: the last moment to commit."""
 
     async def lost(self, partitions: Sequence[Partition]) -> None:
-        """These may belong to others already: too late to commit.  By default as `revoked`."""
+        """These may belong to others already: too late to commit. By default as `revoked`."""
         await self.revoked(partitions)
 
 
@@ -88,7 +88,7 @@ class Consumer:
 
     Options, with Kafka's names and defaults: group.id, group.instance.id, auto.offset.reset,
     enable.auto.commit, auto.commit.interval.ms, max.poll.records, metadata.max.age.ms, and the
-    fetch sizes.  `assignors` are names of `assignors.ASSIGNORS` or `Assignor`s, the liked ones
+    fetch sizes. `assignors` are names of `assignors.ASSIGNORS` or `Assignor`s, the liked ones
     first; `times` are the group's time limits.
     """
 
@@ -167,7 +167,7 @@ class Consumer:
     ) -> None:
         """Share these topics (or all whose whole name matches the pattern) with the group.
 
-        Replaces what was subscribed to; takes effect in the next `poll`.  Topics that don't exist
+        Replaces what was subscribed to; takes effect in the next `poll`. Topics that don't exist
         yet are read when they do: a pattern is matched again every `metadata_max_age_ms`.
         """
         if self._coordinator is None:
@@ -228,7 +228,7 @@ class Consumer:
     ) -> list[ConsumerRecord]:
         """The next records, those of a partition in order; [] if none come in time.
 
-        Callbacks of a rebalance run in here, and may take longer than `timeout_ms`.  Raises what
+        Callbacks of a rebalance run in here, and may take longer than `timeout_ms`. Raises what
         does not pass: KafkaError and `ConnectionError` of the group and of reading.
         """
         deadline = time.monotonic() + timeout_ms / 1000
@@ -507,7 +507,7 @@ class Consumer:
     async def seek_to(self, when: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
 
-        Without a record that young a partition goes on from its end.  All partitions by default.
+        Without a record that young a partition goes on from its end. All partitions by default.
         """
         names = sorted(self._assigned if partitions is None else partitions)
         for name in names:

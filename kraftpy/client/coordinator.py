@@ -7,7 +7,7 @@ Rules:
 * A member's requests have connections of their own, and its JoinGroup one apart from all others,
   because it is answered when the other members have joined too.
 * Commits carry the member's generation, so that the coordinator refuses those of a member that has
-  been replaced.  Without a generation (-1) they are those of a simple consumer.
+  been replaced. Without a generation (-1) they are those of a simple consumer.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Coordinator:
 
         After an error none is kept, unless it leaves open whether the broker has done it (a
         `ConnectionError`, REQUEST_TIMED_OUT, COORDINATOR_NOT_AVAILABLE): such a commit may still
-        take effect, whole, and over one that was made later elsewhere.  Without `all_or_none`, and
+        take effect, whole, and over one that was made later elsewhere. Without `all_or_none`, and
         with brokers of Apache Kafka, those that nothing is wrong with are kept.
 
         Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when the

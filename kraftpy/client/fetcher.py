@@ -3,10 +3,10 @@
 Rules:
 
 * A fetch at an offset inside a batch returns the whole batch; records before the wanted offset are
-  dropped.  Control batches (transaction markers) are never shown, but the position moves past them.
+  dropped. Control batches (transaction markers) are never shown, but the position moves past them.
 * A response may end with a part of a batch (the size limit cut it off), which is fetched again.
 * One fetch per broker is under way; the next one leaves before the records of the last are decoded.
-* `positions` may be changed at any time.  What was fetched for another position is thrown away.
+* `positions` may be changed at any time. What was fetched for another position is thrown away.
 * A partition that fails holds up no other: it is tried again, and its error raised once no
   partition has anything to give, or at once if it cannot pass.
 * A position outside the log raises KafkaError(OFFSET_OUT_OF_RANGE), or with `auto_offset_reset`
@@ -54,7 +54,7 @@ async def list_offsets(
     """The first offset at or after a timestamp (ms), for each partition.
 
     `EARLIEST` and `LATEST` stand for the log's start and its high watermark (with READ_COMMITTED
-    its last stable offset).  The answer -1 means that no record is that young.
+    its last stable offset). The answer -1 means that no record is that young.
     """
     found: dict[Partition, int] = {}
     retry = Retry(timeout_ms or cluster.request_timeout_ms)
@@ -134,7 +134,7 @@ class Fetched:
 class Fetcher:
     """Follows partitions from given offsets; `async for fetched in fetcher`, or `await poll()`.
 
-    `positions` (topic and partition to next offset) moves as records are handed out.  With `ahead`
+    `positions` (topic and partition to next offset) moves as records are handed out. With `ahead`
     the next records are fetched while those are dealt with; `lane` is one of the cluster to use.
     """
 
@@ -204,7 +204,7 @@ class Fetcher:
         """Wait for records of some partitions, at most about `max_wait_ms`; [] if there were none.
 
         Broken connections and partitions without a leader are tried again for the cluster's request
-        timeout; then the last error is raised.  KafkaError(CORRUPT_MESSAGE) for records that are
+        timeout; then the last error is raised. KafkaError(CORRUPT_MESSAGE) for records that are
         damaged.
         """
         if not self.positions:

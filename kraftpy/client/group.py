@@ -3,12 +3,12 @@
 Rules:
 
 * A member joins, learns the generation, gets its assignment by SyncGroup and heartbeats until the
-  coordinator says that the group rebalances.  The leader of a generation computes the assignment.
-* The first JoinGroup is answered with a member id and MEMBER_ID_REQUIRED (KIP-394).  A static
+  coordinator says that the group rebalances. The leader of a generation computes the assignment.
+* The first JoinGroup is answered with a member id and MEMBER_ID_REQUIRED (KIP-394). A static
   member (group.instance.id, KIP-345) needs none and keeps its place over restarts; a static leader
   that comes back may be told to leave the assignment as it is (KIP-814).
 * UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group went on without this member: whatever
-  it had is `lost`, and it joins anew.  FENCED_INSTANCE_ID means that another consumer took its
+  it had is `lost`, and it joins anew. FENCED_INSTANCE_ID means that another consumer took its
   place: it stays out.
 * A member that isn't polled for `max_poll_interval_ms` leaves, so that others get its partitions.
 * What a member sends as its metadata is ConsumerProtocolSubscription version 3, whose older readers
@@ -61,7 +61,7 @@ class Member:
     """This client's membership of a group.
 
     `needs_join` says that `join` is due, `lost` that the partitions belong to others now (whoever
-    acts on it clears it), `failure` that the member can't go on.  `changed` is called when one of
+    acts on it clears it), `failure` that the member can't go on. `changed` is called when one of
     these changes from outside.
     """
 
@@ -114,8 +114,8 @@ class Member:
     ) -> list[Partition]:
         """Take part in the group's next generation and return what this member is assigned.
 
-        `owned` is what it keeps meanwhile, `previous` what it had.  Waits for the other members, as
-        long as the group lets them.  Raises KafkaError if the group refuses this member, and the
+        `owned` is what it keeps meanwhile, `previous` what it had. Waits for the other members, as
+        long as the group lets them. Raises KafkaError if the group refuses this member, and the
         last `ConnectionError` when the coordinator can't be reached for the request timeout.
         """
         self.needs_join = False

@@ -6,7 +6,7 @@ Rules:
   knows only the groups that it coordinates, and fails rather than leave some out.
 * Groups of both protocols look the same here: a group is described as one of KIP-848 first, and as
   a classic one if it is none or the broker knows no others.
-* Offsets are committed as Kafka's tools do it, from outside the group (generation -1).  The
+* Offsets are committed as Kafka's tools do it, from outside the group (generation -1). The
   coordinator takes that only while the group has no members.
 """
 
@@ -54,7 +54,7 @@ class GroupMember:
     """A member of a group.
 
     `type` is classic or consumer; a group of the consumer protocol has both while its members are
-    changed from one to the other.  `epoch` and `target` (what it is going to have) are None in a
+    changed from one to the other. `epoch` and `target` (what it is going to have) are None in a
     classic group; `topics` are subscribed to by name, `regex` is the consumer protocol's pattern.
     """
 
@@ -214,9 +214,9 @@ class GroupAdmin(Admin):
         """Commit offsets from outside a group; the partitions that were refused, and why.
 
         A partition is refused (UNEXPECTED_OFFSET) if what is committed is not `expected`, -1 for
-        nothing; only kraftpy's brokers look at that.  UNKNOWN_MEMBER_ID: the group has members.
+        nothing; only kraftpy's brokers look at that. UNKNOWN_MEMBER_ID: the group has members.
         Up to a few thousand partitions are committed at once, all or none of them, more in several
-        steps.  OPERATION_NOT_ATTEMPTED: nothing is wrong with this one, but with another one of the
+        steps. OPERATION_NOT_ATTEMPTED: nothing is wrong with this one, but with another one of the
         same step; these come last.
         """
         errors: dict[Partition, KafkaError] = {}
@@ -238,7 +238,7 @@ class GroupAdmin(Admin):
     ) -> dict[Partition, KafkaError | None]:
         """Forget offsets; for each partition None or its error.
 
-        GROUP_SUBSCRIBED_TO_TOPIC: the group reads that topic.  Raises KafkaError:
+        GROUP_SUBSCRIBED_TO_TOPIC: the group reads that topic. Raises KafkaError:
         GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for one whose members are no consumers.
         """
         kinds = messages.OffsetDeleteRequest

@@ -1,7 +1,7 @@
 """Which partition a record goes to, as Kafka's Java producer decides it.
 
 A key always goes to the same partition: murmur2 of its bytes, sign bit cleared, modulo the number
-of partitions, so that clients in other languages agree.  Records without a key stick to one
+of partitions, so that clients in other languages agree. Records without a key stick to one
 partition until a batch's worth of bytes went there, then move to another (KIP-794): full batches
 without favouring any partition.
 """

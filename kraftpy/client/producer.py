@@ -2,19 +2,19 @@
 
 Rules:
 
-* A partition has one batch in flight.  So order holds over retries with and without idempotence; a
+* A partition has one batch in flight. So order holds over retries with and without idempotence; a
   broker serves many partitions in one request, and batches grow while one is under way.
 * A batch is encoded once, with its producer id, epoch and first sequence number, and sent byte for
   byte the same on every retry: the broker recognises what it wrote already (KIP-98).
   DUPLICATE_SEQUENCE_NUMBER therefore means delivered.
 * When an idempotent batch fails for good, it may or may not have been written, and the sequence
-  behind it has a gap.  The partition goes on at sequence 0 of the next epoch (KIP-360), so that a
+  behind it has a gap. The partition goes on at sequence 0 of the next epoch (KIP-360), so that a
   copy of the lost batch that is still on its way is refused once a later one is written.
 * OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID say that the leader lacks what came before
   the batch, and so the batch, the only one in flight: it is sent again with the next epoch.
 * With `stop_on_failure` nothing is sent behind a batch that failed for good: what waits fails with
-  it, and so does what comes.  Else records of a partition may be written behind one that wasn't.
-* At most `buffer_size_bytes` of records wait; `send` waits for room.  A batch that is not
+  it, and so does what comes. Else records of a partition may be written behind one that wasn't.
+* At most `buffer_size_bytes` of records wait; `send` waits for room. A batch that is not
   acknowledged `delivery_timeout_ms` after its first record fails with its last error.
 """
 
@@ -143,12 +143,12 @@ class Producer:
     ) -> Delivery:
         """Queue a record and return its `Delivery` (await that to know it is written).
 
-        Key and value are bytes or None, or what the serializers take.  `on_delivery` is called once
+        Key and value are bytes or None, or what the serializers take. `on_delivery` is called once
         it is known what became of the record, in the order of the partition's records.
 
         Waits for the topic's metadata (a missing topic is created if `auto_create` and
         the broker allow it) and for
-        room in the buffer.  Raises UnknownPartitionError, and KafkaError(MESSAGE_TOO_LARGE) for a
+        room in the buffer. Raises UnknownPartitionError, and KafkaError(MESSAGE_TOO_LARGE) for a
         record that is larger than the whole buffer.
         """
         self._check_open()

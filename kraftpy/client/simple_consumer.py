@@ -1,7 +1,7 @@
 """The low-level reader: one answer from one offset, and nothing kept in between.
 
 This is the SimpleConsumer of Kafka's first API: stateless, so that whoever uses it may keep offsets
-where he likes.  Leaders are looked up and errors that pass are tried again as everywhere here.
+where he likes. Leaders are looked up and errors that pass are tried again as everywhere here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SimpleConsumer:
         """Records from an offset on: those that fit into `max_bytes`, but at least one batch.
 
         At the log's end it waits `max_wait_ms` for one, and may return none, as it does after an
-        error that passes.  Raises KafkaError(OFFSET_OUT_OF_RANGE) outside the log.
+        error that passes. Raises KafkaError(OFFSET_OUT_OF_RANGE) outside the log.
         """
         name = (topic, partition)
         found = await self.multifetch({name: offset}, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
@@ -74,8 +74,8 @@ class SimpleConsumer:
     ) -> list[int]:
         """Up to `max_offsets` valid offsets before a time, the latest first.
 
-        `time_ms` may be `LATEST` (the log's end) or `EARLIEST` (its start).  For any other the
-        first is that of the first record which isn't older, so that everything before it is.  The
+        `time_ms` may be `LATEST` (the log's end) or `EARLIEST` (its start). For any other the
+        first is that of the first record which isn't older, so that everything before it is. The
         starts of the log's segments before that one follow, the log's start is the last.
 
         Apache Kafka's brokers since version 4 tell the first and the last one only.

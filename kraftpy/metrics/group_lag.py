@@ -1,7 +1,7 @@
 """The lag of groups, completed: partitions that their coordinator doesn't lead are asked for.
 
 A lag is right or isn't there: it is left out while the end of the partition isn't known, and when a
-group has committed beyond what was the end a while ago.  A topic's sum needs all of its partitions.
+group has committed beyond what was the end a while ago. A topic's sum needs all of its partitions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def complete(
 ) -> None:
     """Fills in what can be known within `timeout_s`.
 
-    `open_asks` gives who is asked, if somebody has to be.  `now` (`time.monotonic()`) is after the
+    `open_asks` gives who is asked, if somebody has to be. `now` (`time.monotonic()`) is after the
     scrape's frames came.
     """
     wanted = unknown_ends(scrape)

@@ -1,7 +1,7 @@
 """Plots for pages that are read without a server: SVG that stretches, its words beside it in HTML.
 
 Rules: an SVG has no text and is drawn on `WIDTH` x its height, stretched to the room there is, so
-words keep their size on a phone.  Everything that is given is escaped.  `paper` says what
+words keep their size on a phone. Everything that is given is escaped. `paper` says what
 classes look like.
 """
 

@@ -7,11 +7,11 @@ Rules:
 * A lake is compared over the offsets that it says it has and that the topic still has: every record
   that a reader of committed records gets is in it once, the same in key, value, headers and time.
   A row whose record is gone from the topic is legal where the cleaner works.
-* Offsets between those that a lake has are a hole, which no later load sees by itself.  Where a
+* Offsets between those that a lake has are a hole, which no later load sees by itself. Where a
   lake begins is its owner's choice (`load --from`).
 * The lake's version is frozen with the plan, and each of its files is as it was written.
 * A partition whose log can't be read past its damage isn't compared, and that is told: its readers
-  end there too.  Nor is one of which the lake has a file that can't be read.
+  end there too. Nor is one of which the lake has a file that can't be read.
 * An audit changes nothing.
 """
 
@@ -349,7 +349,7 @@ def _within(ranges: Iterable[OffsetRange]) -> Column:
 
 
 def _with_digest(records: DataFrame) -> DataFrame:
-    """Partition, offset and a digest of all that a record says.  A hash by itself skips nulls."""
+    """Partition, offset and a digest of all that a record says. A hash by itself skips nulls."""
     return records.selectExpr(
         "partition",
         "offset",

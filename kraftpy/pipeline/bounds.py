@@ -86,7 +86,7 @@ def resolve(
 ) -> dict[int, int]:
     """The offset that the bound means in each partition.
 
-    One offset for all partitions means an end of those logs that don't reach it.  Raises BoundError
+    One offset for all partitions means an end of those logs that don't reach it. Raises BoundError
     if the bound names a partition that isn't there, or leaves one out.
     """
     names = [(topic, partition) for partition in partitions]

@@ -1,6 +1,6 @@
 """`compact`: many small files of a lake become few large ones, and what nobody needs is deleted.
 
-A compaction changes no row and no offset.  It may run beside loads: what it has merged is committed
+A compaction changes no row and no offset. It may run beside loads: what it has merged is committed
 only if no rerun has replaced it meanwhile.
 """
 

@@ -1,6 +1,6 @@
 """The two doors to a topic: `format("kraftpy")`, and Spark's own `format("kafka")`.
 
-A job says which offsets it wants; both doors give the same table.  Theirs needs Spark's Kafka
+A job says which offsets it wants; both doors give the same table. Theirs needs Spark's Kafka
 connector on the session (`spark.jars` or `--packages`), ours only the extra.
 """
 
@@ -30,7 +30,7 @@ READ_COMMITTED = "read_committed"
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How a job reaches its topic.  `options` go to the source as they are (`kafka.*`, ...)."""
+    """How a job reaches its topic. `options` go to the source as they are (`kafka.*`, ...)."""
 
     bootstrap: str
     format: Literal["kraftpy", "kafka"] = "kraftpy"
@@ -58,7 +58,7 @@ class Door:
         return Door(self.bootstrap, self.format, {**others, name: "true"})
 
     def describe(self, brokers: Brokers, topic: str) -> tuple[TopicIdentity, list[int]]:
-        """Which topic the name stands for now, and its partitions.  Raises OptionError."""
+        """Which topic the name stands for now, and its partitions. Raises OptionError."""
         found = brokers.partitions([topic])
         if topic not in found:
             raise OptionError(f"there is no topic {topic} at {self.bootstrap}")
@@ -111,7 +111,7 @@ class Door:
             retries = self._client(ranges[0].topic).patient().retries
             options["fetchOffset.numRetries"] = str(retries)
         else:
-            # Theirs knows the size of tasks in streams only; it shares them out by size.  It may
+            # Theirs knows the size of tasks in streams only; it shares them out by size. It may
             # wait a minute for each answer, and asks again by itself.
             tasks = sum(-(-(one.end - one.start) // max_records_per_task) for one in ranges)
             options["minPartitions"] = str(tasks)

@@ -7,7 +7,7 @@ Rules:
 * A file's bytes are on disk before its name is; a name is on disk before anybody is told of it
   (fsync of the file, then of each folder that got a new entry).
 * A folder is one that all who work on it see alike: a local disk, or a shared file system with
-  POSIX rules.  Object stores have other rules and are refused.
+  POSIX rules. Object stores have other rules and are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FolderError(Exception):
 def local_folder(place: str) -> Path:
     """The folder that `place` names, absolute.
 
-    `place`: a path, or `file:` with one.  Raises FolderError for any other scheme.
+    `place`: a path, or `file:` with one. Raises FolderError for any other scheme.
     """
     scheme = _SCHEME.match(place)
     if scheme is None:
@@ -55,7 +55,7 @@ def url_of(path: Path) -> str:
 
 
 def make_folder(path: Path) -> None:
-    """Makes the folder and those above it, durably.  Raises OSError."""
+    """Makes the folder and those above it, durably. Raises OSError."""
     absent = []
     while not path.is_dir():
         absent.append(path)
@@ -67,7 +67,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """On return the folder's entries are on disk.  Raises OSError."""
+    """On return the folder's entries are on disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -102,7 +102,7 @@ def put_if_absent(path: Path, data: bytes) -> bool:
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Gives the file `path` what `write` puts into the path that it is called with, durably.
 
-    What was there before stays as it was until then.  Raises OSError, and what `write` raises.
+    What was there before stays as it was until then. Raises OSError, and what `write` raises.
     """
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_HALF}")
     try:

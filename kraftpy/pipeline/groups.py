@@ -1,6 +1,6 @@
 """Where a lake ends, committed as the offsets of a consumer group, so that lag can be watched.
 
-Nothing is read from there: a load goes on where the lake ends.  A group is behind its lake after a
+Nothing is read from there: a load goes on where the lake ends. A group is behind its lake after a
 crash between the two, until the next load; it is never ahead.
 """
 

@@ -3,16 +3,16 @@
 Rules:
 
 * A gap is legal where the cleaner works (`cleanup.policy` has `compact`): it removes records and
-  whole batches.  Elsewhere offsets that no batch has are lost records.  Control batches and aborted
+  whole batches. Elsewhere offsets that no batch has are lost records. Control batches and aborted
   records have offsets, so they are no gap; they are counted.
-* What is told is the least that explains the log.  Those batches stand where they belong that make
-  up the longest row of rising offsets.  Of the others, one whose offsets are missing is out of
+* What is told is the least that explains the log. Those batches stand where they belong that make
+  up the longest row of rising offsets. Of the others, one whose offsets are missing is out of
   `order`; one that fits into what is missing where it stands has a wrong `offset`; the rest are
-  `duplicate`.  So is a batch whose producer's sequence numbers are there already (KIP-98).
+  `duplicate`. So is a batch whose producer's sequence numbers are there already (KIP-98).
 * Leader epochs don't fall (KIP-101): right are those of the longest row that doesn't.
 * A batch whose checksum is wrong (`crc`), and what is no batch (`unreadable`), has the offsets that
   are missing where it stands, and no others.
-* Batches are looked at `WINDOW` at a time once something isn't as expected.  Disorder over a longer
+* Batches are looked at `WINDOW` at a time once something isn't as expected. Disorder over a longer
   distance is found too, and told less briefly.
 * Timestamps are the producers' own, so nothing is wrong with any.
 """
@@ -171,7 +171,7 @@ class Inspector:
         return dict(each for each, fit in zip(epochs, fits, strict=True) if not fit)
 
     def _stray(self, one: Stored, place: int) -> bool:
-        """A batch that isn't where its offset belongs.  Whether it belongs where it is, `place`."""
+        """A batch that isn't where its offset belongs. Whether it belongs where it is, `place`."""
         first, end = one.first, one.end
         behind = f"stands behind offset {place - 1}"
         if self._fill_gap(first, end):

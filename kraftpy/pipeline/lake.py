@@ -6,15 +6,15 @@
 
 Rules:
 
-* A version appears at once, whole, by the one file that describes it.  A reader takes one version
+* A version appears at once, whole, by the one file that describes it. A reader takes one version
   and opens the files that it names; files that no version names don't exist for it.
 * No file that a version names is ever changed, and none is deleted before a later version has
   removed it and the time for slow readers is over.
-* A run ends by one version that names it: its result, or its rollback.  Of two processes that work
+* A run ends by one version that names it: its result, or its rollback. Of two processes that work
   on one run the first to commit wins; what the other has written is never named.
 * A run is under way while its plan is in the lake: the plan is there before the run's first file,
-  and goes behind the version that ends it.  So a run that ended long ago needn't be remembered.
-* A range of offsets is in the lake once.  A version that doesn't fit the one before it is refused
+  and goes behind the version that ends it. So a run that ended long ago needn't be remembered.
+* A range of offsets is in the lake once. A version that doesn't fit the one before it is refused
   when it is committed, by the same rules that it is read by (`LakeVersion.after`).
 * Offsets are stored with the data: where a load goes on is where the lake ends (`LakeVersion.end`),
   whatever a consumer group has committed.
@@ -86,7 +86,7 @@ def clock_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class LakeVersion:
-    """What is in the lake as of one version.  Nobody changes it.
+    """What is in the lake as of one version. Nobody changes it.
 
     `files` by path; `covered`: the offsets of a partition that were loaded, with or without a
     record; `ended`: the version with which a run ended, of those that ended lately or have a plan
@@ -218,7 +218,7 @@ class LakeVersion:
 
 
 class Lake:
-    """A lake's folder.  Several processes may work on one at once."""
+    """A lake's folder. Several processes may work on one at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -240,7 +240,7 @@ class Lake:
         return cls(folder)
 
     def latest(self) -> LakeVersion:
-        """The newest version.  Raises LakeError or ManifestError if it can't be read."""
+        """The newest version. Raises LakeError or ManifestError if it can't be read."""
         if not self._latest.number and (checkpoint := self._log.newest_checkpoint()):
             self._latest = _from_checkpoint(checkpoint)
         changes = list(self._log.changes(self._latest.number))
@@ -249,14 +249,14 @@ class Lake:
         return self._latest
 
     def read(self, number: int) -> Manifest:
-        """What one version changed.  Raises LakeError if there is none with that number."""
+        """What one version changed. Raises LakeError if there is none with that number."""
         change = self._log.get(number) if number > 0 else None
         if change is None:
             raise LakeError(f"the lake has no version {number}")
         return change
 
     def version(self, number: int) -> LakeVersion:
-        """The lake as of a version.  Raises LakeError if there is none with that number."""
+        """The lake as of a version. Raises LakeError if there is none with that number."""
         latest = self.latest()
         if number == latest.number:
             return latest
@@ -265,11 +265,11 @@ class Lake:
         return LakeVersion().after(itertools.islice(self.history(), number))
 
     def history(self) -> Iterator[Manifest]:
-        """What each version changed, oldest first.  Raises ManifestError."""
+        """What each version changed, oldest first. Raises ManifestError."""
         return self._log.changes()
 
     def find(self, run: str) -> Manifest | None:
-        """The version with which a run ended; None if none has.  Raises ManifestError."""
+        """The version with which a run ended; None if none has. Raises ManifestError."""
         number = self.latest().ended.get(run)
         if number is not None:
             return self.read(number)
@@ -306,7 +306,7 @@ class Lake:
         remove: Iterable[str] = (),
         written: int = 0,
     ) -> LakeVersion:
-        """Ends the plan's run: from here on its files count.  Returns when that is durable.
+        """Ends the plan's run: from here on its files count. Returns when that is durable.
 
         Raises RunEndedError if it has ended already, DoesNotFitError if others have changed the
         lake so that this change isn't one of it, LakeError if a file isn't there as described or
@@ -333,7 +333,7 @@ class Lake:
         )
 
     def roll_back(self, run: str, *, now_ms: int) -> LakeVersion:
-        """Ends a run without a result.  Raises RunEndedError."""
+        """Ends a run without a result. Raises RunEndedError."""
         return self._end(Manifest(version=0, run=run, kind="rollback", committed_at_ms=now_ms))
 
     def sweep(self, *, now_ms: int, keep_ms: int) -> list[Path]:

@@ -8,7 +8,7 @@ Rules:
 * A name may come to stand for another topic at any time: it is looked up before a run reads and
   before it commits.
 * A rerun reads its ranges from the topic again and replaces exactly them; the rows that a file has
-  besides are written anew beside them.  Offsets that are gone from the topic always end it: it
+  besides are written anew beside them. Offsets that are gone from the topic always end it: it
   would take from the lake what nobody else has any more.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a run is cut up.  They decide how files look, not which records are in them."""
+    """How a run is cut up. They decide how files look, not which records are in them."""
 
     max_records_per_task: int = 1_000_000
     max_file_size_bytes: int = 256 << 20
@@ -60,7 +60,7 @@ class Outcome:
 
 
 class Loader:
-    """Loads one topic into one lake.  `spark` is called when there is something to read."""
+    """Loads one topic into one lake. `spark` is called when there is something to read."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Loader:
         until: Mapping[int, int] | None = None,
         begun: Iterable[OffsetRange] = (),
     ) -> Plan | None:
-        """What a load would do now; None if there is nothing new.  Nothing is stored.
+        """What a load would do now; None if there is nothing new. Nothing is stored.
 
         `until`: offsets that partitions aren't read beyond; nothing of those that aren't in it.
         `begun`: what counts as in the lake besides.

@@ -4,14 +4,14 @@
     <lake>/_kraftpy/checkpoints/<number>.json    the whole lake as of a version
     <lake>/_kraftpy/history/<number>.jsonl       the EVERY changes up to a version, a line each
 
-A stream that loads every ten seconds makes 8,640 versions a day.  So that a lake with many of them
+A stream that loads every ten seconds makes 8,640 versions a day. So that a lake with many of them
 opens fast, whoever commits a version EVERY after the last checkpoint writes the next one, and packs
-the changes that are older than the checkpoint before it.  Rules:
+the changes that are older than the checkpoint before it. Rules:
 
 * A checkpoint says nothing that the changes before it don't: without any, the lake is read from its
-  history.  The newest two are kept.
+  history. The newest two are kept.
 * A change is in the history before its own file goes, so it can be read at every moment: its own
-  file first, then the history.  Nothing of what was done to a lake is ever lost.
+  file first, then the history. Nothing of what was done to a lake is ever lost.
 * Each file is put whole and once (`put_if_absent`), and what it holds is the same whoever puts it.
   So it doesn't matter who is killed where, or how many do this at once.
 """
@@ -40,7 +40,7 @@ EVERY: Final = 100
 
 
 class VersionLog:
-    """The changes of a lake in the order of their versions.  Several processes may work on it."""
+    """The changes of a lake in the order of their versions. Several processes may work on it."""
 
     def __init__(self, folder: Path) -> None:
         self._versions = folder / "versions"
@@ -52,11 +52,11 @@ class VersionLog:
         return put_if_absent(self._version(change.version), encode(change))
 
     def get(self, number: int) -> Manifest | None:
-        """What a version changed; None if there is none yet.  Raises ManifestError."""
+        """What a version changed; None if there is none yet. Raises ManifestError."""
         return next(iter(self._from(number)), None)
 
     def changes(self, after: int = 0) -> Iterator[Manifest]:
-        """The changes behind a version, in order, up to the newest.  Raises ManifestError."""
+        """The changes behind a version, in order, up to the newest. Raises ManifestError."""
         number = after + 1
         while True:
             found = self._from(number)
@@ -91,7 +91,7 @@ class VersionLog:
         return number - max(numbered(self._checkpoints), default=0) >= EVERY
 
     def put_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Stores it, then packs and deletes what is older than the one before.  Raises OSError."""
+        """Stores it, then packs and deletes what is older than the one before. Raises OSError."""
         put_if_absent(self._checkpoint(checkpoint.version), encode_checkpoint(checkpoint))
         there = sorted(numbered(self._checkpoints))
         if len(there) > 1:

@@ -1,12 +1,12 @@
 """What a lake's small files say, and how they are read and written.
 
 A manifest is one change of a lake: files that count from now on, files that don't any more, and the
-ranges of offsets that are in the lake because of it.  A plan is what a run is going to do; it is
+ranges of offsets that are in the lake because of it. A plan is what a run is going to do; it is
 frozen before the first record is read, so whoever finishes the run does the same work.
 
 A checkpoint is what the manifests up to a version add up to.
 
-All are JSON.  What is read is checked field by field: a file that somebody has edited or that is
+All are JSON. What is read is checked field by field: a file that somebody has edited or that is
 of a later format is an error with its name, never a lake with something missing.
 """
 
@@ -36,7 +36,7 @@ class ManifestError(Exception):
 class DataFile:
     """A Parquet file with records of one partition.
 
-    `path` is relative to the lake.  `first_offset` and `last_offset` are those of its records, both
+    `path` is relative to the lake. `first_offset` and `last_offset` are those of its records, both
     inclusive; timestamps are milliseconds since 1970 and -1 where no record has one.
     """
 
@@ -62,7 +62,7 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does.  `options` are those that decide what its files hold, or what is written.
+    """What a run does. `options` are those that decide what its files hold, or what is written.
 
     A write has in `targets` the topic that it writes to, and in `reads` the version of the lake
     whose files it reads; these stay in the lake while the plan does.

@@ -6,12 +6,12 @@
 Rules:
 
 * A cycle is a query of Structured Streaming that reads what is there when it begins, in batches,
-  and ends.  A job is stopped between cycles, so a batch is repeated only after a crash.
+  and ends. A job is stopped between cycles, so a batch is repeated only after a crash.
 * One task copies what a batch has of a partition, so records keep their order (see
   `kraftpy.spark.sink` for what that means when some are sent twice).
 * A cycle reads the partitions that the source has when it begins; before that, the target is given
   as many, and all of its brokers know of them.
-* A checkpoint is of two topics.  If one of them was deleted and created again, its offsets mean
+* A checkpoint is of two topics. If one of them was deleted and created again, its offsets mean
   other records, and the checkpoint is refused: before a cycle, and behind it.
 * Clusters that have answered once are waited for when they are away later.
 * A target that isn't there is made with the source's own settings, but for those that depend on the
@@ -89,7 +89,7 @@ class Preview:
 
 
 class Mirror:
-    """Copies one topic to one other.  `spark` is called when there is something to copy."""
+    """Copies one topic to one other. `spark` is called when there is something to copy."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Mirror:
         self._check_options()
 
     def cycles(self, *, every_s: float | None, stop: Event) -> Iterator[Cycle]:
-        """Copies again and again; `every_s` None: once.  Ends when `stop` is set, between cycles.
+        """Copies again and again; `every_s` None: once. Ends when `stop` is set, between cycles.
 
         Raises OptionError, CheckpointError, BusyError, KafkaError, OSError, and Spark's errors.
         """
@@ -128,7 +128,7 @@ class Mirror:
                 stop.wait(max(0.0, began + every_s - time.monotonic()))
 
     def preview(self) -> Preview:
-        """What a cycle would do now.  Nothing is stored, made or read."""
+        """What a cycle would do now. Nothing is stored, made or read."""
         with self._source.brokers(self._topic) as brokers:
             identity, partitions = self._source.describe(brokers, self._topic)
             names = [(self._topic, partition) for partition in partitions]

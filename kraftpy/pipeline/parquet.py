@@ -6,7 +6,7 @@ and the lake's folder, no broker.
 Rules:
 
 * A file holds records of one partition, in the order in which they came, under a name that no other
-  attempt uses.  A task that fails leaves files that nobody will name.
+  attempt uses. A task that fails leaves files that nobody will name.
 * A file is durable, bytes and name, before its description leaves the task.
 * What the driver is told is what was written: the counts are taken from the rows on their way.
 """
@@ -61,7 +61,7 @@ def batch_rows(opened: pq.ParquetFile, groups: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where and how a run's tasks write.  A file is closed once it has `max_file_size_bytes`."""
+    """Where and how a run's tasks write. A file is closed once it has `max_file_size_bytes`."""
 
     folder: Path
     run: str
@@ -73,7 +73,7 @@ def write_files(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     """What `mapInArrow` has each task do: take batches of records, give a row for each file.
 
     The batches have at least the columns `topic`, `partition`, `offset` and `timestamp`; all
-    columns are written.  Raises OSError when the disk does.
+    columns are written. Raises OSError when the disk does.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

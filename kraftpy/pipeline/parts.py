@@ -2,7 +2,7 @@
 
 Runs in Spark's Python workers and stands by itself there: it needs Arrow and the lake's folder.
 
-A part is a range of offsets of one partition.  Files of a partition share no offset, but one may
+A part is a range of offsets of one partition. Files of a partition share no offset, but one may
 lie in a gap of another (a rerun that replaced the middle of a file): rows are merged by offset.
 """
 
@@ -76,9 +76,9 @@ class Files:
 def read_rows(
     folder: Path, files: Iterable[DataFile], part: OffsetRange, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a part in the order of their offsets.  Raises LakeError, OSError, ArrowException.
+    """The rows of a part in the order of their offsets. Raises LakeError, OSError, ArrowException.
 
-    `files`: those that may have a row of it.  `columns` has "offset" among them; None: all.
+    `files`: those that may have a row of it. `columns` has "offset" among them; None: all.
     """
     # A file is opened when its turn comes: a part may have thousands, of which few overlap.
     waiting = deque(sorted(files, key=lambda file: file.first_offset))

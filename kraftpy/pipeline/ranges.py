@@ -1,7 +1,7 @@
 """Ranges of offsets, and sets of them: what a plan asks for and what a lake holds.
 
 A set of offsets is a tuple of spans `(start, end)`, `end` exclusive, sorted, none empty, no two of
-which touch.  So a lake that was loaded without a gap has one span per partition.
+which touch. So a lake that was loaded without a gap has one span per partition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files of a lake into other files of it: small ones together, parts of others left out.
 
 Each task reads files of one partition, merged by offset, for one may lie in a gap of another; a
-batch of rows of each of those that overlap is in memory at a time.  What was written is checked
+batch of rows of each of those that overlap is in memory at a time. What was written is checked
 against what was read: a rewrite that lost a row fails, it isn't committed.
 """
 
@@ -48,7 +48,7 @@ def keep_besides(files: Iterable[DataFile], ranges: Iterable[OffsetRange]) -> li
 def rewrite(
     spark: Callable[[], SparkSession], target: Target, tasks: list[Rewriting]
 ) -> list[DataFile]:
-    """Does the tasks, and returns the new files.  Raises Spark's errors."""
+    """Does the tasks, and returns the new files. Raises Spark's errors."""
     if not tasks:
         return []
     return write_tasks(spark(), [partial(_rewrite, target, task) for task in tasks])

@@ -1,6 +1,6 @@
 """The Spark session of a job: one on this machine unless another master is named.
 
-Under spark-submit the session is the one that was submitted.  To workers elsewhere this package
+Under spark-submit the session is the one that was submitted. To workers elsewhere this package
 goes along by itself; what it imports (Arrow, NumPy, the codecs) has to be installed there.
 """
 

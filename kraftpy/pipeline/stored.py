@@ -1,11 +1,11 @@
 """A partition's log as it is stored, batch by batch in the order of the file, damaged or not.
 
-Brokers answer fetches with bytes of their files and look at no checksum.  Rules:
+Brokers answer fetches with bytes of their files and look at no checksum. Rules:
 
 * Where a batch can't be read, the next bytes that are one whole batch with a right checksum are
   looked for, first in the answer, then by asking for later and later offsets.
 * Answers overlap: each begins with a batch that was seen before, and goes on behind the last one
-  that was seen.  So a batch that stands twice, or behind its place, isn't lost between two answers.
+  that was seen. So a batch that stands twice, or behind its place, isn't lost between two answers.
 * A broker that finds damage while it looks for an offset (CORRUPT_MESSAGE) is asked for more bytes
   from an earlier offset first: what it sends as a whole it doesn't look at.
 * No more than `MAX_ANSWER_BYTES` and one batch are in memory.

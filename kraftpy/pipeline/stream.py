@@ -2,12 +2,12 @@
 
 Rules:
 
-* The lake is the checkpoint.  A run's plan is frozen and its files are committed as those of any
+* The lake is the checkpoint. A run's plan is frozen and its files are committed as those of any
   load, so a stream that died goes on exactly, and nobody keeps a second account of offsets.
 * What is there now (`available_now`) is where each partition ended at the start; the stream ends
-  when the lake has it.  Otherwise a run begins every so often, or at once when one took longer.
+  when the lake has it. Otherwise a run begins every so often, or at once when one took longer.
 * A new partition is read from where it begins.
-* A stream that is told to stop does so behind the run under way.  If it was to load what is there
+* A stream that is told to stop does so behind the run under way. If it was to load what is there
   and hasn't, that is an error: who waits for the lake to have it is told that it doesn't.
 """
 

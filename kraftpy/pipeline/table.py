@@ -46,7 +46,7 @@ def write_ranges(
 ) -> list[DataFile]:
     """Writes the records of the ranges, each Spark partition's in the order of their offsets.
 
-    Returns the files; nobody sees them before a version of the lake names them.  With our own
+    Returns the files; nobody sees them before a version of the lake names them. With our own
     reader a task writes what it reads: on the way through Spark's rows each record would be copied
     and converted four times, which costs ten times as much as to read and write it.
     """

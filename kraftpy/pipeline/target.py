@@ -1,7 +1,7 @@
 """The topic that a job writes to: which one it is, and whether it will keep what it is given.
 
 A topic whose brokers stamp records themselves (message.timestamp.type=LogAppendTime) is refused:
-records would get another time.  One that isn't there, or not any more, isn't made by sending to it.
+records would get another time. One that isn't there, or not any more, isn't made by sending to it.
 One that deletes records by age takes them, so that is a warning.
 """
 
@@ -48,7 +48,7 @@ class Target:
         }
 
     def settings(self) -> WriteSettings:
-        """The sink's settings.  Raises OptionError, also for those that may lose records."""
+        """The sink's settings. Raises OptionError, also for those that may lose records."""
         settings = write_settings(self.options)
         if settings.producer["acks"] != -1:
             raise OptionError("option kafka.acks has to be all: else what a broker loses is lost")
@@ -65,7 +65,7 @@ class Target:
         return brokers.cluster().cluster_id or ""
 
     def find(self, brokers: Brokers) -> TargetTopic | None:
-        """The topic as it is now, None if there is none.  Raises OptionError as `describe`."""
+        """The topic as it is now, None if there is none. Raises OptionError as `describe`."""
         if self.topic not in brokers.partitions([self.topic]):
             return None
         cluster = brokers.cluster()
@@ -88,7 +88,7 @@ class Target:
         )
 
     def describe(self, brokers: Brokers) -> TargetTopic:
-        """The topic as it is now.  Raises OptionError if there is none that keeps timestamps."""
+        """The topic as it is now. Raises OptionError if there is none that keeps timestamps."""
         found = self.find(brokers)
         if found is None:
             raise OptionError(
@@ -111,7 +111,7 @@ class Target:
             )
 
     def create(self, brokers: Brokers, partitions: int, configs: Mapping[str, str]) -> None:
-        """Makes the topic, unless somebody else has.  Raises KafkaError."""
+        """Makes the topic, unless somebody else has. Raises KafkaError."""
         admin = Admin(brokers.cluster())
         try:
             brokers.run(

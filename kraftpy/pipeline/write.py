@@ -7,11 +7,11 @@ Rules:
 * A run's plan is frozen before it sends: the version of the lake, the target, the parts in order.
   Files of that version stay while the run is under way.
 * A part is noted, durably, once the brokers have acknowledged all of it and before anything of the
-  next is sent.  So who finishes a run sends again what was under way when it died, and no more.
-* One task writes what goes into a partition, part by part.  Where keys choose partitions, one task
-  writes what comes from a partition.  So rows keep their order (see `kraftpy.spark.sink` for what
+  next is sent. So who finishes a run sends again what was under way when it died, and no more.
+* One task writes what goes into a partition, part by part. Where keys choose partitions, one task
+  writes what comes from a partition. So rows keep their order (see `kraftpy.spark.sink` for what
   that means when some are sent twice).
-* A run ends by a version of the lake that tells what was written where.  What a target has of a
+* A run ends by a version of the lake that tells what was written where. What a target has of a
   partition, by the runs that have ended, isn't written to it again.
 * A target has one writer at a time: a second one would take the first one's work for crashed.
 """
@@ -92,7 +92,7 @@ class Wanted:
 
 
 class Writer:
-    """Writes one lake to one topic.  `spark` is called when there is something to send."""
+    """Writes one lake to one topic. `spark` is called when there is something to send."""
 
     def __init__(
         self,
@@ -123,14 +123,14 @@ class Writer:
                 yield self.run(plan)
 
     def preview(self, wanted: Wanted, *, abandon: bool = False) -> list[Plan]:
-        """The plans of the runs that `write` would do now.  Nothing is stored."""
+        """The plans of the runs that `write` would do now. Nothing is stored."""
         begun = self.unfinished()
         sent = [part for plan in begun for part in (self.noted(plan) if abandon else plan.ranges)]
         plan = self.plan(wanted, sent)
         return [*([] if abandon else begun), *([plan] if plan is not None else [])]
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Nobody else writes from this lake to this target meanwhile.  Raises BusyError."""
+        """Nobody else writes from this lake to this target meanwhile. Raises BusyError."""
         target = f"{self._cluster_id()} {self._target.topic}"
         name = hashlib.sha256(target.encode()).hexdigest()[:16]
         return alone(
@@ -151,7 +151,7 @@ class Writer:
     def plan(self, wanted: Wanted, sent: Iterable[OffsetRange] = ()) -> Plan | None:
         """What a run would do now; None if the target has all of it.
 
-        `sent`: what counts as written besides.  Nothing is stored.  Raises OptionError, LakeError.
+        `sent`: what counts as written besides. Nothing is stored. Raises OptionError, LakeError.
         """
         number = wanted.version
         version = self._lake.latest() if number is None else self._lake.version(number)

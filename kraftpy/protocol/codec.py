@@ -1,7 +1,7 @@
 """Requests, responses and stored messages: header and body, bytes to objects and back.
 
-A frame here is what stands behind the four-byte size.  Decoders take a memoryview of bytes
-(format B) or `bytes`; what comes from outside can only make them raise `DecodeError`.  Encoders
+A frame here is what stands behind the four-byte size. Decoders take a memoryview of bytes
+(format B) or `bytes`; what comes from outside can only make them raise `DecodeError`. Encoders
 return a list of pieces which, joined, are the frame: `records` stay the objects they were.
 """
 
@@ -73,7 +73,7 @@ class RequestHeader:
 
 
 def decode_request_header(buf: memoryview | bytes) -> tuple[RequestHeader, int]:
-    """Return (header, position of the body).  Any API key and version are read; judge them then.
+    """Return (header, position of the body). Any API key and version are read; judge them then.
 
     Raises `DecodeError`.
     """
@@ -179,7 +179,7 @@ def decode_request_in_slices(
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
 ) -> list[Any]:
-    """Return the pieces of the frame: header and body, without the size.  Raises `ValueError`."""
+    """Return the pieces of the frame: header and body, without the size. Raises `ValueError`."""
     encode, tags = _request_encoders[api_key, version]
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
@@ -212,7 +212,7 @@ def decode_response(api_key: int, version: int, buf: memoryview | bytes) -> tupl
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Any]:
-    """Return the pieces of the frame: header and body, without the size.  Raises `ValueError`."""
+    """Return the pieces of the frame: header and body, without the size. Raises `ValueError`."""
     encode, tags = _response_encoders[api_key, version]
     parts = [_INT32.pack(correlation_id) + tags]
     encode(response, parts.append)
@@ -250,7 +250,7 @@ def decode_versioned(name: str, data: memoryview | bytes) -> tuple[int, Any]:
     """Return (version, message) of a stored message.
 
     Consumer protocol messages of versions above the known ones are read as the newest known
-    version, and bytes behind them are ignored.  Raises `DecodeError`, also for unknown versions,
+    version, and bytes behind them are ignored. Raises `DecodeError`, also for unknown versions,
     and `KeyError` for an unknown name.
     """
     if len(data) < 2:

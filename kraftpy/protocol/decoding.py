@@ -4,16 +4,16 @@ Rules that every generated decoder keeps, whatever the bytes are:
 
 * It raises `DecodeError` and nothing else.
 * A length is compared with the bytes that are left before it is used, a count with the bytes that
-  its elements need at least.  No element has size 0, so time and memory are linear in the input.
+  its elements need at least. No element has size 0, so time and memory are linear in the input.
 * Lengths below zero mean null, as in Kafka; null where the schema forbids it is an error.
 * Tagged fields may come in any order, and the last of a repeated tag counts, as in Kafka; a known
-  one must fill its size exactly.  Unknown ones are kept in `_tags` (KIP-482).
+  one must fill its size exactly. Unknown ones are kept in `_tags` (KIP-482).
 * `bytes` are copied out of the input, `records` are slices of it.
 
 A decoder in slices, `decode(b, p, count)`, is a generator that returns the same and yields every
-SLICE_ELEMENTS elements of an array, so that its caller may do something else in between.  It calls
+SLICE_ELEMENTS elements of an array, so that its caller may do something else in between. It calls
 `count(field, n)` before it builds the elements of an array: who calls it sets limits there, by
-raising `DecodeError`.  A decoder of few is like the first, but raises `ManyElements` where the
+raising `DecodeError`. A decoder of few is like the first, but raises `ManyElements` where the
 arrays come to more than FEW_ELEMENTS, which costs next to nothing.
 
 What makes them fast: neighbouring fixed-size fields, and the length or tag count behind them, are
@@ -103,7 +103,7 @@ _RUNTIME = {
 
 
 class DecoderWriter(CodeWriter):
-    """Writes one decoder.  In the source, `b` is the buffer, `p` the position, `e` the end.
+    """Writes one decoder. In the source, `b` is the buffer, `p` the position, `e` the end.
 
     With `sliced` it writes a decoder in slices, with `few` one of few elements (tagged fields
     aside).

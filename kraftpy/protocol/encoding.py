@@ -1,6 +1,6 @@
 """Writes encoders: schema and version in, the source of `encode(message, append)` out.
 
-An encoder hands the message to `append` piece by piece; joined, the pieces are the bytes.  Buffers
+An encoder hands the message to `append` piece by piece; joined, the pieces are the bytes. Buffers
 and file slices given as `records` are passed on untouched, so nothing large is copied.
 
 * A field that cannot be encoded (None where the version has no null, a number out of its type's
@@ -11,8 +11,8 @@ and file slices given as `records` are passed on untouched, so nothing large is 
 
 An encoder in slices, `encode(message, append, errors)`, is a generator that writes the same bytes
 and yields behind each element of an array of structs, so that its caller may do something else in
-between.  Such an array may be anything with a length that can be gone through once, and is gone
-through as it is written.  Error codes other than 0 are counted in `errors` on the way.
+between. Such an array may be anything with a length that can be gone through once, and is gone
+through as it is written. Error codes other than 0 are counted in `errors` on the way.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ _RUNTIME = {
 
 
 class EncoderWriter(CodeWriter):
-    """Writes one encoder.  In the source, `m` is the message and `w` takes the pieces.
+    """Writes one encoder. In the source, `m` is the message and `w` takes the pieces.
 
-    `_pending` holds (expression, format) of the fixed-size values not written yet.  With `sliced`
+    `_pending` holds (expression, format) of the fixed-size values not written yet. With `sliced`
     it writes an encoder in slices.
     """
 

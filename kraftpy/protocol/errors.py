@@ -2,7 +2,7 @@
 
 `ErrorCode` is the wire's 16-bit error number with what a client may do about it: `retriable`
 follows Kafka's protocol guide (a client tries the same request again after it refreshed its
-metadata, found the coordinator, or simply waited), `message` is one sentence for people.  An error
+metadata, found the coordinator, or simply waited), `message` is one sentence for people. An error
 code is part of correctness: look up what clients do with a code before choosing it, because a wrong
 one makes a producer write twice.
 

@@ -1,6 +1,6 @@
 """Builds message classes and codecs from the schema tables, each on first use, and keeps them.
 
-This is the one place in kraftpy that executes generated source.  The source is made of names and
+This is the one place in kraftpy that executes generated source. The source is made of names and
 numbers from our own tables (`kraftpy.protocol.schemas`), never of data.
 """
 
@@ -140,7 +140,7 @@ def _build_encoder(name: str, version: int, what: str, **options: bool) -> Any:
 def error_counter(name: str, version: int, parts_max: int) -> ErrorCounter | None:
     """Build what adds up the error codes of a message: its own, and those of its parts.
 
-    It looks at `parts_max` parts of each kind.  None without a field for errors; errors as
+    It looks at `parts_max` parts of each kind. None without a field for errors; errors as
     `check_version`.
     """
     source = write_error_counter(check_version(name, version), version, parts_max)

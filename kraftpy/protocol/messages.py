@@ -1,7 +1,7 @@
 """The message classes, named after Kafka's schemas: `ProduceRequest`, `ProduceResponse`, ...
 
 One class per message whatever the version; nested structs are attributes of it
-(`ProduceRequest.TopicProduceData`), fields are Kafka's names in snake_case.  A class is built from
+(`ProduceRequest.TopicProduceData`), fields are Kafka's names in snake_case. A class is built from
 its schema when it is first used, so importing this module costs nothing; `messages.pyi` (written by
 `python -m kraftpy.protocol.stubs`) tells type checkers what the classes look like.
 

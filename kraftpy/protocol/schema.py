@@ -11,8 +11,8 @@ The tables in `kraftpy.protocol.schemas` hold one message per paragraph and one 
   that exist, and the first flexible version (KIP-482) if there is one.
 * A field: name, type, versions (left out: wherever its struct exists), `tagN` if it is a tagged
   field, `=default` where Kafka's default is not zero, empty or false.
-* `[]T` is an array.  `?` allows null wherever the field exists, `?9+` from version 9 on.
-* A type in capitals is a struct; its fields are indented below its first use.  A later use of the
+* `[]T` is an array. `?` allows null wherever the field exists, `?9+` from version 9 on.
+* A type in capitals is a struct; its fields are indented below its first use. A later use of the
   name within the message means the same struct.
 
 Nothing is parsed before it is asked for: importing this module costs a few string splits.
@@ -48,7 +48,7 @@ Default = int | float | str | bytes | tuple[()] | None
 
 
 class Field(NamedTuple):
-    """One field of a struct.  `type` is a primitive's name or a struct's; `versions` inclusive."""
+    """One field of a struct. `type` is a primitive's name or a struct's; `versions` inclusive."""
 
     name: str
     type: str

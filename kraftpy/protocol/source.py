@@ -22,7 +22,7 @@ class CodeWriter:
     """The source of one function under construction, and the names that it may use.
 
     `schema` and `version` say what the function is for; `classes` maps struct names to their
-    classes.  Only names and numbers out of our own schema tables get into the source.
+    classes. Only names and numbers out of our own schema tables get into the source.
     """
 
     def __init__(self, schema: Schema, version: int, classes: Mapping[str, type[Message]]) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def audit(topic: str, lake: str | None, **more: Any) -> None:
     """Look for gaps, duplicates, disorder and damage in a topic; compare a lake with it.
 
-    What compaction, transactions and retention leave behind is legal and only counted.  Exit code 6
+    What compaction, transactions and retention leave behind is legal and only counted. Exit code 6
     if anything else is found.
 
     \b

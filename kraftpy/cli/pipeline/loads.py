@@ -80,8 +80,8 @@ def stream(
 ) -> None:
     """Load what comes, again and again, until SIGTERM or Ctrl-C.
 
-    These wait for the load under way; a second one leaves it to the next run.  With --available-now
-    the exit code is then 143 or 130 unless all is loaded.  The lake is the
+    These wait for the load under way; a second one leaves it to the next run. With --available-now
+    the exit code is then 143 or 130 unless all is loaded. The lake is the
     checkpoint: a stream that died goes on where the lake ends, and finishes what it had begun.
 
     \b
@@ -137,7 +137,7 @@ def rerun(
 ) -> None:
     """Load offsets again and put them in the place of what the lake has of them.
 
-    Exactly the ranges of a run, or those between two bounds; other rows stay.  A run that was begun
+    Exactly the ranges of a run, or those between two bounds; other rows stay. A run that was begun
     and not ended, because it crashed, is finished first.
 
     \b

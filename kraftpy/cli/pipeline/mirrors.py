@@ -73,8 +73,8 @@ def mirror(
 ) -> None:
     """Copy a topic to another cluster, and what comes later too, until SIGTERM or Ctrl-C.
 
-    Keys, values, headers, timestamps and partitions are kept; offsets are not.  A topic that isn't
-    there is made, with the partitions and settings of this one.  After a crash the last batch may
+    Keys, values, headers, timestamps and partitions are kept; offsets are not. A topic that isn't
+    there is made, with the partitions and settings of this one. After a crash the last batch may
     be sent again.
 
     \b

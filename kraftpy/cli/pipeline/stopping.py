@@ -3,12 +3,12 @@
 Rules:
 
 * The first of them lets the work under way end; then the job ends well, unless it was to do more
-  than that: then it ends with 128 and the signal's number as exit code.  The second ends the job
-  at once, with 128 and its number as exit code, and leaves the work to whoever comes next.  That
+  than that: then it ends with 128 and the signal's number as exit code. The second ends the job
+  at once, with 128 and its number as exit code, and leaves the work to whoever comes next. That
   is the same as a crash, of which jobs lose nothing: an exception would have to wait, for Spark
-  sends what it cleans up with behind the call that is under way.  Its Java ends by itself.
+  sends what it cleans up with behind the call that is under way. Its Java ends by itself.
 * Spark takes SIGINT when its session starts, to cancel the work under way; who has started it
-  calls `take` again.  Its Java hears no SIGINT of the terminal, but a SIGTERM to the whole group.
+  calls `take` again. Its Java hears no SIGINT of the terminal, but a SIGTERM to the whole group.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def write(
 ) -> None:
     """Write to a topic what it doesn't have yet of a lake.
 
-    Keys, values, headers, timestamps and partitions are those of the lake.  A run that was begun
+    Keys, values, headers, timestamps and partitions are those of the lake. A run that was begun
     and not ended, because it crashed, is finished first; it sends nothing again but what was under
     way.
 

@@ -3,7 +3,7 @@
 Rules:
 
 * Whatever isn't known or doesn't fit is an error that names its place in the file and says what can
-  be written there.  Nothing is guessed or left out silently.
+  be written there. Nothing is guessed or left out silently.
 * What a definition may hold has limits: somebody else may have written it.
 """
 
@@ -133,7 +133,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A report.  `computed` fields may use those before them; `figures` stand at its head."""
+    """A report. `computed` fields may use those before them; `figures` stand at its head."""
 
     name: str
     about: str
@@ -162,7 +162,7 @@ def shipped() -> list[str]:
 
 
 def load_definition(place: str) -> Definition:
-    """The definition in a file, or the shipped one of that name.  Raises DefinitionError."""
+    """The definition in a file, or the shipped one of that name. Raises DefinitionError."""
     try:
         return read_definition(_text_at(place))
     except DefinitionError as error:
@@ -192,7 +192,7 @@ def _text_at(place: str) -> str:
 
 
 def read_definition(text: str) -> Definition:
-    """The definition that the TOML says.  Raises DefinitionError."""
+    """The definition that the TOML says. Raises DefinitionError."""
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

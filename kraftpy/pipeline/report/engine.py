@@ -94,7 +94,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """All that a report shows.  `first_ms` and `last_ms` are event times, None without any."""
+    """All that a report shows. `first_ms` and `last_ms` are event times, None without any."""
 
     quality: Quality
     lateness: Lateness
@@ -108,7 +108,7 @@ class Numbers:
 def compute(spark: SparkSession, definition: Definition, records: DataFrame) -> Numbers:
     """Computes a report from a topic's records, in whatever order they are.
 
-    `records` has partition, offset, key, value and timestamp.  Raises TooManyRowsError and Spark's
+    `records` has partition, offset, key, value and timestamp. Raises TooManyRowsError and Spark's
     errors.
     """
     with _settings(spark):

@@ -7,7 +7,7 @@ Rules:
 
 * What is written is parsed here into a tree of the nodes below and nothing else: no part of it is
   ever run as Python or SQL.
-* Every expression has a type, which is checked when the definition is read.  What can't be is an
+* Every expression has a type, which is checked when the definition is read. What can't be is an
   `ExpressionError` that quotes the place.
 * Nothing fails on a record: what isn't known makes null of what is computed from it, as in SQL, and
   so does a division by zero.
@@ -90,7 +90,7 @@ FUNCTIONS: Final[Mapping[str, tuple[tuple[Type, ...], Type]]] = {
     "bucket": (("number", "number"), "number"),
     "lower": (("text",), "text"),
 }
-"""Types of the arguments, and of what comes out.  `weekday` is 1 on Monday; `bucket(x, 15)` is the
+"""Types of the arguments, and of what comes out. `weekday` is 1 on Monday; `bucket(x, 15)` is the
 multiple of 15 that isn't above x."""
 
 AGGREGATES: Final[Mapping[str, Type | None]] = {
@@ -102,7 +102,7 @@ AGGREGATES: Final[Mapping[str, Type | None]] = {
     "share": "boolean",
     "distinct": None,
 }
-"""What each of them is of; None: anything.  Besides, `count`, and `p1` to `p99` and `p99.9`."""
+"""What each of them is of; None: anything. Besides, `count`, and `p1` to `p99` and `p99.9`."""
 
 _DIGITS_MAX: Final = 15
 """Longer numbers are no longer exact where they are calculated with."""
@@ -135,7 +135,7 @@ def parse_expression(text: str, types: Mapping[str, Type], zone: ZoneInfo) -> Ex
 
 
 def parse_condition(text: str, types: Mapping[str, Type], zone: ZoneInfo) -> Expression:
-    """An expression that is true or false.  Raises ExpressionError."""
+    """An expression that is true or false. Raises ExpressionError."""
     parsed = parse_expression(text, types, zone)
     if parsed.type != "boolean":
         raise ExpressionError(f"{text!r} is a {parsed.type}, not a condition such as delay > 15")
@@ -143,7 +143,7 @@ def parse_condition(text: str, types: Mapping[str, Type], zone: ZoneInfo) -> Exp
 
 
 def parse_measure(text: str, types: Mapping[str, Type], zone: ZoneInfo) -> Measure:
-    """`count`, `mean(delay)`, `p90(delay) where origin = 'JFK'`.  Raises ExpressionError."""
+    """`count`, `mean(delay)`, `p90(delay) where origin = 'JFK'`. Raises ExpressionError."""
     return _Parser(text, types, zone).measure()
 
 

@@ -5,7 +5,7 @@
     <folder>/tables/<table>.parquet and .csv
 
 Rules: each file appears whole, in the place of the one before it; the page comes last, when all
-that it links to is there.  Times in tables are UTC.
+that it links to is there. Times in tables are UTC.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMES: Final = ("start", "end")
 def write_report(
     folder: Path, definition: Definition, numbers: Numbers, source: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Writes the report and returns the content of report.json.  Raises OSError."""
+    """Writes the report and returns the content of report.json. Raises OSError."""
     make_folder(folder / "tables")
     named = [*zip(definition.tables, numbers.tables, strict=True)]
     parts = [(slug(table.name), made.rows) for table, made in named]

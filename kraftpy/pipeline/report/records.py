@@ -3,9 +3,9 @@
 Rules:
 
 * A record that can't be read, or has no time, is a row with a `problem`; it never ends the job.
-* A field that has another type than the definition says is null and is named in `mistyped`.  One
+* A field that has another type than the definition says is null and is named in `mistyped`. One
   that isn't there, or is null, is null.
-* JSON is what RFC 8259 says: UTF-8, no NaN, no infinity, nothing behind it.  An integer has 64 bits
+* JSON is what RFC 8259 says: UTF-8, no NaN, no infinity, nothing behind it. An integer has 64 bits
   and a number is finite.
 """
 
@@ -52,7 +52,7 @@ def column_of(name: str) -> str:
 
 
 def columns_ddl(definition: Definition) -> str:
-    """The table that `decode` makes, in Spark's words.  `time_ms` is before `plus` is added."""
+    """The table that `decode` makes, in Spark's words. `time_ms` is before `plus` is added."""
     fields = "".join(f", {column_of(one.name)} {_DDL[one.type]}" for one in definition.fields)
     return (
         "partition int, offset bigint, time_ms bigint, problem string, excerpt string,"
