@@ -48,7 +48,7 @@ class Admin:
         self._timeout_ms = timeout_ms
 
     async def _change(self, request: Any, results: str) -> Any:
-        """Send a one-item change to the controller until it is accepted; the item's result."""
+        """Sends a one-item change to the controller until it is accepted; the item's result."""
         retry = Retry(self._timeout_ms)
         while True:
             try:
@@ -80,7 +80,7 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; -1 stands for the broker's num.partitions / default.replication.factor.
+        """Creates a topic; -1 stands for the broker's num.partitions / default.replication.factor.
 
         KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
@@ -99,7 +99,7 @@ class Admin:
         await self._change(request, "topics")
 
     async def delete_topic(self, name: str, *, force_internal: bool = False) -> None:
-        """Delete a topic, with `force_internal` even one that belongs to the brokers.
+        """Deletes a topic, with `force_internal` even one that belongs to the brokers.
 
         KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION.
         """
@@ -114,7 +114,7 @@ class Admin:
         self._cluster.topics.pop(name, None)
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Raise a topic's number of partitions to `count`; KafkaError: INVALID_PARTITIONS."""
+        """Raises a topic's number of partitions to `count`; KafkaError: INVALID_PARTITIONS."""
         kinds = messages.CreatePartitionsRequest
         request = kinds(
             topics=[kinds.CreatePartitionsTopic(name=name, count=count, assignments=None)],
@@ -131,7 +131,7 @@ class Admin:
         delete: Iterable[str] = (),
         resource_type: int = TOPIC_RESOURCE,
     ) -> None:
-        """Set some of a resource's configurations and return others to their defaults.
+        """Sets some of a resource's configurations and returns others to their defaults.
 
         Entries not named stay as they are (IncrementalAlterConfigs, KIP-339). KafkaError:
         INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.

@@ -117,7 +117,7 @@ def is_retriable(error: Exception) -> bool:
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Raise `KafkaError` for a response's error code other than NONE."""
+    """Raises `KafkaError` for a response's error code other than NONE."""
     if code:
         raise KafkaError(error_code(code), message)
 
@@ -180,7 +180,7 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         connections = list(self._connections.values())
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections))
@@ -188,7 +188,7 @@ class Cluster:
     # Connections
 
     async def close_lane(self, lane: str) -> None:
-        """Close the connections of a lane."""
+        """Closes the connections of a lane."""
         names = [name for name in self._connections if name[1] == lane]
         for name in names:
             self._connecting.pop(name, None)
@@ -247,7 +247,7 @@ class Cluster:
         lane: str = "",
         timeout_ms: int | None = None,
     ) -> Any:
-        """Send one request to a broker (any broker by default), once, and return its response."""
+        """Sends one request to a broker (any broker by default), once, and returns its response."""
         if node_id is None:
             connection = await self.any_connection()
         else:
@@ -259,7 +259,7 @@ class Cluster:
     async def refresh(
         self, topics: Sequence[str] | None = (), *, auto_create: bool = False
     ) -> dict[str, KafkaError]:
-        """Ask for the brokers and some topics (None: all) and keep the answer.
+        """Asks for the brokers and some topics (None: all) and keeps the answer.
 
         Returns the error of each topic that has one. `auto_create` lets the broker create missing
         topics if its auto.create.topics.enable allows it.

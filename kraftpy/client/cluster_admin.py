@@ -212,7 +212,7 @@ class ClusterAdmin(Admin):
     async def elect_leaders(
         self, election_type: int, partitions: Iterable[PartitionName] | None = None
     ) -> dict[PartitionName, KafkaError | None]:
-        """Elect the leaders of partitions (None: of all that need it); what became of each.
+        """Elects the leaders of partitions (None: of all that need it); what became of each.
 
         ELECTION_NOT_NEEDED: the partition has its preferred leader, or any leader when the election
         is unclean. PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE: its broker, or
@@ -233,7 +233,7 @@ class ClusterAdmin(Admin):
         }
 
     async def transfer_quorum(self, voter_id: int) -> None:
-        """Have a voter lead the metadata quorum; a kraftpy extension of ElectLeaders.
+        """Has a voter lead the metadata quorum; a kraftpy extension of ElectLeaders.
 
         KafkaErrors: INVALID_REQUEST if there is no such voter, REQUEST_TIMED_OUT if it does not
         lead within the timeout.
@@ -250,7 +250,7 @@ class ClusterAdmin(Admin):
     async def alter_reassignments(
         self, targets: Mapping[PartitionName, Sequence[int] | None]
     ) -> dict[PartitionName, KafkaError | None]:
-        """Begin to move partitions to these replicas, None to cancel; what became of each.
+        """Begins to move partitions to these replicas, None to cancel; what became of each.
 
         KafkaErrors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
         NO_REASSIGNMENT_IN_PROGRESS.
@@ -288,7 +288,7 @@ class ClusterAdmin(Admin):
         return dict(sorted(found.items()))
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker; KafkaError(BROKER_ID_NOT_REGISTERED)."""
+        """Forgets a broker; KafkaError(BROKER_ID_NOT_REGISTERED)."""
         await self._ask(messages.UnregisterBrokerRequest(broker_id=broker_id))
 
     async def _request_any(self, request: Any) -> Any:

@@ -53,7 +53,7 @@ class Commits:
     async def commit(
         self, offsets: Mapping[Partition, int], *, timeout_ms: int | None = None
     ) -> None:
-        """Commit when all earlier commits are done; see `Coordinator.commit`."""
+        """Commits when all earlier commits are done; see `Coordinator.commit`."""
         await self._commit(dict(offsets), self._committing(), True, timeout_ms)
 
     def soon(self, offsets: Mapping[Partition, int]) -> asyncio.Task[None]:
@@ -87,7 +87,7 @@ class Commits:
                 raise
 
     async def finish(self) -> None:
-        """Wait for the commits under way."""
+        """Waits for the commits under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def auto_commit_if_due(self, positions: Mapping[Partition, int]) -> None:
@@ -156,7 +156,7 @@ async def compare_and_commit(
     generation: Generation | None = None,
     timeout_ms: int | None = None,
 ) -> bool:
-    """Commit `offset` if the committed one is `expected` (-1: none) at that moment.
+    """Commits `offset` if the committed one is `expected` (-1: none) at that moment.
 
     False means that nothing was done: another offset is committed, or a commit of somebody is under
     way. Read what is there, think again, and try again with that.

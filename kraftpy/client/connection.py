@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         versions: Mapping[ApiKey, tuple[int, int]] = CLIENT_VERSIONS,
         max_response_size_bytes: int = MAX_RESPONSE_SIZE_BYTES,
     ) -> Connection:
-        """Connect and ask for the broker's versions; `ConnectionLostError` when either fails."""
+        """Connects and asks for the broker's versions; `ConnectionLostError` when either fails."""
         address = address_of(host, port)
         loop = asyncio.get_running_loop()
         try:
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         return first <= version <= last
 
     async def request(self, request: Any, *, timeout_ms: int, version: int | None = None) -> Any:
-        """Send a request and wait for its response message.
+        """Sends a request and waits for its response message.
 
         `version` is one that the broker `serves`, None for the highest that both sides know.
         Raises `ConnectionLostError` when the connection ends or nothing comes within `timeout_ms`,
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self._send(request, version, timeout_ms)
 
     def post(self, request: Any, version: int, answered: Callable[[Any], None]) -> None:
-        """Send a request; `answered` is called with its response or a `ConnectionLostError`.
+        """Sends a request; `answered` is called with its response or a `ConnectionLostError`.
 
         It is called as soon as the response is there, without another turn of the loop, and has to
         be done with the response's records when it returns. There is no timeout. Raises
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     async def send_unanswered(self, request: Any) -> None:
-        """Send a request that the broker never answers (Produce with acks=0)."""
+        """Sends a request that the broker never answers (Produce with acks=0)."""
         self._write(request, self.version(request.API_KEY))
         await self._drain()
 
@@ -343,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             each.answered(reason)
 
     async def close(self) -> None:
-        """End the connection; requests that still wait fail with `ConnectionLostError`."""
+        """Ends the connection; requests that still wait fail with `ConnectionLostError`."""
         self._end(ConnectionLostError(f"{self.address}: the connection was closed by this client"))
         if self._transport is not None:
             self._transport.abort()

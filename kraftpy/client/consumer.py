@@ -194,7 +194,7 @@ class Consumer:
         self._member.needs_join = True
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read these partitions, without the group; committed offsets are used if there is one."""
+        """Reads these partitions, without the group; committed offsets are used if there is one."""
         if self._member is not None:
             raise ValueError("topics are subscribed to: unsubscribe() first")
         wanted = frozenset(partitions)
@@ -202,7 +202,7 @@ class Consumer:
         self._assigned = wanted
 
     async def unsubscribe(self) -> None:
-        """Leave the group, or forget the partitions assigned by hand."""
+        """Leaveses the group, or forgets the partitions assigned by hand."""
         await self._leave()
         self._topics, self._pattern = frozenset(), None
 
@@ -248,7 +248,7 @@ class Consumer:
                 yield record
 
     async def _wait(self, timeout_s: float) -> None:
-        """Wait until something is done that `_advance` acts upon."""
+        """Waits until something is done that `_advance` acts upon."""
         woken = asyncio.ensure_future(self._wake.wait())
         tasks = (self._joining, self._locating, self._fetching, woken)
         try:
@@ -286,7 +286,7 @@ class Consumer:
             self._fetching = asyncio.create_task(self._fetcher.poll())
 
     def _accept(self, fetched: Sequence[Fetched]) -> None:
-        """Keep what was fetched, but for partitions whose position was changed meanwhile."""
+        """Keeps what was fetched, but for partitions whose position was changed meanwhile."""
         for each in fetched:
             name = (each.topic, each.partition)
             if name in self._disregard or name not in self._positions:
@@ -378,7 +378,7 @@ class Consumer:
         )
 
     async def _take_over(self, member: Member, assigned: Iterable[Partition]) -> None:
-        """Make the assignment of a new generation this consumer's."""
+        """Makes the assignment of a new generation this consumer's."""
         now = frozenset(assigned)
         revoked = sorted(self._assigned - now)
         if revoked:
@@ -393,7 +393,7 @@ class Consumer:
             await self._listener.assigned(added)
 
     async def _look_at_topics(self, member: Member) -> None:
-        """Look for topics that the pattern matches and, when leading, for new partitions."""
+        """Looks for topics that the pattern matches and, when leading, for new partitions."""
         now = time.monotonic()
         led = member.led
         if now < self._look_at or (self._pattern is None and led is None):
@@ -426,7 +426,7 @@ class Consumer:
                 self._look_at = now + _MISSING_TOPIC_CHECK_S
 
     def _forget(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Have these partitions no more; returns them sorted."""
+        """Has these partitions no more; returns them sorted."""
         gone = frozenset(partitions) & self._assigned
         self._assigned -= gone
         for name in gone:
@@ -461,7 +461,7 @@ class Consumer:
         self._forget(self._assigned)
 
     async def close(self) -> None:
-        """Commit what was processed (with auto commit), leave the group, give everything up."""
+        """Commits what was processed (with auto commit), leaves the group, gives everything up."""
         if self._closed:
             return
         try:
@@ -498,14 +498,14 @@ class Consumer:
         )
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
+        """Goes on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
         self._check_assigned(partition)
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
         self._go_to(partition, offset)
 
     async def seek_to(self, when: int, partitions: Iterable[Partition] | None = None) -> None:
-        """Go on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
+        """Goes on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
 
         Without a record that young a partition goes on from its end. All partitions by default.
         """
@@ -529,7 +529,7 @@ class Consumer:
         return self._positions[partition]
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Hand out nothing of these partitions until they are resumed, but keep them."""
+        """Hands out nothing of these partitions until they are resumed, but keeps them."""
         for name in partitions:
             self._check_assigned(name)
             self._paused.add(name)
@@ -537,7 +537,7 @@ class Consumer:
             self._fetcher.drop(*name)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Take paused partitions up again where they were left."""
+        """Takes paused partitions up again where they were left."""
         for name in partitions:
             self._check_assigned(name)
             if name in self._paused:
@@ -560,7 +560,7 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[Partition, int] | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Commit the positions (or these offsets: each that of the next record to process).
+        """Commits the positions (or these offsets: each that of the next record to process).
 
         All of them or none; what an error leaves open is said at `Coordinator.commit`.
         Raises KafkaError, and the last `ConnectionError` when the coordinator can't be reached.
@@ -571,7 +571,7 @@ class Consumer:
         await commits.commit(self._positions if offsets is None else offsets, timeout_ms=timeout_ms)
 
     def commit_async(self, offsets: Mapping[Partition, int] | None = None) -> asyncio.Task[None]:
-        """Commit without waiting, in order with all other commits; the task has the result."""
+        """Commits without waiting, in order with all other commits; the task has the result."""
         return self._group_commits().soon(self._positions if offsets is None else offsets)
 
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

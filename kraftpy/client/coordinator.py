@@ -56,14 +56,14 @@ class Coordinator:
         return self._node_id
 
     async def close(self) -> None:
-        """Close the connections that are its own."""
+        """Closes the connections that are its own."""
         for lane in filter(None, (self._lane, self._join_lane)):
             await self._cluster.close_lane(lane)
 
     async def ask(
         self, request: Any, *, joining: bool = False, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request to the coordinator, once; `ConnectionError` and KafkaError as they come.
+        """Sends a request to the coordinator, once; `ConnectionError` and KafkaError as they come.
 
         After an error at the response's top level that says that the coordinator moved, or a broken
         connection, the next request looks for it again.
@@ -85,7 +85,7 @@ class Coordinator:
         return response
 
     def forget(self) -> None:
-        """Look for the coordinator again before the next request."""
+        """Looks for the coordinator again before the next request."""
         self._node_id = None
 
     async def _find(self) -> int:
@@ -106,7 +106,7 @@ class Coordinator:
         all_or_none: bool = True,
         timeout_ms: int | None = None,
     ) -> None:
-        """Keep the offsets to go on from; all of them, or an error.
+        """Keeps the offsets to go on from; all of them, or an error.
 
         After an error none is kept, unless it leaves open whether the broker has done it (a
         `ConnectionError`, REQUEST_TIMED_OUT, COORDINATOR_NOT_AVAILABLE): such a commit may still
@@ -176,7 +176,7 @@ class Coordinator:
         return found
 
     def _check_partitions(self, topics: Iterable[Any]) -> None:
-        """Raise the first error of a response's partitions that has a cause of its own."""
+        """Raises the first error of a response's partitions that has a cause of its own."""
         for topic in topics:
             for partition in topic.partitions:
                 if partition.error_code not in _NOT_TO_BLAME:

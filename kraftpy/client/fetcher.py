@@ -180,7 +180,7 @@ class Fetcher:
         await self.close()
 
     async def close(self) -> None:
-        """Give up the fetches under way, and close their connections if the lane isn't shared."""
+        """Gives up the fetches under way, and closes their connections if the lane isn't shared."""
         await self._give_up()
         if self._own_lane:
             await self._cluster.close_lane(self._lane)
@@ -192,7 +192,7 @@ class Fetcher:
         await asyncio.gather(*fetches.values(), return_exceptions=True)
 
     def drop(self, topic: str, partition: int) -> None:
-        """Stop following a partition."""
+        """Stops following a partition."""
         self.positions.pop((topic, partition), None)
 
     async def __aiter__(self) -> AsyncIterator[Fetched]:
@@ -201,7 +201,7 @@ class Fetcher:
                 yield fetched
 
     async def poll(self) -> list[Fetched]:
-        """Wait for records of some partitions, at most about `max_wait_ms`; [] if there were none.
+        """Waits for records of some partitions, at most about `max_wait_ms`; [] if there were none.
 
         Broken connections and partitions without a leader are tried again for the cluster's request
         timeout; then the last error is raised. KafkaError(CORRUPT_MESSAGE) for records that are
@@ -244,7 +244,7 @@ class Fetcher:
         self._mistrust_metadata()
 
     def _mistrust_metadata(self) -> None:
-        """Ask for the leaders again before the next fetch, but not too often."""
+        """Asks for the leaders again before the next fetch, but not too often."""
         now = time.monotonic()
         if now >= self._refresh_at:
             self._refresh_at = now + _REFRESH_PAUSE_S
@@ -259,7 +259,7 @@ class Fetcher:
             self._failure = self._failure or error
 
     async def _start_fetches(self) -> None:
-        """Send a fetch to every leader that has none under way."""
+        """Sends a fetch to every leader that has none under way."""
         for topic in {topic for topic, _ in self.positions}:
             await self._cluster.topic(topic)
         by_leader: dict[int, dict[Partition, int]] = {}
@@ -309,7 +309,7 @@ class Fetcher:
         return wanted, response
 
     async def _collect(self, wanted: dict[Partition, int], response: Any) -> list[_Data]:
-        """Check a response and move the positions past its batches, without decoding records.
+        """Checks a response and moves the positions past its batches, without decoding records.
 
         Raises the first error if there are no records besides.
         """

@@ -95,7 +95,7 @@ class Member:
         self._polled_at = time.monotonic()
 
     def observe(self, error: KafkaError) -> None:
-        """Learn from the coordinator's error what became of the membership."""
+        """Learns from the coordinator's error what became of the membership."""
         if error.code in _OUTDATED:
             self._forget_membership(error.code)
         elif error.code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -112,7 +112,7 @@ class Member:
     async def join(
         self, topics: frozenset[str], owned: Sequence[Partition], previous: Sequence[Partition]
     ) -> list[Partition]:
-        """Take part in the group's next generation and return what this member is assigned.
+        """Takes part in the group's next generation and returns what this member is assigned.
 
         `owned` is what it keeps meanwhile, `previous` what it had. Waits for the other members, as
         long as the group lets them. Raises KafkaError if the group refuses this member, and the
@@ -279,7 +279,7 @@ class Member:
     # Leaving
 
     async def close(self) -> None:
-        """Leave the group; a static member stays in it, for it is expected to come back."""
+        """Leaveses the group; a static member stays in it, for it is expected to come back."""
         await self._stop_heart()
         await self._say_leave("the consumer was closed")
         self.generation = Generation(instance_id=self.generation.instance_id)

@@ -179,7 +179,7 @@ class GroupAdmin(Admin):
         return _classic_group(described, broker)
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group with its offsets; KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        """Deletes a group with its offsets; KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
 
         def take(response: Any) -> None:
             (result,) = response.results
@@ -211,7 +211,7 @@ class GroupAdmin(Admin):
     async def commit(
         self, group_id: str, offsets: Mapping[Partition, int], expected: Mapping[Partition, int]
     ) -> dict[Partition, KafkaError]:
-        """Commit offsets from outside a group; the partitions that were refused, and why.
+        """Commits offsets from outside a group; the partitions that were refused, and why.
 
         A partition is refused (UNEXPECTED_OFFSET) if what is committed is not `expected`, -1 for
         nothing; only kraftpy's brokers look at that. UNKNOWN_MEMBER_ID: the group has members.
@@ -236,7 +236,7 @@ class GroupAdmin(Admin):
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[Partition]
     ) -> dict[Partition, KafkaError | None]:
-        """Forget offsets; for each partition None or its error.
+        """Forgets offsets; for each partition None or its error.
 
         GROUP_SUBSCRIBED_TO_TOPIC: the group reads that topic. Raises KafkaError:
         GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for one whose members are no consumers.

@@ -255,7 +255,7 @@ class Producer:
         return batch
 
     async def flush(self) -> None:
-        """Wait until everything sent so far is acknowledged or has failed.
+        """Waits until everything sent so far is acknowledged or has failed.
 
         Raises the first error since the last flush.
         """
@@ -270,7 +270,7 @@ class Producer:
             raise failure
 
     async def close(self, *, flush: bool = True) -> None:
-        """Flush (unless told not to) and stop; records not sent fail with ConnectionError."""
+        """Flushes (unless told not to) and stops; records not sent fail with ConnectionError."""
         self._closed = True
         try:
             if flush:
@@ -327,7 +327,7 @@ class Producer:
         return ready, due_in
 
     async def _deliver(self, node_id: int, names: list[tuple[str, int]]) -> None:
-        """Send the first batch of each partition to their leader and settle what came of it."""
+        """Sends the first batch of each partition to their leader and settles what came of it."""
         outcomes: dict[tuple[str, int], int | Exception] = {}
         try:
             if node_id < 0:
@@ -352,7 +352,7 @@ class Producer:
             await self._refresh_quietly(sorted(stale))
 
     async def _refresh_quietly(self, topics: list[str]) -> None:
-        """Look for new leaders; a failure shows in the next attempt."""
+        """Looks for new leaders; a failure shows in the next attempt."""
         try:
             await self._cluster.refresh(topics)
         except (ConnectionError, KafkaError):
@@ -453,7 +453,7 @@ class Producer:
         return False
 
     def _start_epoch(self, queue: PartitionQueue, code: ErrorCode | None) -> None:
-        """Let the partition's next batch begin at sequence 0, and fence off those before it."""
+        """Lets the partition's next batch begin at sequence 0, and fences off those before it."""
         if queue.producer != self._producer:
             return  # another partition's failure did it
         producer_id, epoch = self._producer
@@ -494,7 +494,7 @@ class Producer:
             )
 
     def _stop(self, error: Exception) -> None:
-        """Let nothing more be sent, and fail what waits; what is in flight is still answered."""
+        """Lets nothing more be sent, and fails what waits; what is in flight is still answered."""
         if self._stopped is not None:
             return
         self._stopped = error

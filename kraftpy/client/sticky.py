@@ -23,7 +23,7 @@ def place(
     subscriptions: Mapping[str, frozenset[str]],
     owners: Mapping[Partition, str],
 ) -> dict[str, list[Partition]]:
-    """Give every partition whose topic somebody subscribes to, to one of its subscribers.
+    """Gives every partition whose topic somebody subscribes to, to one of its subscribers.
 
     `subscriptions` are the topics by member; `owners` says who has what now (members that are gone,
     topics not subscribed any more and partitions that don't exist are ignored).
@@ -78,7 +78,7 @@ class _Placement:
             heapq.heapreplace(queue, (self._load[member], member))
 
     def improve(self, owners: Mapping[Partition, str]) -> bool:
-        """Move partitions along one chain that makes the loads more even; False if there is none.
+        """Moves partitions along one chain that makes the loads more even; False if there is none.
 
         No such chain from any member means that the loads are as even as they can be (Harvey,
         Ladner, Lovász, Tamir: Semi-matchings for bipartite graphs and load balancing).
@@ -131,7 +131,7 @@ class _Placement:
         return chain
 
     def _move(self, source: str, topic: str, target: str, owners: Mapping[Partition, str]) -> None:
-        """Move a partition of a topic, rather one that the target had or the source had not."""
+        """Moves a partition of a topic, rather one that the target had or the source had not."""
 
         def preference(number: int) -> tuple[bool, bool, int]:
             owner = owners.get((topic, number))

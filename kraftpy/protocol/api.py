@@ -126,7 +126,7 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
 
 
 def advertised(implemented: Iterable[int]) -> dict[ApiKey, tuple[int, int]]:
-    """Return the rows of `ADVERTISED` whose API is among `implemented`, by key."""
+    """Returns the rows of `ADVERTISED` whose API is among `implemented`, by key."""
     keys = {ApiKey(key) for key in implemented}
     return {key: ADVERTISED[key] for key in sorted(keys)}
 
@@ -162,7 +162,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """Return 2 for flexible versions, else 1.
+    """Returns 2 for flexible versions, else 1.
 
     Any version may be asked for, since a header is read before its version is judged.
     """
@@ -170,7 +170,7 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """Return 1 for flexible versions, else 0; always 0 for ApiVersions.
+    """Returns 1 for flexible versions, else 0; always 0 for ApiVersions.
 
     A client that asked for an ApiVersions version unknown to the broker must be able to read the
     answer, so its header never has tags (KIP-511).

@@ -73,7 +73,7 @@ class RequestHeader:
 
 
 def decode_request_header(buf: memoryview | bytes) -> tuple[RequestHeader, int]:
-    """Return (header, position of the body). Any API key and version are read; judge them then.
+    """Returns (header, position of the body). Any API key and version are read; judge them then.
 
     Raises `DecodeError`.
     """
@@ -145,7 +145,7 @@ _sliced_response_encoders = _Cache(
 
 
 def decode_request(api_key: int, version: int, buf: memoryview | bytes, pos: int) -> Any:
-    """Return the request whose body stands at `pos` of `buf`.
+    """Returns the request whose body stands at `pos` of `buf`.
 
     Bytes behind the body are ignored, as Kafka does: librdkafka 2.16 sends three of them with a
     Metadata v12 for all topics. Raises `DecodeError` for bad bytes, a body past the end of `buf`
@@ -179,7 +179,7 @@ def decode_request_in_slices(
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
 ) -> list[Any]:
-    """Return the pieces of the frame: header and body, without the size. Raises `ValueError`."""
+    """Returns the pieces of the frame: header and body, without the size. Raises `ValueError`."""
     encode, tags = _request_encoders[api_key, version]
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
@@ -189,7 +189,7 @@ def encode_request(
 
 
 def decode_response(api_key: int, version: int, buf: memoryview | bytes) -> tuple[int, Any]:
-    """Return (correlation id, response); the body must end where `buf` ends.
+    """Returns (correlation id, response); the body must end where `buf` ends.
 
     Raises `DecodeError` for bad bytes and `ValueError` for an API or version without a schema.
     """
@@ -212,7 +212,7 @@ def decode_response(api_key: int, version: int, buf: memoryview | bytes) -> tupl
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Any]:
-    """Return the pieces of the frame: header and body, without the size. Raises `ValueError`."""
+    """Returns the pieces of the frame: header and body, without the size. Raises `ValueError`."""
     encode, tags = _response_encoders[api_key, version]
     parts = [_INT32.pack(correlation_id) + tags]
     encode(response, parts.append)
@@ -237,7 +237,7 @@ def encode_response_in_slices(
 
 
 def encode_versioned(name: str, version: int, message: Any) -> bytes:
-    """Return a stored message (a record's key or value, ...): its int16 version, then the body.
+    """Returns a stored message (a record's key or value, ...): its int16 version, then the body.
 
     Raises `KeyError` for an unknown name and `ValueError` for what cannot be encoded.
     """
@@ -247,7 +247,7 @@ def encode_versioned(name: str, version: int, message: Any) -> bytes:
 
 
 def decode_versioned(name: str, data: memoryview | bytes) -> tuple[int, Any]:
-    """Return (version, message) of a stored message.
+    """Returns (version, message) of a stored message.
 
     Consumer protocol messages of versions above the known ones are read as the newest known
     version, and bytes behind them are ignored. Raises `DecodeError`, also for unknown versions,

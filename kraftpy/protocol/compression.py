@@ -129,7 +129,7 @@ def _too_large(codec: str, max_size_bytes: int) -> OversizedData:
 
 
 def _decompress_into(codec: str, view: memoryview, bound: int, max_size_bytes: int) -> bytes:
-    """Run cramjam's frame decoder into a buffer that the frame can't outgrow.
+    """Runs cramjam's frame decoder into a buffer that the frame can't outgrow.
 
     The zeroed buffer costs address space only until the decoder writes to it.
     """

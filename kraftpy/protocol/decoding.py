@@ -57,7 +57,7 @@ def trailing(field: str, left: int) -> DecodeError:
 
 
 def read_tags(b: memoryview, p: int, count: int, end: int) -> tuple[dict[int, memoryview], int]:
-    """Return ({tag: content}, position) of tagged fields; `count`'s first byte has been read."""
+    """Returns ({tag: content}, position) of tagged fields; `count`'s first byte has been read."""
     if count > 127:
         count, p = finish_uvarint(b, p, count)
     if count * 2 > end - p:
@@ -124,7 +124,7 @@ class DecoderWriter(CodeWriter):
         self._few = few
 
     def write(self) -> str:
-        """Return the source of `decode` and its helpers; `namespace` has the names they use."""
+        """Returns the source of `decode` and its helpers; `namespace` has the names they use."""
         self.namespace.update(_RUNTIME)
         name = self.schema.name
         with self.function("decode(b, p, count)" if self._counts else "decode(b, p)"):
@@ -149,7 +149,7 @@ class DecoderWriter(CodeWriter):
         return self.source()
 
     def _flush(self, target: str | None = None, fmt: str = "") -> None:
-        """Read the pending fixed-size fields, and one more into `target`, with one call."""
+        """Reads the pending fixed-size fields, and one more into `target`, with one call."""
         reads = self._pending if target is None else [*self._pending, (target, fmt)]
         self._pending = []
         if not reads:
@@ -168,7 +168,7 @@ class DecoderWriter(CodeWriter):
         return _literal(field.default)
 
     def _read_struct(self, obj: str, struct_name: str) -> None:
-        """Fill the fresh object in the variable `obj`."""
+        """Fills the fresh object in the variable `obj`."""
         regular, tagged, absent = self.split(struct_name)
         self._assign_defaults(obj, [*absent, *tagged], tags=not self.flexible or bool(tagged))
         for field in regular:
@@ -264,7 +264,7 @@ class DecoderWriter(CodeWriter):
             self._flush()
 
     def _read_length(self, *, wide: bool) -> str:
-        """Read a length or count into a new variable: below zero means null."""
+        """Reads a length or count into a new variable: below zero means null."""
         n = self.fresh("n")
         if self.flexible:
             self._flush(n, "B")
@@ -281,7 +281,7 @@ class DecoderWriter(CodeWriter):
             self.emit(f"else: raise null_field('{what}')")
 
     def _read_sized(self, target: str, field: Field, what: str) -> None:
-        """Read a string, bytes or records."""
+        """Reads a string, bytes or records."""
         n = self._read_length(wide=field.type != "string")
         convert = {"string": ".tobytes().decode()", "bytes": ".tobytes()", "records": ""}
         with self.block(f"if {n} > 0:" if field.type == "string" else f"if {n} >= 0:"):
@@ -345,7 +345,7 @@ class DecoderWriter(CodeWriter):
             self._flush()
 
     def _read_fixed_structs(self, target: str, struct_name: str, n: str) -> None:
-        """Read the whole array with `iter_unpack`; again one by one if an element has tags."""
+        """Reads the whole array with `iter_unpack`; again one by one if an element has tags."""
         regular, _, absent = self.split(struct_name)
         formats = "".join(FIXED_FORMATS[f.type] for f in regular) + "B" * self.flexible
         iterate = self.struct_method("iter_unpack", formats)

@@ -40,7 +40,7 @@ def bad_uuid(field: str) -> ValueError:
 
 
 def write_tags(tags: Mapping[int, bytes], append: Callable[[bytes], None]) -> None:
-    """Write the tagged fields section."""
+    """Writes the tagged fields section."""
     append(encode_uvarint(len(tags)))
     for tag in sorted(tags):
         content = tags[tag]
@@ -49,14 +49,14 @@ def write_tags(tags: Mapping[int, bytes], append: Callable[[bytes], None]) -> No
 
 
 def encoded(encode: Callable[[Any, Callable[[bytes], None]], None], value: Any) -> bytes:
-    """Return what `encode` writes for `value`."""
+    """Returns what `encode` writes for `value`."""
     parts: list[bytes] = []
     encode(value, parts.append)
     return b"".join(parts)
 
 
 def bad_field(schema: Schema, version: int, struct_name: str, message: Any) -> str | None:
-    """Say which field of `message` cannot be encoded and why; None if no field stands out.
+    """Says which field of `message` cannot be encoded and why; None if no field stands out.
 
     `struct` and `len` know neither field nor message; this looks for them after the fact.
     """
@@ -123,7 +123,7 @@ class EncoderWriter(CodeWriter):
         self._sliced = sliced
 
     def write(self) -> str:
-        """Return the source of `encode` and its helpers; `namespace` has the names they use."""
+        """Returns the source of `encode` and its helpers; `namespace` has the names they use."""
         self.namespace.update(_RUNTIME)
         self.namespace["blame"] = partial(bad_field, self.schema, self.version, self.schema.name)
         what = f"{self.schema.name} v{self.version}"
@@ -139,7 +139,7 @@ class EncoderWriter(CodeWriter):
         return self.source()
 
     def _take(self, *more: tuple[str, str]) -> str:
-        """Return an expression for the bytes of the pending values and `more`; forget them."""
+        """Returns an expression for the bytes of the pending values and `more`; forgets them."""
         values = [*self._pending, *more]
         self._pending = []
         if all(value.lstrip("-").isdigit() for value, _ in values):
@@ -153,7 +153,7 @@ class EncoderWriter(CodeWriter):
             self.emit(f"w({self._take(*more)})")
 
     def _write_length(self, n: str, *, wide: bool) -> None:
-        """Write the length in the variable `n` behind the pending values.
+        """Writes the length in the variable `n` behind the pending values.
 
         In flexible versions `n` holds the length plus one already, and null is 0; else null is -1.
         """
@@ -235,7 +235,7 @@ class EncoderWriter(CodeWriter):
             self._flush()
 
     def _write_null(self, v: str, field: Field, what: str, *, wide: bool) -> None:
-        """Write the null branch for the value in the variable `v`."""
+        """Writes the null branch for the value in the variable `v`."""
         if not field.nullable_in(self.version):
             if not _is_empty_before_null(self.schema, field):
                 self.emit(f"if {v} is None: raise null_field('{what}')")
@@ -246,7 +246,7 @@ class EncoderWriter(CodeWriter):
         self._pending = pending
 
     def _write_sized(self, value: str, field: Field, what: str) -> None:
-        """Write a string, bytes or records."""
+        """Writes a string, bytes or records."""
         v, n = self.fresh("v"), self.fresh("n")
         wide = field.type != "string"
         size = f"len({v})"

@@ -16,7 +16,7 @@ _Path = tuple[str, ...]
 
 
 def write_error_counter(schema: Schema, version: int, parts_max: int) -> str | None:
-    """Return the source, None if there is nothing to count."""
+    """Returns the source, None if there is nothing to count."""
     lines = []
     if any(field.name == "error_code" for field in schema.structs[schema.name]):
         lines += [" if message.error_code:", "  errors[message.error_code] += 1"]

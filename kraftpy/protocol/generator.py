@@ -29,13 +29,13 @@ ErrorCounter = Callable[[Any, Counter[int]], None]
 
 @cache
 def message_class(name: str) -> type[Message]:
-    """Return the class of the message `name`; `KeyError` when there is no such message."""
+    """Returns the class of the message `name`; `KeyError` when there is no such message."""
     return message_classes(name)[name]
 
 
 @cache
 def message_classes(name: str) -> dict[str, type[Message]]:
-    """Return the classes of the message `name` and of its structs, by struct name."""
+    """Returns the classes of the message `name` and of its structs, by struct name."""
     schema = schemas.load(name)
     source = "\n".join(_class_source(schema, struct) for struct in schema.structs)
     namespace: dict[str, Any] = {"Message": Message, "EMPTY": ()}
@@ -79,7 +79,7 @@ def _initial(field: Field) -> str:
 
 
 def check_version(name: str, version: int) -> Schema:
-    """Return the schema of `name`; `KeyError` without one, `ValueError` for an unknown version."""
+    """Returns the schema of `name`; `KeyError` without one, `ValueError` for an unknown version."""
     schema = schemas.load(name)
     if not schema.first_version <= version <= schema.last_version:
         known = f"{schema.first_version} to {schema.last_version}"
@@ -89,35 +89,35 @@ def check_version(name: str, version: int) -> Schema:
 
 @cache
 def decoder(name: str, version: int) -> Decoder:
-    """Build the decoder of one message version; errors as `check_version`."""
+    """Builds the decoder of one message version; errors as `check_version`."""
     decode: Decoder = _build_decoder(name, version, "decoder")
     return decode
 
 
 @cache
 def decoder_of_few(name: str, version: int) -> Decoder:
-    """Build the decoder of few elements of one message version; errors as `check_version`."""
+    """Builds the decoder of few elements of one message version; errors as `check_version`."""
     decode: Decoder = _build_decoder(name, version, "decoder of few", few=True)
     return decode
 
 
 @cache
 def sliced_decoder(name: str, version: int) -> SlicedDecoder:
-    """Build the decoder in slices of one message version; errors as `check_version`."""
+    """Builds the decoder in slices of one message version; errors as `check_version`."""
     decode: SlicedDecoder = _build_decoder(name, version, "decoder in slices", sliced=True)
     return decode
 
 
 @cache
 def encoder(name: str, version: int) -> Encoder:
-    """Build the encoder of one message version; errors as `check_version`."""
+    """Builds the encoder of one message version; errors as `check_version`."""
     encode: Encoder = _build_encoder(name, version, "encoder")
     return encode
 
 
 @cache
 def sliced_encoder(name: str, version: int) -> SlicedEncoder:
-    """Build the encoder in slices of one message version; errors as `check_version`."""
+    """Builds the encoder in slices of one message version; errors as `check_version`."""
     encode: SlicedEncoder = _build_encoder(name, version, "encoder in slices", sliced=True)
     return encode
 
@@ -138,7 +138,7 @@ def _build_encoder(name: str, version: int, what: str, **options: bool) -> Any:
 
 @cache
 def error_counter(name: str, version: int, parts_max: int) -> ErrorCounter | None:
-    """Build what adds up the error codes of a message: its own, and those of its parts.
+    """Builds what adds up the error codes of a message: its own, and those of its parts.
 
     It looks at `parts_max` parts of each kind. None without a field for errors; errors as
     `check_version`.

@@ -163,7 +163,7 @@ class BatchHeader:
 
 
 def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Read the header at `pos`; the rest of the batch need not be in `buf`.
+    """Reads the header at `pos`; the rest of the batch need not be in `buf`.
 
     Checks what a reader needs before it trusts the lengths, and no checksum. Raises `CorruptBatch`
     or `UnsupportedMagic`.
@@ -189,7 +189,7 @@ def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def check_batch(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Check the whole batch at `pos`: magic, size within `buf`, CRC-32C; return its header.
+    """Checks the whole batch at `pos`: magic, size within `buf`, CRC-32C; returns its header.
 
     Raises `CorruptBatch` for damage, `InvalidBatch` for fields that no checksum error explains,
     and `UnsupportedMagic` for magic 0 and 1.
@@ -218,7 +218,7 @@ def check_batch(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def split_batches(buf: Buffer) -> list[tuple[int, BatchHeader]]:
-    """Check every batch of `buf`; return (position, header) of each, in order.
+    """Checks every batch of `buf`; returns (position, header) of each, in order.
 
     The batches must cover `buf` exactly. An empty buffer gives an empty list. Raises as
     `check_batch` does.
@@ -253,7 +253,7 @@ def _refuse_magic(magic: int, pos: int) -> DecodeError:
 
 
 def check_producer_batch(header: BatchHeader) -> None:
-    """Hold a checked batch against what a client may send; raise `KafkaError` if it may not.
+    """Holds a checked batch against what a client may send; raises `KafkaError` if it may not.
 
     The rules are those of Kafka's LogValidator as far as the header tells. A producer id of -1
     with an epoch or sequence of 0 is fine: kafkajs and sarama write that. Which codec an API
@@ -310,7 +310,7 @@ def _check_producer_attributes(header: BatchHeader) -> None:
 
 
 def stamp_batch(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch into the batch at `pos`; the checksum stays valid."""
+    """Writes base offset and leader epoch into the batch at `pos`; the checksum stays valid."""
     _pack_base_offset(buf, pos, base_offset)
     _pack_leader_epoch(buf, pos + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -318,7 +318,7 @@ def stamp_batch(buf: bytearray | memoryview, pos: int, base_offset: int, leader_
 def stamp_log_append_time(
     buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp_ms: int
 ) -> None:
-    """Turn the checked batch at `pos` into one with LogAppendTime, and `header` with it.
+    """Turns the checked batch at `pos` into one with LogAppendTime, and `header` with it.
 
     All its records then have `timestamp_ms` (KIP-32). Recomputes the checksum.
     """
@@ -338,7 +338,7 @@ def _stamp_crc(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> No
 def stamp_max_timestamp(
     buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp_ms: int
 ) -> None:
-    """Have the checked batch at `pos` and `header` say that largest timestamp; new checksum."""
+    """Has the checked batch at `pos` and `header` say that largest timestamp; new checksum."""
     header.max_timestamp = timestamp_ms
     _BASE_OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_AT, timestamp_ms)
     _stamp_crc(buf, pos, header)

@@ -112,7 +112,7 @@ def iter_records(
     *,
     max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
 ) -> Iterator[Record]:
-    """Check the batch at `pos` and give its records, those of control batches too.
+    """Checks the batch at `pos` and gives its records, those of control batches too.
 
     `max_size_bytes` bounds the decompressed records. Raises `DecodeError` at once for a bad header,
     checksum or compressed stream, and while iterating for a bad record. Records that compaction
@@ -254,7 +254,7 @@ def build_batch(
     control: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """Build one batch from at least one record.
+    """Builds one batch from at least one record.
 
     A `Record` keeps its offset, which must rise from `base_offset` on; a (timestamp, key, value,
     headers) tuple gets the offset after the one before it. With `LOG_APPEND_TIME` readers see the
@@ -325,7 +325,7 @@ def build_batch_of_data(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Build one batch from records that are encoded already.
+    """Builds one batch from records that are encoded already.
 
     Their offset deltas are from 0 on without gaps, their timestamp deltas from `timestamp` on; None
     for `max_timestamp` says that all deltas are 0.

@@ -116,7 +116,7 @@ def _paragraphs() -> dict[str, str]:
 
 
 def names() -> Iterator[str]:
-    """Yield the name of every message there is, in table order."""
+    """Yields the name of every message there is, in table order."""
     yield from _paragraphs()
 
 
@@ -176,7 +176,7 @@ def _parse_field(line: str, first: int, last: int) -> Field:
 
 @cache
 def load(name: str) -> Schema:
-    """Parse and return the schema of the message `name`; `KeyError` when there is none."""
+    """Parses and returns the schema of the message `name`; `KeyError` when there is none."""
     head, *lines = _paragraphs()[name].split("\n")
     header = _parse_header(head)
     structs: dict[str, list[Field]] = {name: []}

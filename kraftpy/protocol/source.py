@@ -48,7 +48,7 @@ class CodeWriter:
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """Write a function of its own beside the one under way."""
+        """Writes a function of its own beside the one under way."""
         outer = self._lines, self._indent, self._pending
         self._lines, self._indent, self._pending = [], 1, []
         yield
@@ -63,14 +63,14 @@ class CodeWriter:
         return "\n".join(self._functions) + "\n"
 
     def struct_method(self, method: str, formats: str) -> str:
-        """Return a name for `struct.Struct('>' + formats)`'s bound `method`."""
+        """Returns a name for `struct.Struct('>' + formats)`'s bound `method`."""
         name = f"{method}_{formats.replace('?', 'o')}"
         if name not in self.namespace:
             self.namespace[name] = getattr(struct.Struct(">" + formats), method)
         return name
 
     def short_array_methods(self, method: str, fmt: str) -> str:
-        """Return a name for the tuple of `method`s for 0, 1, 2, ... numbers of the format `fmt`."""
+        """Returns a name for the tuple of `method`s for 0, 1, 2, ... numbers of format `fmt`."""
         name = f"{method}_up_to_{fmt}"
         if name not in self.namespace:
             structs = [struct.Struct(f">{n}{fmt}") for n in range(SHORT_ARRAY)]

@@ -38,7 +38,7 @@ _TYPES = {
 
 
 def render() -> str:
-    """Return the text of `messages.pyi`."""
+    """Returns the text of `messages.pyi`."""
     return "\n".join([_HEAD, *(_message(schemas.load(name)) for name in schemas.names())])
 
 

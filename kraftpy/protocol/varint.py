@@ -14,7 +14,7 @@ ONE_BYTE: Sequence[bytes] = tuple(bytes((n,)) for n in range(128))
 
 
 def encode_uvarint(n: int) -> bytes:
-    """Return `n` (0 to 2**32-1) as 1 to 5 bytes; `ValueError` outside that range."""
+    """Returns `n` (0 to 2**32-1) as 1 to 5 bytes; `ValueError` outside that range."""
     if 0 <= n < 128:
         return ONE_BYTE[n]
     if not 0 <= n <= _UINT32_MAX:
@@ -28,7 +28,7 @@ def encode_uvarint(n: int) -> bytes:
 
 
 def decode_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
-    """Return (value, position after it); `DecodeError` when it has more than 32 bits.
+    """Returns (value, position after it); `DecodeError` when it has more than 32 bits.
 
     Raises `IndexError` when `buf` ends inside it: the generated decoders turn that into
     `DecodeError` once per message instead of once per byte.
@@ -40,7 +40,7 @@ def decode_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buf: memoryview, pos: int, first: int) -> tuple[int, int]:
-    """Go on with a varint whose `first` byte (128 or more) has been read; `pos` is behind it."""
+    """Goes on with a varint whose `first` byte (128 or more) has been read; `pos` is behind it."""
     n = first & 127
     shift = 7
     while True:
