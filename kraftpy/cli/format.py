@@ -104,7 +104,7 @@ def _unescape(escape: str) -> bytes:
     return _ESCAPES[escape]
 
 
-# Writing
+# -- writing
 
 _ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -144,7 +144,7 @@ def _writer(token: bytes | Field) -> Callable[[str, int, Record], bytes]:
     return writers[token.letter]
 
 
-# Reading
+# -- reading
 
 
 @dataclass(slots=True)

@@ -185,7 +185,7 @@ class Cluster:
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections))
 
-    # Connections
+    # -- connections
 
     async def close_lane(self, lane: str) -> None:
         """Closes the connections of a lane."""
@@ -254,7 +254,7 @@ class Cluster:
             connection = await self.connection(node_id, lane)
         return await connection.request(request, timeout_ms=timeout_ms or self.request_timeout_ms)
 
-    # Metadata
+    # -- metadata
 
     async def refresh(
         self, topics: Sequence[str] | None = (), *, auto_create: bool = False

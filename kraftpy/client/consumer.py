@@ -160,7 +160,7 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    # What to read
+    # -- what to read
 
     def subscribe(
         self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
@@ -221,7 +221,7 @@ class Consumer:
         """The membership that commits are made with."""
         return Generation() if self._member is None else self._member.generation
 
-    # Records
+    # -- records
 
     async def poll(
         self, timeout_ms: int = 500, *, max_records: int | None = None
@@ -342,7 +342,7 @@ class Consumer:
         when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
         return found | await list_offsets(self._cluster, dict.fromkeys(others, when))
 
-    # The group
+    # -- the group
 
     async def _advance_membership(self, member: Member) -> None:
         if member.failure is not None:
@@ -478,7 +478,7 @@ class Consumer:
             if self._coordinator is not None:
                 await self._coordinator.close()
 
-    # Positions
+    # -- positions
 
     def _check_assigned(self, name: Partition) -> None:
         if name not in self._assigned:
@@ -555,7 +555,7 @@ class Consumer:
         """The first offset at or after a time, or -1; `EARLIEST` and `LATEST` are times too."""
         return await list_offsets(self._cluster, times_ms)
 
-    # Commits
+    # -- commits
 
     async def commit(
         self, offsets: Mapping[Partition, int] | None = None, *, timeout_ms: int | None = None

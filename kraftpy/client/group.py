@@ -226,7 +226,7 @@ class Member:
             known = error_code(code)
             raise KafkaError(known, f"group {self._coordinator.group_id!r}: {known.message}")
 
-    # Heartbeats
+    # -- heartbeats
 
     async def _beat(self) -> None:
         interval_s = self._times.heartbeat_interval_ms / 1000
@@ -276,7 +276,7 @@ class Member:
             heart.cancel()
             await asyncio.gather(heart, return_exceptions=True)
 
-    # Leaving
+    # -- leaving
 
     async def close(self) -> None:
         """Leaveses the group; a static member stays in it, for it is expected to come back."""

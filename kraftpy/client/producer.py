@@ -284,7 +284,7 @@ class Producer:
                 while self._queues[name].batches:
                     self._complete(name, ConnectionError("the producer was closed"))
 
-    # The sender
+    # -- the sender
 
     async def _send_forever(self) -> None:
         while True:

@@ -158,7 +158,7 @@ class ProducerStateManager:
     def __contains__(self, producer_id: object) -> bool:
         return producer_id in self._producers
 
-    # Appending
+    # -- appending
 
     def check(self, header: BatchHeader, now_ms: int) -> Duplicate | None:
         """Whether a client's batch with a producer id may be appended.
@@ -299,7 +299,7 @@ class ProducerStateManager:
             self._aborted.append(completed)
         return completed
 
-    # Reading
+    # -- reading
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -343,7 +343,7 @@ class ProducerStateManager:
         """Give back the aborted transactions from before the snapshot, in the log's order."""
         self._aborted = list(transactions)
 
-    # Forgetting
+    # -- forgetting
 
     def _is_expired(self, producer: _Producer, now_ms: int) -> bool:
         return (

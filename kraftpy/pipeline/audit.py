@@ -174,7 +174,7 @@ def audit(plan: AuditPlan, door: Door, spark: Callable[[], SparkSession]) -> Aud
     )
 
 
-# The topic
+# -- the topic
 
 _REPORT = pa.schema([("report", pa.string())])
 
@@ -241,7 +241,7 @@ def _decode(text: str) -> PartitionAudit:
     return PartitionAudit(counts=Counts(**fields.pop("counts")), findings=findings, **fields)
 
 
-# The lake
+# -- the lake
 
 _TASK: Final = 1_000_000
 _CHECKS_MAX: Final = 200

@@ -250,7 +250,7 @@ class Inspector:
                 self._find("gap", first, end - 1, "no batch has these offsets: records are lost")
         del self._gaps[:count]
 
-    # Batches where they belong
+    # -- batches where they belong
 
     def _accept(self, one: Stored) -> None:
         header = one.header

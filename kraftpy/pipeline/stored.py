@@ -173,7 +173,7 @@ class StoredLog:
             position += 1
         return None
 
-    # One answer after the other
+    # -- one answer after the other
 
     def _new(self, answer: Sequence[Stored]) -> tuple[list[Stored], bool]:
         """(what wasn't seen before, whether the log goes on behind the wanted offsets)."""

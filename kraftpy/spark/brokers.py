@@ -114,7 +114,7 @@ class Brokers:
             )
         return self._cluster
 
-    # Planning
+    # -- planning
 
     def _patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         for left in range(self.settings.retries, -1, -1):
@@ -178,7 +178,7 @@ class Brokers:
         """Where the logs end, for a reader of this isolation level."""
         return self.offsets(dict.fromkeys(partitions, LATEST))
 
-    # Reading
+    # -- reading
 
     def read(
         self, wanted: Slice, columns: Sequence[str], *, fail_on_data_loss: bool = True
