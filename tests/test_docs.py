@@ -122,9 +122,9 @@ FIRST_RELEASES = {
     ApiKey.DESCRIBE_CLUSTER: (0, "2.8"),
     ApiKey.UNREGISTER_BROKER: (0, "2.8"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, "3.7"),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, "3.7"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, "3.8"),
     ApiKey.LIST_CONFIG_RESOURCES: (0, "3.7"),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, "3.7"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, "3.8"),
 }
 TOPIC_KEYS = sorted(key for key, setting in TOPIC_SETTINGS.items() if not setting.internal)
 

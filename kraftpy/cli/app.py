@@ -89,7 +89,7 @@ def _show_version(ctx: click.Context, option: click.Parameter, value: bool) -> N
 def app() -> None:
     """A durable message broker that speaks the Kafka wire protocol.
 
-    `kraftpy dev` starts one with no configuration; any Kafka client can talk to it.
+    `kraftpy dev` starts one with no configuration; clients since Kafka 0.11 can talk to it.
     """
 
 

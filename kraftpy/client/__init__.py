@@ -11,5 +11,6 @@ parts, each usable by itself:
 * `fetcher`: offsets by time, and records from given offsets on
 * `simple_consumer`: single answers from an offset, offsets before a time
 * `consumer`: partitions shared with a group: `coordinator` (which broker, committed offsets),
-  `group` (membership), `assignors` (who gets what), `commits` (when, in which order)
+  `group` (membership), `assignors` (who gets what), `commits` (when, in which order),
+  `consumer_records` (what was fetched ahead)
 """

@@ -18,15 +18,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 from kraftpy.client.assignors import ASSIGNORS, Assignor
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
 from kraftpy.client.commits import Commits
+from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.fetcher import (
     EARLIEST,
@@ -38,26 +36,9 @@ from kraftpy.client.fetcher import (
 )
 from kraftpy.client.group import GroupTimes, Member
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import Header
-
-Deserializer = Callable[[bytes], Any]
-"""Bytes of a key or value to what the user wants; null stays None without asking it."""
 
 _ITERATION_POLL_MS = 1_000
 _MISSING_TOPIC_CHECK_S = 1.0
-
-
-@dataclass(slots=True)
-class ConsumerRecord:
-    """A record as the consumer hands it out; `timestamp` in milliseconds since 1970."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: Any
-    value: Any
-    headers: list[Header]
 
 
 class RebalanceListener:
@@ -119,8 +100,6 @@ class Consumer:
         self._auto_offset_reset = auto_offset_reset
         self._max_poll_records = max_poll_records
         self._metadata_max_age_s = metadata_max_age_ms / 1000
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
         self._fetcher = Fetcher(
             cluster,
             {},
@@ -137,7 +116,7 @@ class Consumer:
         self._assigned: frozenset[Partition] = frozenset()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
-        self._buffer: deque[_Chunk] = deque()
+        self._fetched = FetchedRecords(key_deserializer, value_deserializer)
         self._disregard: set[Partition] = set()
         self._joining: asyncio.Task[list[Partition]] | None = None
         self._locating: asyncio.Task[dict[Partition, int]] | None = None
@@ -234,7 +213,7 @@ class Consumer:
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             await self._advance()
-            records = self._take(max_records or self._max_poll_records)
+            records = self._fetched.take(max_records or self._max_poll_records, self._positions)
             if records:
                 return records
             left_s = deadline - time.monotonic()
@@ -281,7 +260,7 @@ class Consumer:
         if self._fetching is not None and self._fetching.done():
             fetched, self._fetching = self._fetching, None
             self._accept(fetched.result())
-        if not self._buffer and self._fetching is None and self._fetcher.positions:
+        if not self._fetched and self._fetching is None and self._fetcher.positions:
             self._disregard.clear()
             self._fetching = asyncio.create_task(self._fetcher.poll())
 
@@ -293,39 +272,7 @@ class Consumer:
                 if name in self._fetcher.positions:
                     self._fetcher.positions[name] = self._positions[name]
             else:
-                self._buffer.append(_Chunk(each))
-
-    def _take(self, most: int) -> list[ConsumerRecord]:
-        """Hand out records that were fetched, and move the positions behind them.
-
-        What a deserializer raises reaches the user when the record is the next one; `seek` passes
-        it.
-        """
-        taken: list[ConsumerRecord] = []
-        while self._buffer and len(taken) < most:
-            chunk = self._buffer[0]
-            fetched = chunk.fetched
-            name = (fetched.topic, fetched.partition)
-            for record in fetched.records[chunk.taken : chunk.taken + most - len(taken)]:
-                self._positions[name] = record.offset
-                try:
-                    key = _deserialize(self._key_deserializer, record.key)
-                    value = _deserialize(self._value_deserializer, record.value)
-                except Exception:
-                    if not taken:
-                        raise
-                    return taken
-                taken.append(
-                    ConsumerRecord(
-                        *name, record.offset, record.timestamp, key, value, record.headers
-                    )
-                )
-                chunk.taken += 1
-                self._positions[name] = record.offset + 1
-            if chunk.taken == len(fetched.records):
-                self._buffer.popleft()
-                self._positions[name] = fetched.position
-        return taken
+                self._fetched.add(each)
 
     async def _locate(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where to begin: at the committed offset, or else where auto.offset.reset says."""
@@ -493,9 +440,7 @@ class Consumer:
     def _drop_fetched(self, name: Partition) -> None:
         """Throw away what was fetched of a partition, here and under way."""
         self._disregard.add(name)
-        self._buffer = deque(
-            c for c in self._buffer if (c.fetched.topic, c.fetched.partition) != name
-        )
+        self._fetched.drop(name)
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
@@ -600,17 +545,3 @@ class Consumer:
         if self._commits is not None:
             offsets = {p: self._positions[p] for p in partitions if p in self._positions}
             await self._commits.before_giving_up(offsets, self._times.session_timeout_ms // 2)
-
-
-class _Chunk:
-    """What was fetched of a partition, and how many of its records are handed out."""
-
-    __slots__ = ("fetched", "taken")
-
-    def __init__(self, fetched: Fetched) -> None:
-        self.fetched = fetched
-        self.taken = 0
-
-
-def _deserialize(deserializer: Deserializer | None, data: bytes | None) -> Any:
-    return data if deserializer is None or data is None else deserializer(data)

@@ -24,7 +24,8 @@ from functools import partial
 
 from kraftpy.client.batches import RecordMetadata
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.consumer import Consumer, ConsumerRecord, RebalanceListener
+from kraftpy.client.consumer import Consumer, RebalanceListener
+from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.fetcher import Partition
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.group_admin import GroupAdmin

@@ -219,7 +219,7 @@ class Broker:
         await self.groups.stop()
         self.stopping = True
         for partition in self.replicas:
-            partition.wake_fetches()
+            partition.fetches.wake(partition)
         await self.listener.stop(DRAIN_TIMEOUT_S)
         await self.opener.close()
         high_watermarks = self.replicas.high_watermarks()

@@ -17,7 +17,8 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 
 from kraftpy.client.assignors import Partition
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.consumer import Consumer, ConsumerRecord, RebalanceListener
+from kraftpy.client.consumer import Consumer, RebalanceListener
+from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.fetcher import EARLIEST, LATEST
 from kraftpy.client.group import GroupTimes
 from kraftpy.protocol.errors import ErrorCode, KafkaError

@@ -14,8 +14,8 @@ import pytest
 from kraftpy import events
 from kraftpy.events import BURST, EVENTS, KEPT, WINDOW_S, EventLog, emit
 from kraftpy.metrics.events import event_frames
+from tests.sources import MODULES, tree_of
 
-PACKAGE = Path(events.__file__).parent
 log = logging.getLogger("kraftpy.test")
 
 
@@ -46,8 +46,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
 
 def calls() -> Iterator[tuple[Path, ast.Call]]:
     """Every call of `emit` in the package."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "emit":
                 yield path, node
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from pathlib import Path
+
+from tests.sources import MODULES, PACKAGE, tree_of
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas")
 LIGHT = (
@@ -26,12 +27,11 @@ def test_the_broker_and_the_package_load_no_extra() -> None:
 
 def test_heavy_modules_stay_in_their_rooms() -> None:
     """Not even lazily: whoever needs them is told to install the extra by one module."""
-    package = Path(__file__).resolve().parents[2] / "kraftpy"
     rooms = {"spark", "pipeline"}
-    for module in package.rglob("*.py"):
-        if module.relative_to(package).parts[0] in rooms:
+    for module in MODULES:
+        if module.relative_to(PACKAGE).parts[0] in rooms:
             continue
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(tree_of(module)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.split(".")[0] for name in names} & set(HEAVY), module

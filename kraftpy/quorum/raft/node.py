@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -38,6 +37,7 @@ from kraftpy.quorum.port import Applied, Entry
 from kraftpy.quorum.raft import library
 from kraftpy.quorum.raft.bridge import ELECTION_MIN_S, HEARTBEAT_S, Bridge
 from kraftpy.quorum.raft.completeness import Completeness
+from kraftpy.quorum.raft.incoming import IncomingSnapshot
 from kraftpy.quorum.raft.log import RaftLog, Sync
 from kraftpy.quorum.raft.messages import Kind, MessageError, Outcome, entries_of, pack_entries
 from kraftpy.quorum.raft.progress import BATCH_BYTES, CHUNK_BYTES, Progress, SnapshotTransfer
@@ -63,20 +63,8 @@ PRE_VOTE_S = 0.1
 PATIENCE_MAX = 16
 APPLY_BYTES = 4 << 20
 """Commands applied in one tick, at most."""
-MAX_SNAPSHOT_SIZE_BYTES = 1 << 30
 
 Send = Callable[[int, list[Any]], None]
-
-
-@dataclass
-class _Incoming:
-    """A snapshot that is being received."""
-
-    leader: int
-    index: int
-    term: int
-    size: int
-    data: bytearray
 
 
 class RaftNode(Bridge):
@@ -105,7 +93,7 @@ class RaftNode(Bridge):
         self._progress: dict[int, Progress] = {}
         self._number = 0
         self._opening_index = 0
-        self._incoming: _Incoming | None = None
+        self._incoming: IncomingSnapshot | None = None
         self._heard_at = float("-inf")
         self._cut_off_at = float("inf")
         self._round = 0
@@ -272,7 +260,7 @@ class RaftNode(Bridge):
                 if self._hear(sender, t):
                     self._see_leader(sender, t)
                     self._snapshot_chunk(
-                        sender, n, _Incoming(sender, index, et, size, bytearray(d)), at
+                        sender, n, IncomingSnapshot(sender, index, et, size, bytearray(d)), at
                     )
             case [Kind.SNAPSHOT_AT, int(t), int(n), int(index), int(position)]:
                 self._snapshot_at(sender, t, n, index, position)
@@ -456,22 +444,22 @@ class RaftNode(Bridge):
     def _answer(self, leader: int, number: int, next_index: int, outcome: Outcome) -> None:
         self._outbox.append((leader, [Kind.APPENDED, self.term, number, next_index, outcome]))
 
-    def _snapshot_chunk(self, leader: int, number: int, chunk: _Incoming, position: int) -> None:
+    def _snapshot_chunk(
+        self, leader: int, number: int, chunk: IncomingSnapshot, position: int
+    ) -> None:
         if chunk.index <= self.committed_index:
             self._answer(leader, number, self.committed_index + 1, Outcome.MATCHED)
             return
         incoming = self._incoming
         if position == 0:
             self._incoming = incoming = chunk
-        elif incoming is None or position != len(incoming.data) or incoming.index != chunk.index:
+        elif incoming is None or not incoming.goes_on_with(chunk, position):
             self._incoming = None
             self._ask_chunk(leader, number, chunk.index, 0)
             return
         else:
             incoming.data += chunk.data
-        if incoming.size > MAX_SNAPSHOT_SIZE_BYTES or len(incoming.data) > incoming.size:
-            raise MessageError("its snapshot is larger than announced or than allowed")
-        if len(incoming.data) < incoming.size:
+        if not incoming.is_whole():
             self._ask_chunk(leader, number, incoming.index, len(incoming.data))
             return
         self._incoming = None

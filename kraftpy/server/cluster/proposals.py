@@ -57,6 +57,13 @@ def batches(weighed: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
         yield batch
 
 
+class Proposer(Protocol):
+    """The controller, as those see it who only propose; `Proposals` is one."""
+
+    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+        """(index, result) once the command is applied here; raises KafkaError."""
+
+
 class Proposals:
     """The controller as handlers see it."""
 

@@ -25,7 +25,11 @@ from kraftpy.core.groups import ConsumerTimes, GroupConfig, GroupMachine, GroupM
 from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, KafkaError
-from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC, GroupPartition, PartitionHost
+from kraftpy.server.coordination.group_partition import (
+    OFFSETS_TOPIC,
+    GroupPartition,
+    GroupPartitionHost,
+)
 from kraftpy.server.coordination.group_topics import ClusterTopics
 
 log = logging.getLogger(__name__)
@@ -76,7 +80,7 @@ class GroupLoading:
 
     def __init__(
         self,
-        host: PartitionHost,
+        host: GroupPartitionHost,
         partition: GroupPartition,
         topics: ClusterTopics,
         own_times: Mapping[str, ConsumerTimes],

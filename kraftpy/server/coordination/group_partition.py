@@ -72,7 +72,7 @@ class PartitionLog(Protocol):
         """What `read_batches` gave could not be used: the disk may have damaged it."""
 
 
-class PartitionHost(Protocol):
+class GroupPartitionHost(Protocol):
     """What a partition needs of its broker."""
 
     @property
@@ -104,7 +104,7 @@ class GroupPartition:
 
     def __init__(
         self,
-        host: PartitionHost,
+        host: GroupPartitionHost,
         index: int,
         leader_epoch: int,
         now_ms: Callable[[], int],

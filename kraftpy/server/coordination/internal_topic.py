@@ -14,6 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.cluster.proposals import Proposer
 from kraftpy.server.network.shared_tasks import await_shared
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CREATE_TIMEOUT_MS = 15_000
-
-
-class Proposer(Protocol):
-    """The controller as this module sees it (`kraftpy.server.cluster.proposals`)."""
-
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
-        """(index, result) once the command is applied here; raises KafkaError."""
 
 
 class TopicHost(Protocol):

@@ -194,14 +194,14 @@ class _Fetch:
         """Only reached when every partition was found: an error ends a fetch at once."""
         for wanted, _, ready_bytes in results:
             partition = self._find(wanted)
-            partition.add_fetch_waiter(self._wake)
+            partition.fetches.add(self._wake)
             self._watched[partition] = wanted, ready_bytes, partition.leadership
 
     def _unwatch(self, _: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._watched:
-            partition.remove_fetch_waiter(self._wake)
+            partition.fetches.remove(self._wake)
         self._watched.clear()
 
     def _wake(self, partition: Partition) -> None:
@@ -281,7 +281,7 @@ class _Fetch:
         try:
             if self._diverges(partition, wanted, data):
                 return data
-            result = partition.read(
+            result = partition.log.read(
                 wanted.fetch_offset,
                 limit,
                 upper_offset=upper_offset,

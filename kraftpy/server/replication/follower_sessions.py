@@ -19,12 +19,10 @@ Rules that it keeps:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.partition import Partition
 
 Key = tuple[bytes, int]
 
@@ -76,6 +74,10 @@ class FollowedPartition:
         self.caught_up_ms = NEVER_MS
         self.told_high_watermark = -1
         self.error = ErrorCode.NONE
+
+    @property
+    def replica_id(self) -> int:
+        return self.session.replica_id
 
     def appended(self) -> None:
         """There may be records for the follower now."""

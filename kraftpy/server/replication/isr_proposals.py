@@ -18,7 +18,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.replication import IsrProposal
 from kraftpy.core.replication.leader import PROPOSAL_BACKOFF_MS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.cluster.proposals import answers_by_partition
+from kraftpy.server.cluster.proposals import Proposer, answers_by_partition
 from kraftpy.server.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -29,13 +29,6 @@ PARTITIONS_AT_ONCE = 500
 TIMEOUT_MS = 5_000
 
 Proposed = tuple[Partition, IsrProposal]
-
-
-class Proposer(Protocol):
-    """The controller as this module sees it (`kraftpy.server.cluster.proposals`)."""
-
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
-        """(index, result) once the command is applied here; raises KafkaError."""
 
 
 class IsrHost(Protocol):

@@ -37,21 +37,16 @@ from kraftpy.core.replication import (
 )
 from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.record_batch import NO_TIMESTAMP
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
 from kraftpy.server.replication.record_policy import Door
-from kraftpy.server.replication.waiters import Waiter, Waiters
+from kraftpy.server.replication.waiters import FetchWaiters, Waiter, Waiters
 from kraftpy.storage.log import Log
-from kraftpy.storage.readable_log import ReadResult
 
 if TYPE_CHECKING:
-    from kraftpy.server.replication.follower_sessions import FollowedPartition
-    from kraftpy.server.replication.partition_host import PartitionHost
+    from kraftpy.server.replication.partition_host import Follower, PartitionHost
 
 log = logging.getLogger(__name__)
-
-FetchWaiter = Callable[["Partition"], None]
-
-NO_TIMESTAMP = -1
 
 
 class Appended:
@@ -73,7 +68,8 @@ class Partition:
 
     `log` holds its data; `config` is the topic's resolved configuration; offsets below
     `high_watermark` are committed. `leadership` is there while it leads, `following` while it
-    follows; neither is while nobody leads. `in_sync`: the follower is in the ISR.
+    follows; neither is while nobody leads. `in_sync`: the follower is in the ISR. `fetches` are
+    woken whenever more can be read, and when it is closed.
     """
 
     __slots__ = (
@@ -81,7 +77,6 @@ class Partition:
         "_counted",
         "_deletion_waiters",
         "_door",
-        "_fetch_waiters",
         "_flush_to",
         "_flush_waiters",
         "_followers",
@@ -89,9 +84,9 @@ class Partition:
         "_resigned_from",
         "_timed",
         "_untimed",
-        "_wake_scheduled",
         "closed",
         "config",
+        "fetches",
         "following",
         "high_watermark",
         "in_sync",
@@ -110,7 +105,7 @@ class Partition:
         topic_id: bytes,
         index: int,
         *,
-        host: PartitionHost,
+        host: PartitionHost[Partition],
         log: Log,
         config: TopicConfig,
         high_watermark: int,
@@ -139,9 +134,8 @@ class Partition:
         self._commit_waiters = Waiters()
         self._deletion_waiters = Waiters()
         self._flush_waiters = Waiters()
-        self._fetch_waiters: dict[FetchWaiter, None] = {}
-        self._followers: list[FollowedPartition] = []
-        self._wake_scheduled = False
+        self.fetches: FetchWaiters[Partition] = FetchWaiters()
+        self._followers: list[Follower] = []
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -215,7 +209,7 @@ class Partition:
         followers, self._followers = self._followers, []
         for follower in followers:
             follower.failed(error)
-        self.wake_fetches()
+        self.fetches.wake(self)
 
     def count_received(self) -> None:
         """Has `numbers` count what was appended as leader since the last call; no append does."""
@@ -336,10 +330,8 @@ class Partition:
     def _set_high_watermark(self, watermark: int) -> None:
         self.high_watermark = watermark
         self.log.producers.advance_high_watermark(watermark)
-        if self._fetch_waiters and not self._wake_scheduled:
-            # After the producer's answer left: waking consumers is not on its account.
-            self._wake_scheduled = True
-            self._host.loop.call_soon(self.wake_fetches)
+        if self.fetches.waiting:
+            self.fetches.wake_soon(self, self._host.loop)
 
     def when_flushed(self, offset: int, waiter: Waiter) -> None:
         """Calls `waiter` once everything below `offset` is on disk, or with an error."""
@@ -378,23 +370,6 @@ class Partition:
         """The first offset of an open transaction, or the high watermark (KIP-98)."""
         return self.log.producers.last_stable_offset(self.high_watermark)
 
-    def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one: bool) -> ReadResult:
-        """Slices of whole batches from `offset`; OFFSET_OUT_OF_RANGE beyond what is readable."""
-        return self.log.read(offset, max_bytes, upper_offset=upper_offset, min_one=min_one)
-
-    def add_fetch_waiter(self, wake: FetchWaiter) -> None:
-        """`wake(self)` is called whenever more became readable or the partition closed."""
-        self._fetch_waiters[wake] = None
-
-    def remove_fetch_waiter(self, wake: FetchWaiter) -> None:
-        self._fetch_waiters.pop(wake, None)
-
-    def wake_fetches(self) -> None:
-        """Has every waiting fetch look again."""
-        self._wake_scheduled = False
-        for wake in list(self._fetch_waiters):
-            wake(self)
-
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """KIP-320: a client with older metadata is fenced, one with newer must wait."""
         return check_leader_epoch(current_leader_epoch, self.leader_epoch)
@@ -415,11 +390,11 @@ class Partition:
 
     # -- as leader: the followers
 
-    def add_follower(self, follower: FollowedPartition) -> None:
+    def add_follower(self, follower: Follower) -> None:
         """`follower` is told of appends, watermarks, and the end of the leadership."""
         self._followers.append(follower)
 
-    def remove_follower(self, follower: FollowedPartition) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         if follower in self._followers:
             self._followers.remove(follower)
 
@@ -462,7 +437,7 @@ class Partition:
         if leadership is None:
             return None
         for follower in self._followers:
-            leadership.caught_up(follower.session.replica_id, follower.caught_up_ms)
+            leadership.caught_up(follower.replica_id, follower.caught_up_ms)
         moved, proposal = leadership.propose(now_ms, self.log.log_end_offset)
         if moved:
             self._advanced(leadership.high_watermark)

@@ -25,8 +25,9 @@ from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.cluster.proposals import Proposer
 from kraftpy.server.replication.damaged_replicas import DamagedReplicas, Rereads
-from kraftpy.server.replication.isr_proposals import IsrProposals, Proposer
+from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 from kraftpy.server.replication.unwritable_replicas import UnwritableReplicas
@@ -439,6 +440,6 @@ class ReplicaManager:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't led here"
             )
         start = max(start_offset, target.log.log_start_offset)
-        result = target.read(start, max_bytes, upper_offset=target.high_watermark, min_one=True)
+        result = target.log.read(start, max_bytes, upper_offset=target.high_watermark, min_one=True)
         data = b"".join(piece.read() for piece in result.slices)
         return data, result.next_offset

@@ -1,4 +1,5 @@
-"""Who waits for a watermark of a partition to reach an offset, and is told once, or of an error.
+"""Who waits for a watermark of a partition to reach an offset, and is told once, or of an error;
+and which fetches wait until there is more to read, and are woken whenever there is.
 
 Rule: nobody waits for more than the own offset. Who comes later and asks for less (DeleteRecords)
 is told before those who ask for more; equal offsets are told in the order they came in.
@@ -10,10 +11,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from operator import itemgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kraftpy.protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    import asyncio
+
 Waiter = Callable[[ErrorCode], None]
+P = TypeVar("P")
 
 _OFFSET = itemgetter(0)
 
@@ -48,3 +54,31 @@ class Waiters:
         queue, self._queue = self._queue, deque()
         for _, waiter in queue:
             waiter(error)
+
+
+class FetchWaiters(Generic[P]):
+    """What wakes the fetches that are `waiting` for a partition; they leave by themselves."""
+
+    __slots__ = ("_scheduled", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[Callable[[P], None], None] = {}
+        self._scheduled = False
+
+    def add(self, wake: Callable[[P], None]) -> None:
+        self.waiting[wake] = None
+
+    def remove(self, wake: Callable[[P], None]) -> None:
+        self.waiting.pop(wake, None)
+
+    def wake(self, partition: P) -> None:
+        """Has every waiting fetch look at the partition again."""
+        self._scheduled = False
+        for wake in list(self.waiting):
+            wake(partition)
+
+    def wake_soon(self, partition: P, loop: asyncio.AbstractEventLoop) -> None:
+        """The same after the producer's answer left: waking consumers is not on its account."""
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self.wake, partition)

@@ -11,8 +11,8 @@ from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import Duplicate
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch
-from kraftpy.server.replication.follower_sessions import FollowedPartition
 from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.partition_host import Follower as Listening
 
 
 class Follower:
@@ -21,15 +21,15 @@ class Follower:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.heard: list[object] = []
-        partition.add_follower(cast(FollowedPartition, self))
+        partition.add_follower(cast(Listening, self))
 
     def moved(self, *, at_once: bool = False) -> None:
         self.heard.append(("moved", at_once))
-        self.partition.remove_follower(cast(FollowedPartition, self))
+        self.partition.remove_follower(cast(Listening, self))
 
     def failed(self, error: ErrorCode) -> None:
         self.heard.append(error)
-        self.partition.remove_follower(cast(FollowedPartition, self))
+        self.partition.remove_follower(cast(Listening, self))
 
 
 def followed(count: int) -> tuple[Partition, list[Follower]]:

@@ -1,0 +1,98 @@
+"""What was fetched ahead for a consumer, and how it becomes the records that are handed out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kraftpy.client.fetcher import Fetched, Partition
+from kraftpy.protocol.records import Header
+
+Deserializer = Callable[[bytes], Any]
+"""Bytes of a key or value to what the user wants; null stays None without asking it."""
+
+
+@dataclass(slots=True)
+class ConsumerRecord:
+    """A record as the consumer hands it out; `timestamp` in milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: list[Header]
+
+
+class FetchedRecords:
+    """Records that were fetched and not handed out yet; those of a partition in order."""
+
+    def __init__(
+        self, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+    ) -> None:
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._chunks: deque[_Chunk] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def add(self, fetched: Fetched) -> None:
+        self._chunks.append(_Chunk(fetched))
+
+    def drop(self, name: Partition) -> None:
+        """Throws away what was fetched of a partition."""
+        self._chunks = deque(
+            chunk
+            for chunk in self._chunks
+            if (chunk.fetched.topic, chunk.fetched.partition) != name
+        )
+
+    def take(self, most: int, positions: dict[Partition, int]) -> list[ConsumerRecord]:
+        """Hands records out, and moves the positions behind them.
+
+        What a deserializer raises reaches the user when the record is the next one; `seek` passes
+        it.
+        """
+        taken: list[ConsumerRecord] = []
+        while self._chunks and len(taken) < most:
+            chunk = self._chunks[0]
+            fetched = chunk.fetched
+            name = (fetched.topic, fetched.partition)
+            for record in fetched.records[chunk.taken : chunk.taken + most - len(taken)]:
+                positions[name] = record.offset
+                try:
+                    key = _deserialize(self._key_deserializer, record.key)
+                    value = _deserialize(self._value_deserializer, record.value)
+                except Exception:
+                    if not taken:
+                        raise
+                    return taken
+                taken.append(
+                    ConsumerRecord(
+                        *name, record.offset, record.timestamp, key, value, record.headers
+                    )
+                )
+                chunk.taken += 1
+                positions[name] = record.offset + 1
+            if chunk.taken == len(fetched.records):
+                self._chunks.popleft()
+                positions[name] = fetched.position
+        return taken
+
+
+class _Chunk:
+    """What was fetched of a partition, and how many of its records are handed out."""
+
+    __slots__ = ("fetched", "taken")
+
+    def __init__(self, fetched: Fetched) -> None:
+        self.fetched = fetched
+        self.taken = 0
+
+
+def _deserialize(deserializer: Deserializer | None, data: bytes | None) -> Any:
+    return data if deserializer is None or data is None else deserializer(data)
