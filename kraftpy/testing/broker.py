@@ -2,7 +2,7 @@
 
 Rules:
 
-* The child is `kraftpy dev`, so a test meets exactly what a user starts.  It stops when this
+* The child is `kraftpy dev`, so a test meets exactly what a user starts. It stops when this
   process is gone, however that ended: its stdin is a pipe from here.
 * `start` returns when the broker answers; if it does not, `BrokerError` carries the end of its log.
 * Port and folder stay the same from `kill` or `stop` to `restart`, so clients find it again.
@@ -96,7 +96,7 @@ class Broker:
         return self._process is not None and is_alive(self.pid)
 
     def start(self) -> Broker:
-        """Start it and wait until it answers; `BrokerError` if it does not within the timeout."""
+        """Starts it and waits until it answers; `BrokerError` if it does not within the timeout."""
         if self._process is not None:
             raise BrokerError(f"{self!r} is started already; restart() starts it again")
         command = [sys.executable, "-m", "kraftpy", "dev", "-o", "json", "--exit-on-eof"]
@@ -133,16 +133,16 @@ class Broker:
         )
 
     def stop(self) -> None:
-        """Stop it in order (SIGTERM); data, port and configuration stay for `restart`."""
+        """Stops it in order (SIGTERM); data, port and configuration stay for `restart`."""
         self._end()
 
     def restart(self) -> None:
-        """Stop it, if it has not been killed, and start it again at the same address."""
+        """Stops it, if it has not been killed, and starts it again at the same address."""
         self._end()
         self.start()
 
     def close(self) -> None:
-        """Stop it for good; a folder that was made for it is removed."""
+        """Stops it for good; a folder that was made for it is removed."""
         self._end()
         if self._temporary:
             shutil.rmtree(self.dir, ignore_errors=True)

@@ -57,11 +57,11 @@ class Clocks:
         return ["--env", f"{_FILE}={self._folder.name}/{{id}}"]
 
     def set(self, node_id: int, offset_s: float) -> None:
-        """Set a node's clock that far from this machine's."""
+        """Sets a node's clock that far from this machine's."""
         self._write(str(node_id), offset_s)
 
     def close(self) -> None:
-        """Remove the files; the nodes are gone."""
+        """Removes the files; the nodes are gone."""
         self._folder.cleanup()
 
     def _write(self, name: str, offset_s: float) -> Path:

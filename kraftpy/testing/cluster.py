@@ -172,7 +172,7 @@ class Cluster:
     # -- life
 
     def start(self) -> Cluster:
-        """Start all nodes and wait until they answer."""
+        """Starts all nodes and waits until they answer."""
         if self._dev is not None:
             raise ClusterError(f"{self!r} is started already")
         for attempt in range(1, _START_ATTEMPTS + 1):
@@ -189,7 +189,7 @@ class Cluster:
         raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
-        """Stop all nodes for good; a folder that was made for them is removed."""
+        """Stops all nodes for good; a folder that was made for them is removed."""
         for node in self.nodes.values():
             if node.paused:
                 self.resume(node.id)
@@ -204,7 +204,7 @@ class Cluster:
             shutil.rmtree(self._dir, ignore_errors=True)  # there only if it had to be killed
 
     def kill(self, node: int) -> None:
-        """kill -9 both processes of a node, and wait until they are gone."""
+        """Kills both processes of a node with -9, and waits until they are gone."""
         victim = self._running(node)
         pids = victim.pids
         for pid in pids:
@@ -227,7 +227,7 @@ class Cluster:
         return f"{taken} bytes of {files} files had not been synced and are gone"
 
     def stop(self, node: int) -> None:
-        """Stop a node in order (SIGTERM): its leaderships move first."""
+        """Stops a node in order (SIGTERM): its leaderships move first."""
         victim = self._running(node)
         if victim.paused:
             self.resume(node)
@@ -237,7 +237,7 @@ class Cluster:
         self._wait_for_end(victim, pids, "SIGTERM")
 
     def restart(self, *nodes: int) -> None:
-        """Start nodes that were killed or stopped (running ones are stopped), until they answer.
+        """Starts nodes that were killed or stopped (running ones are stopped), until they answer.
 
         A broker answers once it has found a controller that leads, so when a majority of the voters
         is down they have to be restarted in one call.
@@ -258,7 +258,7 @@ class Cluster:
                 raise ClusterError(f"broker {answer['id']} is not back: {answer['error']}")
 
     def pause(self, node: int) -> None:
-        """SIGSTOP both processes of a node: it is silent, and its connections stay open."""
+        """Sends both processes of a node SIGSTOP: it is silent, and its connections stay open."""
         victim = self._running(node)
         victim.paused = True
         pids = victim.pids
@@ -267,7 +267,7 @@ class Cluster:
         wait_until(lambda: all(map(is_stopped, pids)), f"broker {node} goes on after SIGSTOP")
 
     def resume(self, node: int) -> None:
-        """SIGCONT both processes of a paused node."""
+        """Sends both processes of a paused node SIGCONT."""
         victim = self._running(node)
         for pid in victim.pids:
             with contextlib.suppress(ProcessLookupError):  # it has been killed meanwhile
@@ -277,11 +277,11 @@ class Cluster:
     # -- disks
 
     def fill_disk(self, node: int) -> None:
-        """Leave no room on a node's disk; the node may end by that (`Node.ended`)."""
+        """Leaves no room on a node's disk; the node may end by that (`Node.ended`)."""
         self._own_disks().fill(self._node(node).dir.name)
 
     def free_disk(self, node: int) -> None:
-        """Give a node's disk room again."""
+        """Gives a node's disk room again."""
         self._own_disks().free(self._node(node).dir.name)
 
     def _own_disks(self) -> Disks:
@@ -292,7 +292,7 @@ class Cluster:
     # -- clocks
 
     def set_clock(self, node: int, offset_s: float) -> None:
-        """Set a node's wall clock that far from this machine's.
+        """Sets a node's wall clock that far from this machine's.
 
         It shows within `kraftpy.testing.clocks.NOTICED_S`, and stays so over restarts.
         """
@@ -303,7 +303,7 @@ class Cluster:
     # -- members
 
     def add(self) -> int:
-        """Start one more broker, with an id that none had before; the id. It has no replicas yet.
+        """Starts one more broker, with an id that none had before; the id. It has no replicas yet.
 
         It doesn't vote in the metadata quorum.
         """
@@ -332,7 +332,7 @@ class Cluster:
         return added
 
     def remove(self, node: int) -> None:
-        """Stop a node for good and remove its folder; that it has no replicas is up to you."""
+        """Stops a node for good and removes its folder; that it has no replicas is up to you."""
         victim = self._node(node)
         if victim.running:
             self.stop(node)
@@ -342,7 +342,7 @@ class Cluster:
     # -- links
 
     def partition(self, a: int, b: int, *, one_way: bool = False, close: bool = False) -> None:
-        """Cut the link between two nodes, quorum and replication alike; clients reach both.
+        """Cuts the link between two nodes, quorum and replication alike; clients reach both.
 
         By default the cut is silent: nothing arrives, nothing is refused, and it all arrives after
         `heal`. With `one_way` only what `a` sends to `b` is cut. With `close` the connections are
@@ -354,19 +354,19 @@ class Cluster:
         self._break({"close" if close else "stall": pairs})
 
     def isolate(self, node: int, *, close: bool = False) -> None:
-        """Cut a node's links to all others, as `partition` does."""
+        """Cuts a node's links to all others, as `partition` does."""
         for other in self.nodes:
             if other != node:
                 self.partition(node, other, close=close)
 
     def slow(self, a: int, b: int, *, delay_ms: int) -> None:
-        """Slow the link between two nodes down: each piece takes that long before the next goes."""
+        """Slows the link between two nodes: each piece takes that long before the next goes."""
         if a == b or delay_ms < 1:
             raise ValueError("a link has two ends, and a delay is a millisecond at least")
         self._break({"slow": [(a, b, delay_ms)]})
 
     def heal(self) -> None:
-        """Mend all links. What was held back arrives."""
+        """Mends all links. What was held back arrives."""
         self._break({"heal": True})
 
     # -- looking at it
@@ -408,7 +408,7 @@ class Cluster:
         return max(views, key=lambda view: view.epoch).leader if views else None
 
     def wait_healthy(self, timeout_s: float = 30.0) -> None:
-        """Wait until nothing is left of the faults.
+        """Waits until nothing is left of the faults.
 
         Every broker is unfenced and knows the same partitions, each of them with a leader and all
         of its replicas in sync; a controller leads, and no voter lacks committed metadata. At once
@@ -515,7 +515,7 @@ class Cluster:
             raise ClusterError(f"the network is not there: {error}\n{self.log_tail()}") from None
 
     def _break(self, order: dict[str, Any]) -> None:
-        """Have the network do something to links."""
+        """Has the network do something to links."""
         self._ask_network(lambda network: network.tell(order))
 
     def _end(self) -> None:

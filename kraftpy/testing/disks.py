@@ -51,7 +51,7 @@ class Disks:
             self._mounted.append(name)
 
     def fill(self, name: str) -> int:
-        """Leave no room on a disk; bytes that are on it. Raises OSError."""
+        """Leaves no room on a disk; bytes that are on it. Raises OSError."""
         path = self.folder / name
         for attempt in range(_FILL_ATTEMPTS):
             there = os.statvfs(path)
@@ -67,11 +67,11 @@ class Disks:
         raise AssertionError("the last attempt returns or raises")
 
     def free(self, name: str) -> None:
-        """Give a disk its size again. Raises OSError."""
+        """Gives a disk its size again. Raises OSError."""
         _mount("tmpfs", self.folder / name, _MS_REMOUNT, f"size={SIZE_BYTES}")
 
     def close(self) -> None:
-        """Take them all away, and what is on them."""
+        """Takes them all away, and what is on them."""
         for name in self._mounted:
             _LIBC.umount2(os.fsencode(self.folder / name), _MNT_DETACH)
         shutil.rmtree(self.folder, ignore_errors=True)

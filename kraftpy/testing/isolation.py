@@ -29,7 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def isolate(namespaces: int) -> None:
-    """Put this process into new namespaces (`CLONE_NEW...`). Raises OSError.
+    """Puts this process into new namespaces (`CLONE_NEW...`). Raises OSError.
 
     Without CAP_SYS_ADMIN it must have one thread only. Call it early: sockets that are there
     already, and other threads, stay where they are.
@@ -51,7 +51,7 @@ def isolate(namespaces: int) -> None:
 
 
 def own_network() -> int:
-    """Give this thread alone a network namespace of its own; a descriptor of that.
+    """Gives this thread alone a network namespace of its own; a descriptor of that.
 
     Raises OSError.
     """
@@ -62,7 +62,7 @@ def own_network() -> int:
 
 
 def enter(namespace: int) -> None:
-    """Move this thread alone into the network namespace of a descriptor. Raises OSError."""
+    """Moves this thread alone into the network namespace of a descriptor. Raises OSError."""
     if _LIBC.setns(namespace, CLONE_NEWNET):
         number = ctypes.get_errno()
         raise OSError(number, f"a network namespace can't be entered: {os.strerror(number)}")

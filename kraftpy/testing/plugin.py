@@ -1,12 +1,12 @@
 """The pytest plugin: fixtures that give tests a Kafka broker.
 
 * `kraftpy`: one broker for the whole session (with pytest-xdist: one for each worker), started when
-  the first test asks for it.  Tests share it, so each takes topic and group names of its own.
+  the first test asks for it. Tests share it, so each takes topic and group names of its own.
 * `kraftpy_factory`: starts brokers that belong to one test, to kill, restart and configure:
   `kraftpy_factory(log_retention_ms=1000)`.
 * `kraftpy_cluster`: starts clusters that belong to one test, to break: `kraftpy_cluster(3)`.
 
-They hand out a started `kraftpy.testing.Broker` or `Cluster` and stop it.  Importing this module
+They hand out a started `kraftpy.testing.Broker` or `Cluster` and stop it. Importing this module
 costs nothing but its few lines: pytest does it for every user who has kraftpy installed.
 """
 

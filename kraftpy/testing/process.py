@@ -49,7 +49,7 @@ class LineProcess:
         self.pid = self._popen.pid
 
     def write_line(self, line: str) -> None:
-        """Send it a line; `BrokerError` if it has ended."""
+        """Sends it a line; `BrokerError` if it has ended."""
         assert self._popen.stdin is not None
         try:
             self._popen.stdin.write(line.encode() + b"\n")
@@ -73,7 +73,7 @@ class LineProcess:
         return line
 
     def end(self) -> None:
-        """SIGTERM, and SIGKILL if that takes too long."""
+        """Sends SIGTERM, and SIGKILL if that takes too long."""
         with self._popen as process:  # closes the pipes, and so ends it even if it ignores signals
             process.terminate()
             try:
@@ -133,7 +133,7 @@ def setting_text(value: object) -> str:
 def wait_until(
     condition: Callable[[], bool], failure: str, timeout_s: float = _WAIT_TIMEOUT_S
 ) -> None:
-    """Poll until the condition holds; `BrokerError` with this text if it doesn't in time."""
+    """Polls until the condition holds; `BrokerError` with this text if it doesn't in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

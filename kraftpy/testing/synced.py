@@ -1,17 +1,17 @@
 """What a crash of the machine leaves of files: what was fsynced, and no more.
 
 `python -m kraftpy.testing.synced NOTES MODULE ARGUMENT...` runs a Python module, `kraftpy` say, and
-notes in a file what it and its children fsync.  After a kill -9, which by itself loses nothing that
-was written, `cut_unsynced` takes away the rest.  Nothing of the product knows of this.
+notes in a file what it and its children fsync. After a kill -9, which by itself loses nothing that
+was written, `cut_unsynced` takes away the rest. Nothing of the product knows of this.
 
 Rules:
 
 * A file has, after the crash, the length that it had when its last fsync began; 0 if there was
-  none.  Cutting a file short is durable at once, and so are the names of files: a rename without an
+  none. Cutting a file short is durable at once, and so are the names of files: a rename without an
   fsync leaves the new name, and nothing behind it, which is what file systems are feared for.
-* A note is written after its fsync and before anybody hears of that.  A process that dies between
+* A note is written after its fsync and before anybody hears of that. A process that dies between
   the two never said that its data was safe.
-* Files are known by device and inode.  One that is removed, or replaced by a rename, is forgotten
+* Files are known by device and inode. One that is removed, or replaced by a rename, is forgotten
   before that: its inode may be the next file's.
 * What is written into space that was allocated and synced before (the quorum's journal) counts as
   synced: of that at most one record is on its way, and nobody counts on it yet.
@@ -35,7 +35,7 @@ Inode = tuple[int, int]
 
 
 def track(notes: Path) -> None:
-    """Note from now on what this process, and those that come of it, fsync."""
+    """Notes from now on what this process, and those that come of it, fsync."""
 
     def note(what: str, stat: os.stat_result, size: int) -> None:
         # Opened each time: children that are forked close what they have inherited.
@@ -98,7 +98,7 @@ def synced_sizes(notes: Path) -> dict[Inode, int]:
 
 
 def cut_unsynced(folder: Path, notes: Path) -> tuple[int, int]:
-    """Take away what was not fsynced of the files below `folder`, whose processes are dead.
+    """Takes away what was not fsynced of the files below `folder`, whose processes are dead.
 
     Returns how many bytes of how many files.
     """

@@ -8,7 +8,7 @@ which promises were kept:
     outcome = check(HistoryReader("history.jsonl"))
     assert outcome.valid, [verdict for verdict in outcome.verdicts if not verdict.valid]
 
-`kraftpy consistency check` does the same from the command line.  Only the standard library is
+`kraftpy consistency check` does the same from the command line. Only the standard library is
 needed, and nothing of the broker: a history of Apache Kafka is judged like one of kraftpy.
 """
 

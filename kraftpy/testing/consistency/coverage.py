@@ -1,7 +1,7 @@
 """Which kinds of faults came in runs, which didn't though they were asked for, and why.
 
 Rules: a kind has come if a fault was what its name says at least once; one that was left out or
-that the time was too short for has not, whatever else was done to the cluster.  What a machine
+that the time was too short for has not, whatever else was done to the cluster. What a machine
 lacks is no kind that could have come, and is told apart.
 """
 

@@ -3,7 +3,7 @@
 Rules:
 
 * `anomaly-CHECKER.jsonl` has the smallest finding's lines and all faults, word for word, in the
-  format of a history.  It is to be read: checkers that need the rest may say other things of it.
+  format of a history. It is to be read: checkers that need the rest may say other things of it.
 * `nodes/` has a folder for each node with its configuration, its logs, `files.txt` (everything in
   its data folder, with sizes), and a copy of the data as long as all of it isn't too large.
 * What can't be read is left out and said: evidence must not fail the run that it is about.
@@ -30,7 +30,7 @@ _ABOUT = {_LISTING: "what was in its data folder"}
 
 
 def keep_nodes(nodes: Iterable[Node], folder: Path) -> list[str]:
-    """Copy what nodes have on disk into a folder; what could not be had, in words."""
+    """Copies what nodes have on disk into a folder; what could not be had, in words."""
     missing: list[str] = []
     budget = DATA_BYTES_MAX
     for node in nodes:
@@ -53,7 +53,7 @@ def keep_nodes(nodes: Iterable[Node], folder: Path) -> list[str]:
 def keep_anomalies(
     history: HistoryReader, verdicts: Sequence[Verdict], folder: Path
 ) -> list[dict[str, str]]:
-    """Write the smallest finding of each broken promise into a folder, which is made.
+    """Writes the smallest finding of each broken promise into a folder, which is made.
 
     What was written, as the `files` of a report: `path` in the folder and, in words, `about`.
     """

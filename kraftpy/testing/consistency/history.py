@@ -3,21 +3,21 @@
 Rules:
 
 * The first line is the header: workload, seed, options, versions, how to run it again.
-* Every other line is an operation's event, a fault, or a phase.  All times are nanoseconds on one
+* Every other line is an operation's event, a fault, or a phase. All times are nanoseconds on one
   monotonic clock: an operation's beginning is taken before anything is sent, its end after the
   answer is in, so that what the times call one-after-the-other really was.
-* A process is one client session.  It may have several operations under way, told apart by `op`.  A
-  client that is replaced, or that starts again, is a new process.  A process never goes back in
+* A process is one client session. It may have several operations under way, told apart by `op`. A
+  client that is replaced, or that starts again, is a new process. A process never goes back in
   time; the lines of different processes may be a little out of order.
 * An operation is invoked, and then ends with ok (it took effect), fail (it did not, and never
-  will) or info (nobody knows).  One without an end is as good as info.  An ok without `op` is
+  will) or info (nobody knows). One without an end is as good as info. An ok without `op` is
   something that happened at one moment (a callback): it has no invocation.
 * A line goes out with one write() in append mode and begins with the line break that ends the
-  one before.  So a writer that is killed in the middle damages its own line only, which the
-  reader counts and passes over.  Any other damage is an error that names the line.
+  one before. So a writer that is killed in the middle damages its own line only, which the
+  reader counts and passes over. Any other damage is an error that names the line.
 
 An event: {"time": 17, "process": 3, "op": 8, "type": "invoke", "f": "send", "value": [["t-0", 5]]},
-with "error", "node" and "client" (as text) where there is something to say.  What `value` holds is
+with "error", "node" and "client" (as text) where there is something to say. What `value` holds is
 in `shapes`.
 """
 
@@ -86,7 +86,7 @@ class Event(NamedTuple):
 class Fault(NamedTuple):
     """A fault that begins, ends, or happens at one moment ("point"); `id` joins begin and end.
 
-    The `detail` of its beginning says what it is to be, that of its end what happened.  One that
+    The `detail` of its beginning says what it is to be, that of its end what happened. One that
     ends as "void" was not what its name says: `detail` says why.
     """
 
@@ -128,8 +128,8 @@ _FAULT_FIELDS = {"time", "fault", "phase", "id", "targets", "detail"}
 class HistoryWriter:
     """Appends to a history; any number of them, in any number of processes, may share the file.
 
-    The first one gives the header and makes the file; the others leave it out and join.  Methods
-    may be called from several threads.  Raises HistoryError where a line is too long or the disk
+    The first one gives the header and makes the file; the others leave it out and join. Methods
+    may be called from several threads. Raises HistoryError where a line is too long or the disk
     is full, OSError where the file can't be opened (FileExistsError: there is a history already).
     """
 
@@ -248,7 +248,7 @@ class HistoryReader:
     """Streams a stored history, checking every line.
 
     `header` is there at once; `torn_lines` counts what killed writers left unfinished, complete
-    when the iteration is.  Raises HistoryError, and OSError where the file can't be read.
+    when the iteration is. Raises HistoryError, and OSError where the file can't be read.
     """
 
     def __init__(self, path: str | Path) -> None:

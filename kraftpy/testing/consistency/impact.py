@@ -1,6 +1,6 @@
 """What clients felt of each fault: what failed meanwhile, what was slow, when nothing succeeded.
 
-Rules: what waits for data by design is left out (see `series`).  A silence is a time in which no
+Rules: what waits for data by design is left out (see `series`). A silence is a time in which no
 operation ended well; it belongs to the faults that it touches, and the one that follows from a
 fault may outlast it.
 """

@@ -4,7 +4,7 @@ Rules:
 
 * `inspect` reads the files of nodes that have stopped, with the readers of the broker: logs,
   leader-epoch-checkpoints, and who led when as the state machine makes it of the committed commands
-  in the voters' journals.  The records of the first replica of each partition are noted like those
+  in the voters' journals. The records of the first replica of each partition are noted like those
   that a client reads, from the log's start to its end.
 * What two voters' journals share is committed; what only one has may not be.
 * `Observers` ask each broker again and again who leads: that is what clients are told.
@@ -49,9 +49,9 @@ def inspect(
     history: HistoryWriter,
     process: int,
 ) -> None:
-    """Note what stopped nodes have on disk.
+    """Notes what stopped nodes have on disk.
 
-    `folders` are their log.dirs, `replicas` says which nodes have a partition.  Raises
+    `folders` are their log.dirs, `replicas` says which nodes have a partition. Raises
     OSError, and what the readers of journals raise where those are damaged.
     """
     for place, leaders in _leaders(folders, history, process).items():

@@ -55,7 +55,7 @@ def total(summaries: Sequence[Summary], elapsed_s: float) -> str:
 
 
 def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) -> Path:
-    """Write index.html into the folder that has the runs' folders; its path.  Raises OSError."""
+    """Writes index.html into the folder that has the runs' folders; its path. Raises OSError."""
     bad = [each for each in summaries if not is_good(each)]
     worst = min(bad, key=_badness, default=None)
     never = never_came(summaries)

@@ -1,7 +1,7 @@
 """Operations: what was asked and what became of it, paired from the events of a history.
 
 Rules: an operation is known by the line of its invocation, which is what checkers keep of it;
-`load` gets the operations of some lines back from the file.  What never ended comes at the end, as
+`load` gets the operations of some lines back from the file. What never ended comes at the end, as
 info.
 """
 
@@ -21,7 +21,7 @@ _UNDER_WAY_MAX = 1_000_000
 class Operation(NamedTuple):
     """`value` is what the end brought, or what was asked if it brought nothing.
 
-    `outcome` is ok, fail or info.  `ended_ns` is when that was known; an info may take effect at
+    `outcome` is ok, fail or info. `ended_ns` is when that was known; an info may take effect at
     any time after its invocation, whatever `ended_ns` says.
     """
 
@@ -39,7 +39,7 @@ class Operation(NamedTuple):
 
 
 def pair(entries: Iterable[Entry]) -> Iterator[Operation | Fault | Phase]:
-    """Operations in the order of their ends.  HistoryError for an end without a beginning."""
+    """Operations in the order of their ends. HistoryError for an end without a beginning."""
     under_way: dict[tuple[int, int], Event] = {}
     for entry in entries:
         if not isinstance(entry, Event):

@@ -4,7 +4,7 @@ Rules:
 
 * What it says comes from the report's JSON alone, so an old report can be drawn again.
 * Everything in it is escaped: values and errors come from whatever was tested.
-* What went wrong comes first; where nothing did, what was promised does.  Links go to files in the
+* What went wrong comes first; where nothing did, what was promised does. Links go to files in the
   report's own folder.
 """
 

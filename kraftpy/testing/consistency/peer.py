@@ -1,6 +1,6 @@
 """What a cluster that is there already tells of itself.
 
-No request of Kafka's protocol is answered with the name or the version of the software.  What tells
+No request of Kafka's protocol is answered with the name or the version of the software. What tells
 releases apart are the features that a broker supports (the greatest `metadata.version` grows with
 releases of Apache Kafka since 3.3, KIP-778; KIP-584 has them in ApiVersions) and its API versions.
 """

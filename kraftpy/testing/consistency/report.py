@@ -26,7 +26,7 @@ _VALUE_CHARS_MAX = 400
 
 
 def judge(history: HistoryReader) -> tuple[Outcome, dict[str, Any]]:
-    """Check a history, and all that its report says.  Raises HistoryError, OSError.
+    """Checks a history, and all that its report says. Raises HistoryError, OSError.
 
     Whoever made the run fills in `files`, paths in the report's folder that help to look closer,
     and `processes`, what became of clients: words -> how many.
@@ -88,7 +88,7 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_report(report: Mapping[str, Any], folder: Path) -> Path:
-    """Write report.json and report.html into a folder, which is made; the page's path.
+    """Writes report.json and report.html into a folder, which is made; the page's path.
 
     Raises OSError.
     """

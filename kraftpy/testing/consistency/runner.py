@@ -2,11 +2,11 @@
 
 Rules:
 
-* Clients live in worker processes.  One that dies is replaced; one that doesn't end when it is told
+* Clients live in worker processes. One that dies is replaced; one that doesn't end when it is told
   to is killed, and the history says what it lost by that.
-* Faults end before the load does: the recovery is part of the history.  Then the load stops, and
+* Faults end before the load does: the recovery is part of the history. Then the load stops, and
   only then the final reads begin, so they have to see everything.
-* What a run depends on follows from its seed: schedule of faults, choices of clients.  The timing
+* What a run depends on follows from its seed: schedule of faults, choices of clients. The timing
   of processes doesn't.
 * A cluster that isn't healthy again after its faults is no anomaly of a history, and yet a failure
   of the run: `Result.unhealthy` says what was wrong.
@@ -82,8 +82,8 @@ class RunError(Exception):
 class Plan:
     """What to run; `again` is the command line that does it once more.
 
-    Without `bootstrap` a cluster of `nodes` is started.  `rate` is operations per second of all
-    workers together.  `faults` are names of `FAULTS`, some joined by +; `left_out` says of those
+    Without `bootstrap` a cluster of `nodes` is started. `rate` is operations per second of all
+    workers together. `faults` are names of `FAULTS`, some joined by +; `left_out` says of those
     that were wanted and can't be had here why.
     """
 
@@ -112,7 +112,7 @@ class Result:
 
     `faults` that came are counted by name, `void` has those that came to nothing, with the reasons;
     `crashed` workers did so on purpose, `dead` ones didn't, and those
-    that were `killed` hung.  `unhealthy` says why the cluster didn't heal, empty if it did.
+    that were `killed` hung. `unhealthy` says why the cluster didn't heal, empty if it did.
     `kept` is where what the nodes had on disk was copied to, if it was.
     """
 
@@ -141,10 +141,10 @@ def run(
     make_cluster: Callable[..., Cluster] = quick_cluster,
     keep: Callable[[Result], bool] = lambda _: False,
 ) -> Result:
-    """Make one run.
+    """Makes one run.
 
     `keep` is asked when the history is complete and the nodes are still there: whether to copy what
-    they have on disk into the run's folder.  A run that raises keeps it anyway.
+    they have on disk into the run's folder. A run that raises keeps it anyway.
 
     Raises RunError, OSError (FileExistsError: the folder has a history), and ClusterError if the
     cluster doesn't start or doesn't do what it is told.
@@ -224,7 +224,7 @@ class _Process:
             self._popen.stdin.flush()
 
     def listen(self) -> None:
-        """Take in what it has said."""
+        """Takes in what it has said."""
         assert self._popen.stdout is not None
         fd = self._popen.stdout.fileno()
         while select.select([fd], [], [], 0)[0]:
@@ -235,7 +235,7 @@ class _Process:
             self.sessions += [json.loads(line)["process"] for line in lines]
 
     def say_where(self) -> None:
-        """Have it write to its log where it hangs."""
+        """Has it write to its log where it hangs."""
         self._popen.send_signal(WHERE_SIGNAL)
         time.sleep(_WHERE_S)
 
@@ -371,7 +371,7 @@ class _Run:
         self._workers.append(_Process(task, plan.folder / WORKERS_LOG))
 
     def _watch_until(self, deadline: float) -> None:
-        """Replace workers that die, until then."""
+        """Replaces workers that die, until then."""
         while time.monotonic() < deadline:
             for worker in list(self._workers):
                 worker.listen()
@@ -391,7 +391,7 @@ class _Run:
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
 
     def _bury(self, worker: _Process) -> None:
-        """Be sure that it is gone, and say in its name what it can't own any more."""
+        """Makes sure that it is gone, and says in its name what it can't own any more."""
         worker.kill()
         self._workers.remove(worker)
         if self._plan.workload == "groups" and worker.sessions:
@@ -401,7 +401,7 @@ class _Run:
                 self._history.note(worker.sessions[-1], "lost", value)
 
     def _dismiss(self, timeout_s: float) -> None:
-        """Have all workers finish; kill those that take longer."""
+        """Has all workers finish; kills those that take longer."""
         deadline = time.monotonic() + timeout_s
         if timeout_s:
             for worker in self._workers:
@@ -443,7 +443,7 @@ class _Run:
     # -- the cluster
 
     def _set_up(self) -> None:
-        """Make the topics; they have to be there before the load."""
+        """Makes the topics; they have to be there before the load."""
         if self._cluster is not None:
             self._cluster.wait_healthy(_SETUP_TIMEOUT_S)
         try:
@@ -472,7 +472,7 @@ class _Run:
                 self._await_health(deadline - time.monotonic())
 
     def _inflict_one(self, cluster: Cluster, planned: Planned) -> None:
-        """Begin a fault, let it last, end it; several that belong together at the same time."""
+        """Begins a fault, lets it last, ends it; several that belong together at the same time."""
         rng = random.Random(planned.seed)  # noqa: S311 - has to be repeatable
         ground = Ground(cluster, self._topics, rng, planned.target)
         begun: list[tuple[int, str, Act, str]] = []
@@ -502,7 +502,7 @@ class _Run:
                 raise ClusterError(f"broker {each.id} ended by itself\n{cluster.log_tail()}")
 
     def _await_health(self, timeout_s: float) -> None:
-        """Go on watching the workers until nothing is left of the last fault."""
+        """Goes on watching the workers until nothing is left of the last fault."""
         assert self._cluster is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -513,7 +513,7 @@ class _Run:
                 self._watch_until(time.monotonic())
 
     def _settle(self) -> None:
-        """Wait until every broker knows of the last that was done; a broken cluster is known."""
+        """Waits until every broker knows of the last that was done; a broken cluster is known."""
         if self._cluster is not None and not self._result.unhealthy:
             self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
@@ -532,7 +532,7 @@ class _Run:
         return first
 
     def _inspect(self) -> None:
-        """Stop all nodes, and note what they have on disk; of a broken cluster there is no end."""
+        """Stops all nodes and notes what is on their disks, unless the cluster is broken."""
         cluster = self._cluster
         if cluster is None or not self._play.inspected or self._result.unhealthy:
             return
@@ -558,7 +558,7 @@ class _Run:
             self._not_healed(error)
 
     def _not_healed(self, error: ClusterError) -> None:
-        """Keep the first of these; the rest of the run shows what clients make of it."""
+        """Keeps the first of these; the rest of the run shows what clients make of it."""
         if self._result.unhealthy:
             return
         self._result.unhealthy = str(error)

@@ -1,7 +1,7 @@
 """What the `value` of an operation looks like, by the operation's name `f`.
 
-Rules: one table, `SHAPES`; a workload may use any name in it.  A completion that has nothing to add
-to its invocation may leave its value out (null), except where it brings what was read.  Keys name
+Rules: one table, `SHAPES`; a workload may use any name in it. A completion that has nothing to add
+to its invocation may leave its value out (null), except where it brings what was read. Keys name
 partitions (`topic-0`), register names and the like; values written are unique by key.
 
 | f | invocation | ok |
@@ -27,7 +27,7 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | processed | {group, key, first, last} | |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
 
-`commit` with `expected` is compare-and-set.  A `commit`, `create`, `alter` or `delete` that failed
+`commit` with `expected` is compare-and-set. A `commit`, `create`, `alter` or `delete` that failed
 because of what the register held says so with the value {"saw": held} or {"saw_not": not held}.
 A `send` that ended with info may say which of its records were acknowledged all the same.
 """

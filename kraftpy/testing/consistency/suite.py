@@ -1,7 +1,7 @@
 """Which checkers judge which workload, and the one pass that feeds them.
 
 A workload is a module that yields operations for clients to carry out and record; to the checkers
-it is a name in the header of a history.  `WORKLOADS` says what its history is judged by; to add a
+it is a name in the header of a history. `WORKLOADS` says what its history is judged by; to add a
 workload is to add its operations to `shapes` and its checkers here.
 """
 
@@ -83,7 +83,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the checkers of a history say.  `valid` is None if nothing is wrong, not all known."""
+    """What the checkers of a history say. `valid` is None if nothing is wrong, not all known."""
 
     header: Header
     verdicts: Sequence[Verdict]
@@ -114,7 +114,7 @@ def check(
     checkers: Sequence[Checker] | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Outcome:
-    """Judge a history by the checkers of its workload, and whether a run's is complete.
+    """Judges a history by the checkers of its workload, and whether a run's is complete.
 
     Raises HistoryError, OSError.
     """

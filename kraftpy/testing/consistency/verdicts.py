@@ -1,8 +1,8 @@
 """What a checker says: whether a promise was kept, and if it wasn't, the least that shows it.
 
-Rules: unknown is an answer of its own and never passes for true.  A finding names the operations
+Rules: unknown is an answer of its own and never passes for true. A finding names the operations
 that contradict the promise, as few as the checker can make it, and says what is wrong in a
-sentence.  However much is wrong, a bounded number of findings is kept, the smallest ones.
+sentence. However much is wrong, a bounded number of findings is kept, the smallest ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Finding:
 class Verdict:
     """`valid` is None for unknown; `promise` is what was checked, `explanation` how that went.
 
-    `counts` are for people: how much was looked at, how many findings there were in all.  The first
+    `counts` are for people: how much was looked at, how many findings there were in all. The first
     is what a finding could have come of; where that is 0 there was nothing to judge.
     """
 

@@ -3,8 +3,8 @@
 Rules:
 
 * It writes to the run's history by itself.
-* A session is a process of the history.  A client that is of no use any more is closed, and the
-  next one is a new session: `sessions` numbers them, apart from those of all other workers.  Each
+* A session is a process of the history. A client that is of no use any more is closed, and the
+  next one is a new session: `sessions` numbers them, apart from those of all other workers. Each
   is announced on stdout, so that whoever kills this process can say in the history what that took
   from whom.
 """
@@ -39,7 +39,7 @@ _REOPEN_PAUSE_S = 0.2
 class Task:
     """What one worker is to do.
 
-    `number` tells it from all other workers of the run, replaced ones too.  `role` is the
+    `number` tells it from all other workers of the run, replaced ones too. `role` is the
     workload's; `rate` is operations per second; `started_ns` when the load began.
     """
 
@@ -100,10 +100,10 @@ class Worker:
         act: Callable[[], Any],
         said: Callable[[Any], Any] = lambda result: result,
     ) -> Any:
-        """Carry an operation out and record it; None if it isn't known to have been done.
+        """Carries an operation out and records it; None if it isn't known to have been done.
 
         `said` makes what the history says out of what was returned, or of what is known of an
-        operation whose end isn't.  GoneError goes on to whoever opened the client.
+        operation whose end isn't. GoneError goes on to whoever opened the client.
         """
         op = self.history.invoke(self.process, f, value, client=self.task.client)
         try:
@@ -124,7 +124,7 @@ class Worker:
         return None
 
     def sessions(self, session: Callable[[], None]) -> None:
-        """Run sessions one after the other until it is time to stop."""
+        """Runs sessions one after the other until it is time to stop."""
         while not self.stopping:
             self.new_session()
             try:
@@ -134,7 +134,7 @@ class Worker:
                 self._stopping.wait(_REOPEN_PAUSE_S)
 
     def crash(self) -> NoReturn:
-        """End at once, as after SIGKILL: nobody is told. The run replaces this worker."""
+        """Ends at once, as after SIGKILL: nobody is told. The run replaces this worker."""
         os._exit(CRASHED)
 
     def new_session(self) -> None:

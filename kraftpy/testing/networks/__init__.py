@@ -51,11 +51,11 @@ class Network(ABC):
 
     @abstractmethod
     def lay(self, ids: Sequence[int], voters: Sequence[int]) -> Layout:
-        """Make place for the first nodes. Raises BrokerError, as all of these."""
+        """Makes place for the first nodes. Raises BrokerError, as all of these."""
 
     @abstractmethod
     def add(self, node_id: int) -> Settings:
-        """Make place for one more broker."""
+        """Makes place for one more broker."""
 
     def options(self) -> list[str]:
         """What `kraftpy dev` is told besides."""
@@ -71,13 +71,13 @@ class Network(ABC):
         return False
 
     def tell(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Give the program an order: what to do with links, above all. Its answer."""
+        """Gives the program an order: what to do with links, above all. Its answer."""
         self._process.write_line(json.dumps(order))
         answer: dict[str, Any] = json.loads(self._process.read_line(_TIMEOUT_S))
         return answer
 
     def end(self) -> None:
-        """Stop it; to be called when the nodes are gone."""
+        """Stops it; to be called when the nodes are gone."""
         self._process.end()
 
 

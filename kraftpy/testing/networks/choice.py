@@ -51,7 +51,7 @@ def choose(wanted: str) -> Choice:
 
 
 def enter(choice: Choice) -> None:
-    """Put this process, from now on, where clients of such a network have to be.
+    """Puts this process, from now on, where clients of such a network have to be.
 
     Raises NetworkError. To be called before there are threads or sockets.
     """
@@ -81,7 +81,7 @@ def in_the_way() -> str:
 
 
 async def _try() -> None:
-    """Make two nodes' namespaces, see a connection, cut it, and see that it is cut."""
+    """Makes two nodes' namespaces, sees a connection, cuts it, and sees that it is cut."""
     hub = Hub()
     try:
         hub.serve()

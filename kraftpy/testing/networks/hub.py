@@ -109,11 +109,11 @@ class Hub:
         )
 
     def serve(self) -> None:
-        """Begin to forward what is slow."""
+        """Begins to forward what is slow."""
         self._slowness.serve()
 
     def close(self) -> None:
-        """Leave the namespace as it was, but for settings of the kernel."""
+        """Leaves the namespace as it was, but for settings of the kernel."""
         self._slowness.close()
         self._clean()
         for namespace in self._namespaces.values():
@@ -121,7 +121,7 @@ class Hub:
         self._lock.close()
 
     def add(self, node_id: int) -> str:
-        """Make the namespace of a node, if there is none; the node's address."""
+        """Makes the namespace of a node, if there is none; the node's address."""
         address = _address(node_id)
         if node_id in self._namespaces:
             return address
@@ -140,11 +140,11 @@ class Hub:
         return address
 
     def within(self, node_id: int, work: Callable[[], _Result]) -> _Result:
-        """Do something from where a node is: a socket stays there."""
+        """Does something from where a node is: a socket stays there."""
         return _in_thread(lambda: _entered(self._namespaces[node_id], work))
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out a line of stdin."""
+        """Carries out a line of stdin."""
         if "nodes" in order:
             addresses = {each: self.add(each) for each in order["nodes"]}
             return {"addresses": addresses, "namespaces": f"/proc/{os.getpid()}/fd/1{{id:02d}}"}
@@ -191,7 +191,7 @@ class Hub:
 
 
 def _make_slowness(hub: int) -> Slowness:
-    """Make the pair of devices between the hub and a namespace that only holds packets back."""
+    """Makes the pair of devices between the hub and a namespace that only holds packets back."""
     os.close(isolation.own_network())  # the socket keeps it
     _ip(
         f"link add {_OWN_DEVICE} type veth peer name {_SLOW} address {_SLOW_MAC}"
@@ -203,7 +203,7 @@ def _make_slowness(hub: int) -> Slowness:
 
 
 def _make(node_id: int, hub: int) -> int:
-    """Make a node's namespace and its link to the hub's, from a thread that is of no more use."""
+    """Makes a node's namespace and its link to the hub's, from a thread that is of no more use."""
     own = isolation.own_network()
     _ip(
         "link set lo up",
@@ -223,7 +223,7 @@ def _entered(namespace: int, work: Callable[[], _Result]) -> _Result:
 
 
 def _in_thread(work: Callable[[], _Result]) -> _Result:
-    """Do something in a thread of its own, which alone changes its namespace."""
+    """Does something in a thread of its own, which alone changes its namespace."""
     done: concurrent.futures.Future[_Result] = concurrent.futures.Future()
 
     def carry_out() -> None:
@@ -263,7 +263,7 @@ def _set(name: str, value: str) -> None:
 
 
 def _ip(*commands: str, options: Sequence[str] = (), fds: Sequence[int] = ()) -> str:
-    """Have `ip` carry out commands, one after the other; what it printed."""
+    """Has `ip` carry out commands, one after the other; what it printed."""
     try:
         done = subprocess.run(  # noqa: S603 - the commands are ours
             ["ip", *options, "-batch", "-"],  # noqa: S607 - where it lies differs

@@ -57,7 +57,7 @@ class Proxies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def listen(self, target: int, port: int) -> int:
-        """Listen for node `target`, which listens on `port` itself; the proxy's port."""
+        """Listens for node `target`, which listens on `port` itself; the proxy's port."""
         listening = socket.create_server((_HOST, 0), backlog=_BACKLOG)
         listening.setblocking(False)
         own_port: int = listening.getsockname()[1]
@@ -65,7 +65,7 @@ class Proxies:
         return own_port
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out a line of stdin."""
+        """Carries out a line of stdin."""
         if "targets" in order:
             return {"ports": [self.listen(node_id, port) for node_id, port in order["targets"]]}
         self._obey(order)
@@ -119,12 +119,12 @@ class Proxies:
             self._connections.discard(connection)
 
     async def passable(self, link: tuple[int | None, int | None]) -> None:
-        """Wait until the link is not cut in this direction."""
+        """Waits until the link is not cut in this direction."""
         while link in self.stalled:
             await self.changed.wait()
 
     async def late(self, link: tuple[int | None, int | None]) -> None:
-        """Wait as long as the link is slow, or until that changes."""
+        """Waits as long as the link is slow, or until that changes."""
         delay_s = self.delays_s.get(link)
         if delay_s is not None:
             with contextlib.suppress(TimeoutError):
@@ -186,7 +186,7 @@ class _Connection:
             await loop.sock_sendall(sink, data)
 
     def reset(self) -> None:
-        """End it, as seen from both sides."""
+        """Ends it, as seen from both sides."""
         self._task.cancel()
 
 

@@ -31,7 +31,7 @@ _Link = tuple[str, str]
 
 
 def make_plain(device: str) -> None:
-    """Have the kernel finish the packets that it sends to a device: sizes and checksums."""
+    """Has the kernel finish the packets that it sends to a device: sizes and checksums."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for command in _OFFLOADS:
             value = array.array("I", [command, 0])
@@ -56,11 +56,11 @@ class Slowness:
         self._socket.bind((far, _ETH_P_IP))
 
     def serve(self) -> None:
-        """Begin."""
+        """Begins."""
         asyncio.get_running_loop().add_reader(self._socket, self._take)
 
     def close(self) -> None:
-        """Lose what waits."""
+        """Loses what waits."""
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         self._waiting.clear()
@@ -73,7 +73,7 @@ class Slowness:
                 self._give(frames.popleft()[1])
 
     def drop(self, link: _Link) -> None:
-        """Lose what waits on a link."""
+        """Loses what waits on a link."""
         self._waiting.pop(link, None)
 
     def _take(self) -> None:

@@ -2,11 +2,11 @@
 
 Rules:
 
-* A promise that nothing put to the test is not kept: it is unknown.  So a run is `complete` only if
+* A promise that nothing put to the test is not kept: it is unknown. So a run is `complete` only if
   something was acknowledged, and if what was acknowledged has an answered read in the final phase:
-  every log its drain, every register its fetch or describe.  In groups members must have owned
+  every log its drain, every register its fetch or describe. In groups members must have owned
   partitions and processed records as well.
-* It is about runs.  A history without phases (a part of one, a planted one) is judged as it is.
+* It is about runs. A history without phases (a part of one, a planted one) is judged as it is.
 * It never says that a promise was broken.
 """
 

@@ -1,7 +1,7 @@
 """Linearizability of registers: is there one order that explains every answer?
 
-Keys are judged by themselves, since linearizability is local (Herlihy & Wing).  The search is in
-`search`.  It can take forever on a hostile history, so it has a budget, and a key that used its up
+Keys are judged by themselves, since linearizability is local (Herlihy & Wing). The search is in
+`search`. It can take forever on a hostile history, so it has a budget, and a key that used its up
 is unknown.
 """
 

@@ -1,16 +1,16 @@
 """Anomalies of transactions that append to lists and read them, in the manner of Elle.
 
 A list shows the order of its appends, so reads say who depended on whom (Kingsbury & Alvaro,
-"Elle", 2020).  Edges between transactions:
+"Elle", 2020). Edges between transactions:
 
 * ww: the one's append comes right before the other's in a list
 * wr: the other read the one's append as the last of a list
 * rw: the one read a list that the other's append came right behind
 
 A cycle of these is an anomaly; its name is that of the weakest isolation that forbids it (Adya): G0
-has ww only, G1c ww and wr, G-single one rw, G2 more than one.  Beside the cycles: G1a, the read
+has ww only, G1c ww and wr, G-single one rw, G2 more than one. Beside the cycles: G1a, the read
 of an aborted append; G1b, the read of a transaction that was half done; lists that contradict
-one another.  Kafka promises less than serializability: `allowed` names what a workload accepts.
+one another. Kafka promises less than serializability: `allowed` names what a workload accepts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a history says about the logs of a queue: which value is where, and who knew it when.
 
-Rules: a key is one log, its values are unique.  Positions come from acknowledgements and from
-reads alike.  Memory is a few numbers per value: columns, not objects.  A moment that isn't known
+Rules: a key is one log, its values are unique. Positions come from acknowledgements and from
+reads alike. Memory is a few numbers per value: columns, not objects. A moment that isn't known
 is NEVER, an offset or a line that isn't known is UNKNOWN.
 """
 

@@ -3,10 +3,10 @@
 Rules:
 
 * A member owns a partition from its `assigned` to the beginning of its `revoked` or to its `lost`.
-  Whoever kills a client notes `lost` in its name.  An owner of which neither is known owns until
+  Whoever kills a client notes `lost` in its name. An owner of which neither is known owns until
   its last sign of life.
 * Two owners may overlap only if the older one (of the smaller epoch) lost its partitions: it was
-  fenced and doesn't know yet.  Two owners in one epoch never may (KIP-848; a generation of a
+  fenced and doesn't know yet. Two owners in one epoch never may (KIP-848; a generation of a
   classic group counts as epoch), unless one is the same static member (KIP-345) as the other.
 * A commit of an epoch that another member's assignment had replaced before must be refused.
 * An epoch of -1 isn't known, and not judged.

@@ -4,8 +4,8 @@ Names as in Jepsen's Kafka workload: `int-` is inside of one operation, without 
 operation of a process to its next.
 
 * A reader that has its partitions by `assign` goes forward and leaves nothing out, from the
-  position that it was assigned.  With `subscribe` others may take over in between, so only the
-  inside of its polls is judged.  A gap in the offsets is a skip only if somebody knows of a value
+  position that it was assigned. With `subscribe` others may take over in between, so only the
+  inside of its polls is judged. A gap in the offsets is a skip only if somebody knows of a value
   in there: markers of transactions and compacted records leave gaps.
 * Who has read a log to its end (`drain`) has seen all that anybody knows to be in there.
 * A sender's values are in the log in the order in which it sent them, if it is idempotent.

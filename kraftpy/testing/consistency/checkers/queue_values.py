@@ -1,11 +1,11 @@
 """Values of a queue: is what was acknowledged there, once, where it was said to be, and no other?
 
-The names are those of Jepsen's Kafka workload.  Promises, and when they aren't judged:
+The names are those of Jepsen's Kafka workload. Promises, and when they aren't judged:
 
 * `lost-write` needs proof: a reader went through the offset of the acknowledged value, or a
   read of the whole log (`drain`), begun after the acknowledgement, ended below it.
 * `dirty-read` is of a value that was cut off when it had been read: the log ends before it.
-* `unseen` is everything else that was acknowledged and never read.  It is wrong if the log was
+* `unseen` is everything else that was acknowledged and never read. It is wrong if the log was
   drained, unknown if it wasn't.
 * `duplicate` is promised to idempotent producers (KIP-98) only.
 """

@@ -1,8 +1,8 @@
 """Operations on registers, each reduced to a condition on the state and its effect.
 
-A register holds a whole number, a text, or None.  Every operation of the workloads `offsets` and
+A register holds a whole number, a text, or None. Every operation of the workloads `offsets` and
 `metadata` is a `Step`: it needs the state to be anything, to equal a value, or to differ from one;
-and it leaves the state alone or sets it.  That is all that the checkers know of them, so reads,
+and it leaves the state alone or sets it. That is all that the checkers know of them, so reads,
 writes, compare-and-set, create, alter and delete are one kind of thing.
 
 A key of `offsets` is group/key and holds the committed offset, None before the first commit; one

@@ -4,10 +4,10 @@ Rules:
 
 * Below the end of a log (the largest that a reader was told) all of its replicas hold the same
   batches, and nothing above it; a batch is known by its offsets, epoch, size and CRC, which was
-  compared with its records when it was read.  Offsets leave no gap.
+  compared with its records when it was read. Offsets leave no gap.
 * Each leader epoch has one leader, by the committed metadata and by what brokers tell clients.
-* Records of an epoch come from somebody who led in it.  Each replica notes where an epoch begins in
-  its leader-epoch-checkpoint (KIP-101), and that is where its first batch begins.  The metadata may
+* Records of an epoch come from somebody who led in it. Each replica notes where an epoch begins in
+  its leader-epoch-checkpoint (KIP-101), and that is where its first batch begins. The metadata may
   begin with a snapshot: of epochs before it nobody needs to know the leader.
 * Journals of the metadata don't contradict: an index and a term stand for one command.
 """

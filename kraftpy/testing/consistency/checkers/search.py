@@ -1,9 +1,9 @@
 """The search for a linearization of one register's calls.
 
 The method is Wing & Gong's with Lowe's memory of configurations, played forward in time: calls are
-linearized just in time, when one of them returns and can't wait any longer.  A configuration is
+linearized just in time, when one of them returns and can't wait any longer. A configuration is
 what may be true after the events so far: the state, which calls under way have taken effect, and
-which uncertain ones were needed.  It is linearizable if some configuration is left at the end.
+which uncertain ones were needed. It is linearizable if some configuration is left at the end.
 
 What keeps that small, without leaving a linearization out:
 
@@ -14,7 +14,7 @@ What keeps that small, without leaving a linearization out:
 * A call that sets the state on a condition can hide writes too, if one of them restores the
   condition: chains of writes that end in the state it needs are tried whenever something is
   left to hide.
-* Uncertain calls are used only in such chains, those that have an end before it.  Those with the
+* Uncertain calls are used only in such chains, those that have an end before it. Those with the
   same effect take the place of one another, the earliest first.
 * Values that no call asks for can't be told apart: they are one, `UNSEEN`.
 * Of two configurations with the same state and the same calls done, the one that has hidden more
@@ -102,7 +102,7 @@ def events_of(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
 
 
 def find_stuck(calls: Sequence[Call], initial: State, budget: Budget) -> Stuck | None:
-    """None if the calls are linearizable.  Raises BudgetSpentError."""
+    """None if the calls are linearizable. Raises BudgetSpentError."""
     return _Search(calls, initial, budget).run()
 
 

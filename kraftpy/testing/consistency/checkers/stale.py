@@ -2,7 +2,7 @@
 
 A read is stale if what it returns had been replaced for certain before it began: all that ever
 wrote that value had ended when something began that showed another value, and that had ended when
-the read began.  These are sufficient signs: a finding is an anomaly whatever else happened, but
+the read began. These are sufficient signs: a finding is an anomaly whatever else happened, but
 there are violations of linearizability without them.
 
 An offset regression is a stale read of a smaller offset than the one shown before: a committed

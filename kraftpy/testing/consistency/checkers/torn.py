@@ -1,7 +1,7 @@
 """Commits of many partitions: each is seen whole or not at all.
 
 Every commit of a group gives all of its partitions one offset, so a read that shows two of them saw
-a part of a commit.  Whether whole ones are lost or go back is `registers`' to say.
+a part of a commit. Whether whole ones are lost or go back is `registers`' to say.
 """
 
 from __future__ import annotations

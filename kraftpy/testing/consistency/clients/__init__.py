@@ -3,9 +3,9 @@
 Rules:
 
 * A client library is imported only when a worker uses it; which ones are there is `available`.
-* What a call raises says what is known.  `NotDoneError`: it did not take effect and never will,
-  for certain.  Everything else means that nobody knows; `GoneError` that this client can't be used
-  any more and has to be opened anew.  Where a library retries inside, its last error says nothing
+* What a call raises says what is known. `NotDoneError`: it did not take effect and never will,
+  for certain. Everything else means that nobody knows; `GoneError` that this client can't be used
+  any more and has to be opened anew. Where a library retries inside, its last error says nothing
   about its first attempt, so few errors are certain.
 * Calls come back within twice their time limit, whatever the cluster does.
 * A key is topic-partition, as histories have it; a value is text.
@@ -72,9 +72,9 @@ class GoneError(UnknownError):
 
 class Sender(Protocol):
     def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
-        """Send records with acks=all, idempotently, and wait; their offsets.
+        """Sends records with acks=all, idempotently, and waits; their offsets.
 
-        NotDoneError if all of them were refused for certain, as too large.  UnknownError's value
+        NotDoneError if all of them were refused for certain, as too large. UnknownError's value
         are the offsets that are known, None for the others.
         """
 
@@ -92,7 +92,7 @@ class Stream(Protocol):
         """Whether it was taken; there may be no room for it now."""
 
     def settle(self, timeout_s: float) -> None:
-        """Wait until everything is answered, or for so long."""
+        """Waits until everything is answered, or for so long."""
 
     def close(self) -> None: ...
 
@@ -121,7 +121,7 @@ class Registers(Protocol):
         """The committed offset, NO_OFFSET for none."""
 
     def commit_all(self, places: Sequence[Place], offset: int) -> None:
-        """Commit one offset for all of them, in one request."""
+        """Commits one offset for all of them, in one request."""
 
     def fetch_all(self, places: Sequence[Place]) -> list[int]:
         """Each offset that one of them has, NO_OFFSET for none, by one request."""
@@ -132,13 +132,13 @@ class Registers(Protocol):
 @runtime_checkable
 class ConditionalRegisters(Registers, Protocol):
     def compare_and_commit(self, place: Place, expected: int, offset: int) -> None:
-        """Commit if that is what is committed; NotDoneError if it isn't."""
+        """Commits if that is what is committed; NotDoneError if it isn't."""
 
 
 class Topics(Protocol):
     """Topics as registers: the value of one configuration, None where there is no topic.
 
-    Each asks once.  NotDoneError's value is what an answer says of the register.
+    Each asks once. NotDoneError's value is what an answer says of the register.
     """
 
     def create(self, name: str, config: int) -> None: ...

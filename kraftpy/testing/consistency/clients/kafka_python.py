@@ -1,7 +1,7 @@
 """kafka-python.
 
 It retries inside, so of what it raises only that is certain which would have been the same each
-time: records too large.  It can't commit as a member of a consumer
+time: records too large. It can't commit as a member of a consumer
 group (KIP-848), and its administration sends again what may have been done already, so its answers
 say nothing of registers: it doesn't play those parts.
 """

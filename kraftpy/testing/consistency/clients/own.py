@@ -62,7 +62,7 @@ class _Session:
         return Cluster(self._bootstrap, request_timeout_ms=_TIMEOUT_MS)
 
     def run(self, work: Coroutine[Any, Any, _T], timeout_s: float = 2 * TIMEOUT_S) -> _T:
-        """The result.  UnknownError if it failed, GoneError if there is none in time."""
+        """The result. UnknownError if it failed, GoneError if there is none in time."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)

@@ -1,7 +1,7 @@
 """Failovers that come at the worst time: in the middle of another one, or of a change of the ISR.
 
-Each is a schedule in which one rule of replication is all that saves acknowledged records.  Kills
-and cuts at random hit such a moment, of milliseconds, once in hours.  Slow and silent links make it
+Each is a schedule in which one rule of replication is all that saves acknowledged records. Kills
+and cuts at random hit such a moment, of milliseconds, once in hours. Slow and silent links make it
 long enough to act in it; what is done then are the kills and crashes of the other faults.
 """
 
@@ -53,8 +53,8 @@ def successors(ground: Ground) -> Act:
     """A leader is killed, and its successor as soon as the other follower has heard of that.
 
     That follower has said to the first leader that it has what clients sent last, so it is
-    acknowledged, and never got the answer: its high watermark is behind.  It hears who leads now,
-    and has not fetched from there when that is gone as well.  It leads in the end, and has to have
+    acknowledged, and never got the answer: its high watermark is behind. It hears who leads now,
+    and has not fetched from there when that is gone as well. It leads in the end, and has to have
     all that was acknowledged: nothing may be cut off because of a watermark (KIP-101).
 
     Where there is no topic under load, it is the leader of the quorum.
@@ -109,7 +109,7 @@ def _kill_controllers(cluster: Cluster, delay_ms: int, kill: Callable[[int], Non
 
 
 def _lose_the_last_word(cluster: Cluster, scene: _Scene, delay_ms: int) -> None:
-    """Have followers say that they got what was sent last, and not hear what that commits."""
+    """Has followers say that they got what was sent last, and not hear what that commits."""
     for each in scene.others:
         cluster.slow(scene.leader, each, delay_ms=delay_ms)
     time.sleep(_WARM_UP_S)
@@ -119,7 +119,7 @@ def _lose_the_last_word(cluster: Cluster, scene: _Scene, delay_ms: int) -> None:
 
     before = size_bytes()
     _wait_until(lambda: size_bytes() > before, _FETCH_TIMEOUT_S)
-    # The next fetch, which says so, is on its way.  What is said to it is lost.
+    # The next fetch, which says so, is on its way. What is said to it is lost.
     for each in scene.others:
         cluster.partition(scene.leader, each, one_way=True)
     time.sleep(delay_ms / 1000 + _MARGIN_S)
@@ -207,10 +207,10 @@ def _next_leader(find: Callable[[], int | None], former: int) -> int | None:
 def late_expansion(ground: Ground) -> Act:
     """A leader's proposal to take a follower into the ISR arrives when that has crashed since.
 
-    The follower lagged and has caught up, and the proposal is on its way.  The follower crashes,
-    loses what it had not fsynced, and is back under its id, unfenced.  Then the proposal arrives,
-    and the leader dies.  The replica that was proposed is no more: only the broker epoch tells
-    (KIP-903).  A leader has one proposal on its way at a time, so it names the partitions in which
+    The follower lagged and has caught up, and the proposal is on its way. The follower crashes,
+    loses what it had not fsynced, and is back under its id, unfenced. Then the proposal arrives,
+    and the leader dies. The replica that was proposed is no more: only the broker epoch tells
+    (KIP-903). A leader has one proposal on its way at a time, so it names the partitions in which
     the follower caught up first, those with few records.
     """
     cluster = ground.cluster

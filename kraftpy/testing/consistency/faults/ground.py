@@ -133,7 +133,7 @@ class Need:
     """What a kind of fault takes that not every machine has.
 
     `option` is the one of `Cluster` that makes use of it; `missing` says why it isn't there and
-    what to do, empty if it is.  That may take a moment.
+    what to do, empty if it is. That may take a moment.
     """
 
     option: str

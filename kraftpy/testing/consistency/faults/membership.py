@@ -24,9 +24,9 @@ _Troubles = (ConnectionError, KafkaError, TimeoutError)
 
 
 def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) -> str:
-    """Give every partition of the topics a new list of replicas; in words, what came of it.
+    """Gives every partition of the topics a new list of replicas; in words, what came of it.
 
-    Without topics under load it is all partitions that there are just now.  The moves go on for a
+    Without topics under load it is all partitions that there are just now. The moves go on for a
     while.
     """
     nodes = sorted(cluster.nodes)
@@ -45,7 +45,7 @@ def reassign(cluster: Cluster, topics: Mapping[str, int], rng: random.Random) ->
 
 
 def put_in_order(cluster: Cluster, orders: Mapping[tuple[str, int], Sequence[int]]) -> bool:
-    """Give partitions their replicas in another order, and have the first lead; whether asked.
+    """Gives partitions their replicas in another order, and has the first lead; whether asked.
 
     The order and the leaders show soon.
     """
@@ -128,7 +128,7 @@ def _with(broker: int, nodes: Sequence[int], rng: random.Random) -> Sequence[int
 
 
 def _try_to_move(cluster: Cluster, moves: _Moves) -> None:
-    """Move what can be moved: a cluster that can't yet does without, and is healthy as it is."""
+    """Moves what can be moved: a cluster that can't yet does without, and is healthy as it is."""
     if moves:
         try:
             asyncio.run(_move(cluster, moves))
@@ -137,7 +137,7 @@ def _try_to_move(cluster: Cluster, moves: _Moves) -> None:
 
 
 async def _move(cluster: Cluster, moves: _Moves) -> int:
-    """Begin to move, and elect preferred leaders; how many partitions do.
+    """Begins to move, and elects preferred leaders; how many partitions do.
 
     Topics that are gone don't count.
     """
@@ -158,7 +158,7 @@ async def _assignments(
 
 
 async def _drain(cluster: Cluster, broker: int) -> dict[PartitionName, Sequence[int]]:
-    """Move all replicas away from a broker, and wait until they are; who had them before.
+    """Moves all replicas away from a broker, and waits until they are; who had them before.
 
     Another broker takes each over, or with none left, nobody does.
     """

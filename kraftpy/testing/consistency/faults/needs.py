@@ -14,7 +14,7 @@ def kinds(faults: Iterable[str]) -> list[str]:
 
 
 def lacking(names: Iterable[str]) -> dict[str, str]:
-    """Those of these kinds that can't be had here: why, and what to do.  It tries them out."""
+    """Those of these kinds that can't be had here: why, and what to do. It tries them out."""
     needed: dict[Need, str] = {}
     found = {}
     for name in names:

@@ -1,7 +1,7 @@
 """Which fault comes when: a schedule that follows from a seed.
 
 Each fault comes once before any comes again, so that a short run has met them all if it can: first
-in the order in which they were asked for, then in any.  Now and then two come together that work on
+in the order in which they were asked for, then in any. Now and then two come together that work on
 different parts of the cluster.
 """
 

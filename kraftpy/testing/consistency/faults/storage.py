@@ -14,9 +14,9 @@ _NAMED_MAX = 3
 
 
 def lose_tail(log_dir: Path, rng: random.Random) -> str:
-    """Take the newest bytes of each log, as if they had not reached the disk; in words, what.
+    """Takes the newest bytes of each log, as if they had not reached the disk; in words, what.
 
-    A cut in the middle of a batch leaves a torn one.  A log whose bytes aren't there but whose
+    A cut in the middle of a batch leaves a torn one. A log whose bytes aren't there but whose
     length is (zeros) is the other thing that file systems leave.
     """
     zeros = rng.random() < 0.3
@@ -40,7 +40,7 @@ def lose_tail(log_dir: Path, rng: random.Random) -> str:
 
 
 def flip_bits(log_dir: Path, rng: random.Random) -> str:
-    """Flip a bit in one closed segment of each log that has one; in words, what."""
+    """Flips a bit in one closed segment of each log that has one; in words, what."""
     flipped = []
     for folder in sorted(each for each in log_dir.iterdir() if each.is_dir()):
         closed = sorted(folder.glob("*.log"))[:-1]
@@ -85,7 +85,7 @@ def bit_flip(ground: Ground) -> Act:
 def disk_full(ground: Ground) -> Act:
     """One node's disk takes nothing more until there is room again.
 
-    A node may refuse what it can't write, or stop.  What it has acknowledged it must have.
+    A node may refuse what it can't write, or stop. What it has acknowledged it must have.
     """
     cluster, (victim,) = ground.cluster, ground.victims(1)
 

@@ -1,9 +1,9 @@
 """`commits`: offsets of a hundred partitions committed at once, one register for each group.
 
 Everybody commits and fetches for everybody: a commit gives all partitions of a group one number,
-and no other commit has it.  Stock clients go to the coordinator; some workers ask any broker, which
-has to pass the question on.  The groups in use change as time goes on, since the search for a
-linearization takes longer the more of a register's commits had no answer.  In the end every group
+and no other commit has it. Stock clients go to the coordinator; some workers ask any broker, which
+has to pass the question on. The groups in use change as time goes on, since the search for a
+linearization takes longer the more of a register's commits had no answer. In the end every group
 is fetched.
 """
 

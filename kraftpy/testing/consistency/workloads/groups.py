@@ -1,8 +1,8 @@
 """`groups`: members of one group process what senders send, and own partitions exclusively.
 
 A member notes what it is assigned, what is taken from it, what it processed, and commits that.
-After a while it leaves, or crashes, and comes back as another one.  Members of all clients share
-one group with the assignor `range`, and those that know KIP-848 another one.  In the end what is
+After a while it leaves, or crashes, and comes back as another one. Members of all clients share
+one group with the assignor `range`, and those that know KIP-848 another one. In the end what is
 committed is fetched.
 """
 
@@ -91,7 +91,7 @@ def join(worker: Worker, protocol: str) -> None:
 
 
 def _process(worker: Worker, group: str, key: str, offsets: Iterable[int]) -> None:
-    """Note what was processed, as ranges without a gap."""
+    """Notes what was processed, as ranges without a gap."""
     ranges: list[list[int]] = []
     for offset in offsets:
         if ranges and ranges[-1][1] + 1 == offset:

@@ -1,11 +1,11 @@
 """`offsets`: committed offsets as registers, one for each partition of each group.
 
 Everybody commits and fetches for everybody, without being a member: numbers that grow with each
-worker, so every commit is one of its kind.  Those who can compare-and-set fetch first, and commit
+worker, so every commit is one of its kind. Those who can compare-and-set fetch first, and commit
 under the condition that nothing else was committed since.
 
 Which partitions are in use changes as time goes on: the search for a linearization takes longer the
-more of a register's commits had no answer.  In the end every register is fetched.
+more of a register's commits had no answer. In the end every register is fetched.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`queue`: unique values are sent to partitions, and read by assign and by subscribe.
 
 Senders send a few values at a time to random partitions, idempotently and with acks=all; now and
-then one that is larger than the topic allows, which has to be refused and never be seen.  Readers
+then one that is larger than the topic allows, which has to be refused and never be seen. Readers
 with `assign` follow all partitions, and now and then go back to a place of before; those with
-`subscribe` share the partitions in a group, which they leave and join.  In the end every partition
+`subscribe` share the partitions in a group, which they leave and join. In the end every partition
 is read from its start to its end (`drain`).
 """
 
@@ -114,7 +114,7 @@ def read_subscribed(worker: Worker) -> None:
 
 
 def drain(worker: Worker) -> None:
-    """Read every partition from its start to where its end was when this began."""
+    """Reads every partition from its start to where its end was when this began."""
     deadline = time.monotonic() + _DRAIN_S
     places = places_of(worker.options)
 

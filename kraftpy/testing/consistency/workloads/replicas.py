@@ -1,9 +1,9 @@
 """`replicas`: values streamed to partitions without waiting, and then what each node has of them.
 
 Streams send bursts of numbered values, idempotently and with acks=all, with as much under way as
-their libraries allow, and never give up on one.  Readers follow from the start of all partitions,
+their libraries allow, and never give up on one. Readers follow from the start of all partitions,
 with `assign` or alone in a group, without ever going back, and read on to the end when the load
-stops.  In the end every partition is read once more; then all nodes are stopped, and their disks
+stops. In the end every partition is read once more; then all nodes are stopped, and their disks
 are looked at (`inspection`).
 """
 
@@ -68,7 +68,7 @@ def _await_first_answer(worker: Worker, stream: Stream, place: Place) -> None:
 
 
 def _send(worker: Worker, stream: Stream, place: Place) -> list[int | None]:
-    """Hand one value over; its offset, when it is there, is put into what is returned."""
+    """Hands one value over; its offset, when it is there, is put into what is returned."""
     value = f"{worker.process}.{worker.unique()}.".ljust(worker.rng.randrange(*_VALUE_CHARS), ".")
     record = [key_of(place), value]
     process, found = worker.process, list[int | None]()
@@ -111,7 +111,7 @@ def follow_in_a_group(worker: Worker) -> None:
 
 
 def _follow(worker: Worker, group: str, begin: Callable[[Reader], None]) -> None:
-    """Read until the load stops, and then to the end."""
+    """Reads until the load stops, and then to the end."""
     places = queue.places_of(worker.options)
 
     def session() -> None:
