@@ -20,8 +20,16 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+from kraftpy.core.metadata.commands import (
+    PREFERRED,
+    Command,
+    Elections,
+    ElectLeaders,
+    FenceBroker,
+    encode,
+)
 from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.balancing import out_of_balance
@@ -39,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 ELECTIONS_AT_ONCE = 100
 ELECTIONS_PAUSE_S = 0.1
-_PREFERRED = 0
 _NO_LONGER_THAT_LIFE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
@@ -174,11 +181,7 @@ class ActiveController:
             else "its connection is gone",
         )
         self._proposer.propose(
-            {
-                "type": "fence_broker",
-                "broker_id": fencing.broker_id,
-                "broker_epoch": fencing.broker_epoch,
-            }
+            FenceBroker(fencing.broker_id, fencing.broker_epoch)
         ).add_done_callback(lambda future: self._fenced(fencing, future))
 
     def _fenced(self, fencing: Fencing, future: asyncio.Future[Applied]) -> None:
@@ -209,11 +212,9 @@ class ActiveController:
         for name, index in partitions:
             topics.setdefault(name, []).append(index)
         future = self._proposer.propose(
-            {
-                "type": "elect_leaders",
-                "election_type": _PREFERRED,
-                "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
-            }
+            ElectLeaders(
+                PREFERRED, tuple(Elections(name, tuple(found)) for name, found in topics.items())
+            )
         )
         future.add_done_callback(_log_problem)
         return future
@@ -232,13 +233,17 @@ class _Proposer:
         self._client_id = os.urandom(CLIENT_ID_SIZE_BYTES)
         self._opened_at = self._quorum.applied_index
 
-    def propose(self, command: dict[str, Any]) -> asyncio.Future[Applied]:
+    def propose(self, command: Command) -> asyncio.Future[Applied]:
         """As `port.Quorum.propose`; a session that had expired is replaced for the next one."""
         sequence = next(self._sequences)
         self._outstanding[sequence] = None
         future = self._quorum.propose(
             pack_envelope(
-                self._client_id, sequence, next(iter(self._outstanding)), self._opened_at, command
+                self._client_id,
+                sequence,
+                next(iter(self._outstanding)),
+                self._opened_at,
+                encode(command),
             )
         )
         future.add_done_callback(lambda future: self._done(sequence, future))

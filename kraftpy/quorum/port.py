@@ -119,12 +119,13 @@ class _MachineResult(Protocol):
 class StateMachine(Protocol):
     """The rules that the quorum replicates.
 
-    `apply` is deterministic and total: it answers with an error code and never raises, except at a
-    command of a type that it doesn't know (`knows`).
+    `apply` is deterministic and total: it answers with an error code and never raises, except at
+    what it doesn't know. `why_not` says why a command of a type can't be let in; `command` gives
+    all of it.
     """
 
     def apply(self, index: int, command: dict[str, Any]) -> _MachineResult: ...
-    def knows(self, name: object) -> bool: ...
+    def why_not(self, name: object, command: Callable[[], object]) -> str | None: ...
     def snapshot(self) -> dict[str, Any]: ...
 
 
@@ -139,7 +140,7 @@ class ProposalRefusedError(Exception):
     """The command did not enter the log and never will.
 
     `error` is NOT_CONTROLLER (ask the leader), KAFKA_STORAGE_ERROR (no space for the journal),
-    INVALID_REQUEST (too large) or UNSUPPORTED_VERSION (this release doesn't know it).
+    INVALID_REQUEST (too large) or UNSUPPORTED_VERSION (this release doesn't know it, or not yet).
     """
 
     def __init__(self, error: ErrorCode, message: str) -> None:

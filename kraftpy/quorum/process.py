@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from kraftpy import __version__, events
-from kraftpy.core.metadata import UnknownCommandError
+from kraftpy.core.metadata import LaterReleaseError
 from kraftpy.events import emit
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
@@ -310,7 +310,7 @@ def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) ->
     ) as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.DATA_DAMAGED
-    except UnknownCommandError as error:
+    except LaterReleaseError as error:
         logger.critical("the controller does not start: %s", error)
         return ExitCode.RELEASE_TOO_OLD
     except JournalFullError as error:
@@ -408,7 +408,7 @@ def _fatal(error: Exception) -> None:
             error,
         )
         code = ExitCode.DISK_FULL
-    elif isinstance(error, UnknownCommandError):
+    elif isinstance(error, LaterReleaseError):
         logger.critical("stopping the controller: %s", error)
         code = ExitCode.RELEASE_TOO_OLD
     else:

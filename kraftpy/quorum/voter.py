@@ -2,8 +2,8 @@
 
 Rules:
 
-* A command of a type that this release doesn't know is refused; once it is committed, by a leader
-  of a later release, it ends this voter.
+* A command that this release doesn't know, or not at this metadata level, is refused; once it is
+  committed, by a leader of a later release, it ends this voter.
 * Proposals wait until the back-end's next turn on the event loop; those of one turn share a write.
 * After `stop` nothing is proposed or answered any more; what was under way is cancelled (its
   outcome is unknown).
@@ -38,7 +38,7 @@ from kraftpy.quorum.port import (
 )
 from kraftpy.quorum.replica import Replica
 from kraftpy.quorum.snapshot import VOTERS_NAME
-from kraftpy.quorum.state import type_of
+from kraftpy.quorum.state import command_of, type_of
 
 __all__ = ["Proposal", "Voter", "VotersChangedError"]
 
@@ -170,13 +170,11 @@ class Voter:
 
     def _unknown(self, command: bytes) -> ProposalRefusedError | None:
         """Why a command can't be let in that would stop this voter once it is committed."""
-        name = type_of(command)
-        if self.machine.knows(name):
+        why = self.machine.why_not(type_of(command), lambda: command_of(command))
+        if why is None:
             return None
         return ProposalRefusedError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"controller {self.voter_id} has no command {name!r}: upgrade the controllers first, "
-            "all of them",
+            ErrorCode.UNSUPPORTED_VERSION, f"controller {self.voter_id} {why}"
         )
 
     def _turn(self) -> None:

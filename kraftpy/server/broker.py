@@ -30,12 +30,14 @@ from kraftpy.core.metadata import (
     BrokerChanged,
     Change,
     ConfigChanged,
+    LevelRaised,
     MetadataState,
     PartitionChanged,
     ResourceType,
     TopicCreated,
     TopicDeleted,
 )
+from kraftpy.core.metadata.commands import AllocateProducerIds, CreateTopics, NewTopic
 from kraftpy.events import emit
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -333,6 +335,8 @@ class Broker:
             case ConfigChanged():
                 self._set_config()
                 self.replicas.update_configs(self.topic_config)
+            case LevelRaised(level=level):
+                log.info("the metadata has level %d now", level)
 
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
         changed = new or old
@@ -523,18 +527,19 @@ class Broker:
     async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
         """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
         topics = [
-            {
-                "name": name,
-                "topic_id": uuid.uuid4().bytes,
-                "partitions": self.config.num_partitions,
-                "replication_factor": self.config.default_replication_factor,
-                "configs": {},
-            }
+            NewTopic(
+                name,
+                uuid.uuid4().bytes,
+                self.config.num_partitions,
+                self.config.default_replication_factor,
+            )
             for name in names
         ]
+        seed = random.getrandbits(31)
         answers = await propose_growth(
             self.controller,
-            {"type": "create_topics", "topics": topics, "seed": random.getrandbits(31)},
+            lambda some, before: CreateTopics(some, seed + before),
+            topics,
             [self.config.num_partitions] * len(topics),
             METADATA_TIMEOUT_MS,
         )
@@ -552,13 +557,7 @@ class Broker:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker is cut off from the quorum"
             )
-        value = await self._membership.propose(
-            {
-                "type": "allocate_producer_ids",
-                "broker_id": self.node_id,
-                "broker_epoch": self.broker_epoch,
-            }
-        )
+        value = await self._membership.propose(AllocateProducerIds(self.node_id, self.broker_epoch))
         return value["first"], value["count"]
 
 

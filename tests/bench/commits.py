@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kraftpy.core.metadata import ResourceType
-from kraftpy.core.metadata.config_commands import OP_SET
+from kraftpy.core.metadata.commands import OP_SET, AlterConfigs, ConfigChange, ConfigOp, encode
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.client import ControllerClient
 from kraftpy.quorum.transport import load_secret
@@ -38,14 +38,10 @@ UNDER_WAY = 64
 
 async def _propose(client: ControllerClient, topic: str, number: int) -> float:
     """Milliseconds until the command was committed and applied at the leader."""
-    resource = {
-        "type": int(ResourceType.TOPIC),
-        "name": topic,
-        "ops": [["retention.ms", OP_SET, str(10**9 + number)]],
-    }
-    command = {"type": "alter_configs", "resources": [resource], "validate_only": False}
+    op = ConfigOp("retention.ms", OP_SET, str(10**9 + number))
+    command = AlterConfigs((ConfigChange(ResourceType.TOPIC, topic, (op,)),))
     started_at = time.perf_counter()
-    _, result = await client.propose(command, TIMEOUT_MS)
+    _, result = await client.propose(encode(command), TIMEOUT_MS)
     seconds = time.perf_counter() - started_at
     errors = [each["error"] for each in result.value["resources"]] if result.value else []
     if result.error is not ErrorCode.NONE or any(errors):

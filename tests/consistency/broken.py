@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import struct
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from kraftpy.core.metadata import PartitionState, leader_commands
+from kraftpy.core.metadata.commands import InSync
 from kraftpy.core.metadata.elections import Electorate
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch, iter_records, split_batches
@@ -113,11 +114,14 @@ def isr_expansion_without_the_epoch_check() -> None:
     """Whoever was proposed joins the ISR, be it in another life by now (before KIP-903)."""
     check_isr = leader_commands._check_isr
 
-    def check_ids(
-        partition: PartitionState, electorate: Electorate, isr: list[tuple[int, int]]
-    ) -> None:
+    def check_ids(partition: PartitionState, electorate: Electorate, isr: Sequence[InSync]) -> None:
         brokers = electorate.brokers
-        living = [(id_, brokers[id_].epoch if id_ in brokers else epoch) for id_, epoch in isr]
+        living = [
+            replace(each, broker_epoch=brokers[each.broker_id].epoch)
+            if each.broker_id in brokers
+            else each
+            for each in isr
+        ]
         check_isr(partition, electorate, living)
 
     leader_commands._check_isr = check_ids

@@ -1,11 +1,13 @@
 """The replicated metadata: a deterministic state machine over the quorum's log.
 
-`MetadataState` is the machine over its `tables`; `state` says what it guarantees, the modules
-`..._commands` which commands there are, and `elections` who leads a partition.
+`MetadataState` is the machine over its `tables`; `state` says what it guarantees, `commands` which
+commands there are, the modules `..._commands` what they do, `levels` how releases differ, and
+`elections` who leads a partition.
 """
 
 from __future__ import annotations
 
+from kraftpy.core.metadata.levels import LEVEL, LaterReleaseError
 from kraftpy.core.metadata.records import (
     NO_LEADER,
     Broker,
@@ -13,6 +15,7 @@ from kraftpy.core.metadata.records import (
     Change,
     ConfigChanged,
     Endpoint,
+    LevelRaised,
     PartitionChanged,
     PartitionState,
     ResourceType,
@@ -21,15 +24,18 @@ from kraftpy.core.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from kraftpy.core.metadata.state import MetadataState, UnknownCommandError
+from kraftpy.core.metadata.state import MetadataState
 
 __all__ = [
+    "LEVEL",
     "NO_LEADER",
     "Broker",
     "BrokerChanged",
     "Change",
     "ConfigChanged",
     "Endpoint",
+    "LaterReleaseError",
+    "LevelRaised",
     "MetadataState",
     "PartitionChanged",
     "PartitionState",
@@ -38,5 +44,4 @@ __all__ = [
     "Topic",
     "TopicCreated",
     "TopicDeleted",
-    "UnknownCommandError",
 ]

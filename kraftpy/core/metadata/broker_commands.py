@@ -1,14 +1,4 @@
-"""Commands on brokers: registration, fencing, shutdown, producer ids.
-
-    register_broker        broker_id, incarnation_id (16 bytes), previous_broker_epoch?,
-                           cluster_id?, rack?, min_insync_replicas?, unclean_leader_election?,
-                           endpoints [{listener, host, port, security_protocol}],
-                           directories [16 bytes]             -> {broker_epoch}
-    unregister_broker      broker_id                          -> {}
-    fence_broker           broker_id, broker_epoch            -> {}
-    unfence_broker         broker_id, broker_epoch            -> {}
-    begin_shutdown         broker_id, broker_epoch            -> {remaining}
-    allocate_producer_ids  broker_id, broker_epoch            -> {first, count}
+"""Carries out the commands on brokers: registration, fencing, shutdown, producer ids.
 
 Rules: the index of the registration is the broker epoch, and names one life of the broker's process
 (KIP-631). While one life is not fenced, no other one may register under its id. The first
@@ -26,8 +16,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kraftpy.core.metadata import fields
-from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.fields import LONG_MAX
+from kraftpy.core.metadata.commands import (
+    AllocateProducerIds,
+    BeginShutdown,
+    FenceBroker,
+    OfBroker,
+    RegisterBroker,
+    UnfenceBroker,
+    UnregisterBroker,
+)
 from kraftpy.core.metadata.partition_changes import (
     broker_closing,
     broker_joined,
@@ -39,7 +37,6 @@ from kraftpy.core.metadata.records import (
     Broker,
     BrokerChanged,
     Change,
-    Endpoint,
     TopicRules,
     common_rules,
 )
@@ -47,36 +44,26 @@ from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 BROKERS_MAX = 1000
-ENDPOINTS_MAX = 16
-DIRECTORIES_MAX = 64
-TEXT_LENGTH_MAX = 255
 PRODUCER_IDS_PER_BLOCK = 1000
 
 
 def register_broker(
-    state: MetadataTables, index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, index: int, command: RegisterBroker, changes: list[Change]
 ) -> dict[str, Any]:
     """Admits one life of a broker; the same life may ask again and keeps its epoch."""
-    broker_id = command.integer("broker_id")
-    incarnation_id = command.uuid("incarnation_id")
-    cluster_id = command.optional_text("cluster_id", TEXT_LENGTH_MAX)
-    previous_epoch = (
-        command.integer("previous_broker_epoch", -1, fields.LONG_MAX)
-        if command.has("previous_broker_epoch")
-        else -1
-    )
+    broker_id, incarnation_id = command.broker_id, command.incarnation_id
+    cluster_id = command.cluster_id
+    if len(set(command.directories)) < len(command.directories):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "command.directories must be different ids")
     broker = Broker(
         id=broker_id,
         epoch=index,
         incarnation_id=incarnation_id,
-        endpoints=tuple(_endpoint(each) for each in command.items("endpoints", ENDPOINTS_MAX)),
-        rack=command.optional_text("rack", TEXT_LENGTH_MAX),
-        directories=_directories(command),
+        endpoints=command.endpoints,
+        rack=command.rack,
+        directories=command.directories,
         fenced=True,
-        rules=TopicRules(
-            command.integer("min_insync_replicas", 1) if command.has("min_insync_replicas") else 1,
-            command.flag("unclean_leader_election"),
-        ),
+        rules=TopicRules(command.min_insync_replicas, command.unclean_leader_election),
     )
     if cluster_id is not None and state.cluster_id not in (None, cluster_id):
         raise KafkaError(
@@ -101,7 +88,7 @@ def register_broker(
     _check_new_life(state, broker, old)
     state.cluster_id = state.cluster_id or cluster_id
     _set_broker(state, broker, changes)
-    clean = old is not None and previous_epoch == old.epoch
+    clean = old is not None and command.previous_broker_epoch == old.epoch
     if not clean or _lacks_directories(broker, old):
         # GUARD unclean-exclusion: what it acknowledged it may not have any more (KIP-966).
         broker_lost_data(state, broker, old, changes)
@@ -136,10 +123,10 @@ def _lacks_directories(broker: Broker, old: Broker | None) -> bool:
 
 
 def unregister_broker(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: UnregisterBroker, changes: list[Change]
 ) -> dict[str, Any]:
     """Forgets a broker, as for one that won't come back."""
-    broker = state.brokers.get(command.integer("broker_id"))
+    broker = state.brokers.get(command.broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "no broker with this id is registered")
     del state.brokers[broker.id]
@@ -150,7 +137,7 @@ def unregister_broker(
 
 
 def fence_broker(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: FenceBroker, changes: list[Change]
 ) -> dict[str, Any]:
     """Takes a broker's leaderships from it: it is gone, or no longer heard of."""
     broker = living_broker(state, command)
@@ -161,7 +148,7 @@ def fence_broker(
 
 
 def unfence_broker(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: UnfenceBroker, changes: list[Change]
 ) -> dict[str, Any]:
     """Lets a broker serve: it has caught up with the metadata and is heard of.
 
@@ -175,7 +162,7 @@ def unfence_broker(
 
 
 def begin_shutdown(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: BeginShutdown, changes: list[Change]
 ) -> dict[str, Any]:
     """Moves what a broker leads to others before it stops. Repeating it tries again."""
     broker = living_broker(state, command)
@@ -184,12 +171,12 @@ def begin_shutdown(
 
 
 def allocate_producer_ids(
-    state: MetadataTables, _index: int, command: Fields, _changes: list[Change]
+    state: MetadataTables, _index: int, command: AllocateProducerIds, _changes: list[Change]
 ) -> dict[str, Any]:
     """Gives a broker a block of producer ids that nobody else gets, ever."""
     living_broker(state, command)
     first = state.next_producer_id
-    if first > fields.LONG_MAX - PRODUCER_IDS_PER_BLOCK:
+    if first > LONG_MAX - PRODUCER_IDS_PER_BLOCK:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
     state.next_producer_id = first + PRODUCER_IDS_PER_BLOCK
     return {"first": first, "count": PRODUCER_IDS_PER_BLOCK}
@@ -211,10 +198,9 @@ def _update_common_rules(state: MetadataTables, changes: list[Change]) -> None:
         review(state, state.sorted_topics(), changes)
 
 
-def living_broker(state: MetadataTables, command: Fields) -> Broker:
+def living_broker(state: MetadataTables, command: OfBroker) -> Broker:
     """The broker that a command is about, if it is still the life that the command means."""
-    broker_id = command.integer("broker_id")
-    epoch = command.integer("broker_epoch", maximum=fields.LONG_MAX)
+    broker_id, epoch = command.broker_id, command.broker_epoch
     broker = state.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(
@@ -226,22 +212,3 @@ def living_broker(state: MetadataTables, command: Fields) -> Broker:
             f"broker {broker_id} has epoch {broker.epoch} now, not {epoch}",
         )
     return broker
-
-
-def _endpoint(item: Fields) -> Endpoint:
-    return Endpoint(
-        listener=item.text("listener", TEXT_LENGTH_MAX),
-        host=item.text("host", TEXT_LENGTH_MAX),
-        port=item.integer("port", 0, 65535),
-        security_protocol=item.text("security_protocol", TEXT_LENGTH_MAX),
-    )
-
-
-def _directories(command: Fields) -> tuple[bytes, ...]:
-    ids = [
-        fields.uuid(each, "command.directories")
-        for each in command.array("directories", DIRECTORIES_MAX)
-    ]
-    if len(set(ids)) < len(ids):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "command.directories must be different ids")
-    return tuple(ids)

@@ -1,8 +1,4 @@
-"""The command on configuration.
-
-    alter_configs  resources [{type, name, ops [[key, op, value]], defaults? {key: value}} or
-                   {type, name, configs {}}], validate_only?
-                   -> {resources: [{type, name, error, message}]}
+"""Carries out the command on configuration.
 
 Rules: `ops` change single keys (IncrementalAlterConfigs, KIP-339): 0 sets, 1 deletes, 2 appends to
 and 3 subtracts from a list; `configs` replaces all that is set (the older AlterConfigs). A list
@@ -16,31 +12,24 @@ metrics are known by their configuration only, so as many can have one as `limit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kraftpy.core.metadata import fields
-from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.commands import (
+    OP_APPEND,
+    OP_DELETE,
+    OP_SET,
+    OP_SUBTRACT,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOp,
+)
 from kraftpy.core.metadata.limits import CONFIGURED_MAX
 from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, MIN_ISR_KEY, review
-from kraftpy.core.metadata.records import Change as StateChange
-from kraftpy.core.metadata.records import ConfigChanged, ResourceType
+from kraftpy.core.metadata.records import Change, ConfigChanged, ResourceType
 from kraftpy.core.metadata.tables import MetadataTables
-from kraftpy.core.metadata.topic_commands import (
-    CONFIGS_MAX,
-    NAME_FIELD_LENGTH_MAX,
-    topic_name_error,
-)
+from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-RESOURCES_PER_COMMAND_MAX = 10_000
-
-OP_SET = 0
-OP_DELETE = 1
-OP_APPEND = 2
-OP_SUBTRACT = 3
-
-_Op = tuple[str, int, str | None]
 
 _DEFAULTS = {"cleanup.policy": "delete"}
 """Of lists that aren't empty, for commands that an earlier release left in the log without."""
@@ -53,27 +42,15 @@ _NO_NAME: Mapping[int, str] = {
 """What Kafka says to a resource without a name."""
 
 
-class Change(NamedTuple):
-    """One item of alter_configs: `ops`, or `configs` that replace everything."""
-
-    type: int
-    name: str
-    ops: list[_Op] | None
-    configs: dict[str, str | None]
-    defaults: Mapping[str, str | None]
-
-
 def alter_configs(
-    state: MetadataTables, _index: int, command: Fields, changes: list[StateChange]
+    state: MetadataTables, _index: int, command: AlterConfigs, changes: list[Change]
 ) -> dict[str, Any]:
     """Changes the configuration of topics and brokers."""
-    validate_only = command.flag("validate_only")
-    items = [read_change(each) for each in command.items("resources", RESOURCES_PER_COMMAND_MAX)]
     answers: list[dict[str, Any]] = []
     seen: set[tuple[int, str]] = set()
     ruled: set[tuple[ResourceType, str]] = set()
     counts = Counter(type_ for type_, _ in state.configs if type_ in CONFIGURED_MAX)
-    for item in items:
+    for item in command.resources:
         type_, name = item.type, item.name
         answer: dict[str, Any] = {"type": type_, "name": name}
         try:
@@ -86,7 +63,7 @@ def alter_configs(
             if new and not old:
                 _check_room(resource_type, counts)
             _check_min_isr(resource_type, name, new)
-            if not validate_only and new != old:
+            if not command.validate_only and new != old:
                 _set_configs(state, resource_type, name, new, changes)
                 counts[resource_type] += bool(new) - bool(old)
                 if any(old.get(key) != new.get(key) for key in ELECTION_KEYS):
@@ -96,35 +73,6 @@ def alter_configs(
             answers.append(answer | {"error": int(error.code), "message": error.message})
     _review_elections(state, ruled, changes)
     return {"resources": answers}
-
-
-def read_change(item: Fields) -> Change:
-    """One item of alter_configs. Raises KafkaError(INVALID_REQUEST)."""
-    return Change(
-        item.integer("type", -128, 127),
-        item.text("name", NAME_FIELD_LENGTH_MAX),
-        _ops(item) if item.has("ops") else None,
-        item.texts("configs", CONFIGS_MAX),
-        item.texts("defaults", CONFIGS_MAX),
-    )
-
-
-def _ops(item: Fields) -> list[_Op]:
-    where = "command.resources.ops"
-    found: list[_Op] = []
-    for each in item.array("ops", CONFIGS_MAX):
-        op = fields.array(each, where, 3)
-        if len(op) != 3:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{where} must be [key, op, value]")
-        key, kind, value = op
-        found.append(
-            (
-                fields.text(key, where, fields.INT_MAX),
-                fields.integer(kind, where, -128, 127),
-                None if value is None else fields.text(value, where, fields.INT_MAX),
-            )
-        )
-    return found
 
 
 def check_resource(state: MetadataTables, type_: int, name: str) -> ResourceType:
@@ -164,14 +112,14 @@ def _check_room(resource_type: ResourceType, counts: Mapping[int, int]) -> None:
         )
 
 
-def changed(change: Change, old: Mapping[str, str]) -> dict[str, str]:
+def changed(change: ConfigChange, old: Mapping[str, str]) -> dict[str, str]:
     """What is set after the change. Raises KafkaError, but looks at no value."""
     if change.ops is None:
         return _replaced(change.configs)
     return _altered(old, change.ops, change.defaults)
 
 
-def _replaced(configs: dict[str, str | None]) -> dict[str, str]:
+def _replaced(configs: Mapping[str, str | None]) -> dict[str, str]:
     new: dict[str, str] = {}
     for key, value in configs.items():
         if value is None:
@@ -181,7 +129,7 @@ def _replaced(configs: dict[str, str | None]) -> dict[str, str]:
 
 
 def _altered(
-    old: Mapping[str, str], ops: list[_Op], defaults: Mapping[str, str | None]
+    old: Mapping[str, str], ops: Sequence[ConfigOp], defaults: Mapping[str, str | None]
 ) -> dict[str, str]:
     """The configuration after the operations."""
     if len({key for key, _, _ in ops}) < len(ops):
@@ -233,7 +181,7 @@ def _set_configs(
     resource_type: ResourceType,
     name: str,
     configs: dict[str, str],
-    changes: list[StateChange],
+    changes: list[Change],
 ) -> None:
     if configs:
         state.configs[resource_type, name] = configs
@@ -243,7 +191,7 @@ def _set_configs(
 
 
 def _review_elections(
-    state: MetadataTables, ruled: set[tuple[ResourceType, str]], changes: list[StateChange]
+    state: MetadataTables, ruled: set[tuple[ResourceType, str]], changes: list[Change]
 ) -> None:
     """Applies the new rules of elections to the topics of the resources in `ruled`."""
     if (ResourceType.BROKER, "") in ruled:

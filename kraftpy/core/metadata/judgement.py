@@ -8,12 +8,12 @@ proposes only what passes; `apply` takes settings as they come. Rules:
 * What is refused here is answered as `apply` would, item by item; the other items are proposed.
 * An item is refused for its settings only if nothing else is wrong with it that shows already.
 * What a list starts from that isn't set goes along with the command (`defaults`).
-* A command that hasn't the shape of one passes: `apply` says what is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftpy.core.config import (
@@ -29,7 +29,15 @@ from kraftpy.core.config import (
     validate_topic_configs,
 )
 from kraftpy.core.metadata import config_commands, topic_commands
-from kraftpy.core.metadata.fields import Fields
+from kraftpy.core.metadata.commands import (
+    OP_APPEND,
+    OP_SUBTRACT,
+    AlterConfigs,
+    Command,
+    ConfigChange,
+    CreateTopics,
+    NewTopic,
+)
 from kraftpy.core.metadata.records import ResourceType
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -46,7 +54,7 @@ class Judged(NamedTuple):
     the array called `field`.
     """
 
-    command: dict[str, Any] | None
+    command: Command | None
     field: str = ""
     refused: Mapping[int, dict[str, Any]] = {}
 
@@ -60,35 +68,36 @@ class Judged(NamedTuple):
         return {**proposed, self.field: items}
 
 
-def judge(state: MetadataState, command: dict[str, Any]) -> Judged:
+def judge(state: MetadataState, command: Command) -> Judged:
     """Refuses what this release can't let be set, going by the metadata in `state`."""
-    match command:
-        case {"type": "create_topics", "topics": list(items)}:
-            field = "topics"
-        case {"type": "alter_configs", "resources": list(items)}:
-            field = "resources"
-        case _:
-            return Judged(command)
     refused: dict[int, dict[str, Any]] = {}
-    passed: list[Any] = []
-    for number, item in enumerate(items):
-        try:
-            if field == "topics":
-                _judge_new_topic(state, item)
-                passed.append(item)
-            else:
-                passed.append(_judged_change(state, item))
-        except KafkaError as error:
-            named = {key: item[key] for key in ("type", "name") if key in item}
-            refused[number] = named | {"error": int(error.code), "message": error.message}
-    return Judged({**command, field: passed} if passed or not items else None, field, refused)
+    if isinstance(command, CreateTopics):
+        topics = []
+        for number, topic in enumerate(command.topics):
+            try:
+                _judge_new_topic(state, topic)
+                topics.append(topic)
+            except KafkaError as error:
+                refused[number] = {"name": topic.name, **_answer(error)}
+        left = replace(command, topics=tuple(topics)) if topics else None
+        return Judged(left, "topics", refused) if refused else Judged(command)
+    if isinstance(command, AlterConfigs):
+        changes = []
+        for number, change in enumerate(command.resources):
+            try:
+                changes.append(_judged_change(state, change))
+            except KafkaError as error:
+                refused[number] = {"type": change.type, "name": change.name, **_answer(error)}
+        changed = replace(command, resources=tuple(changes))
+        return Judged(changed if changes or not refused else None, "resources", refused)
+    return Judged(command)
 
 
-def _judge_new_topic(state: MetadataState, item: Any) -> None:
-    try:
-        topic = topic_commands.read_new_topic(Fields(item))
-    except KafkaError:
-        return
+def _answer(error: KafkaError) -> dict[str, Any]:
+    return {"error": int(error.code), "message": error.message}
+
+
+def _judge_new_topic(state: MetadataState, topic: NewTopic) -> None:
     if None in topic.configs.values():
         return
     try:
@@ -98,28 +107,27 @@ def _judge_new_topic(state: MetadataState, item: Any) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _judged_change(state: MetadataState, item: Any) -> Any:
+def _judged_change(state: MetadataState, change: ConfigChange) -> ConfigChange:
     """The change to one resource, with what its lists start from."""
     try:
-        change = config_commands.read_change(Fields(item))
         resource_type = ResourceType(change.type)
-    except (KafkaError, ValueError):
-        return item
+    except ValueError:
+        return change
     settings, validate = _TABLES[resource_type]
     try:
         defaults: dict[str, str | None] = {
             key: _list_default(settings, key)
             for key, op, _ in change.ops or ()
-            if op in (config_commands.OP_APPEND, config_commands.OP_SUBTRACT)
+            if op in (OP_APPEND, OP_SUBTRACT)
         }
-        old = state.config(resource_type, change.name)
-        validate(config_commands.changed(change._replace(defaults=defaults), old))
+        judged = replace(change, defaults=defaults)
+        validate(config_commands.changed(judged, state.config(resource_type, change.name)))
     except (KafkaError, ConfigError) as error:
         config_commands.check_resource(state, change.type, change.name)
         if isinstance(error, KafkaError):
             raise
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    return {**item, "defaults": defaults} if defaults else item
+    return judged if defaults else change
 
 
 def _list_default(settings: Mapping[str, Setting], key: str) -> str:

@@ -1,14 +1,4 @@
-"""Commands on who leads and who is in sync.
-
-    alter_partition  broker_id, broker_epoch, topics [{topic_id, partitions [{index, leader_epoch,
-                     partition_epoch, isr [{broker_id, broker_epoch}]}]}]
-                     -> {topics: [{topic_id, partitions: [{index, error, message, leader,
-                                   leader_epoch, partition_epoch, isr}]}]}
-    renew_replicas   broker_id, broker_epoch, topics [{topic_id, partitions [{index,
-                     leader_epoch}]}]
-                     -> {topics: [{topic_id, partitions: [{index, error, message}]}]}
-    elect_leaders    election_type (0 preferred, 1 unclean), topics? [{name, partitions [index]}]
-                     -> {topics: [{name, partitions: [{index, error, message}]}]}
+"""Carries out the commands on who leads and who is in sync.
 
 Rules: with alter_partition a leader proposes an ISR, on the state that it names: any other leader
 epoch is FENCED_LEADER_EPOCH, any other partition epoch INVALID_UPDATE_VERSION, and who is not the
@@ -30,46 +20,40 @@ Elections on all topics answer for those partitions only that didn't have what w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kraftpy.core.metadata import fields
 from kraftpy.core.metadata.broker_commands import living_broker
+from kraftpy.core.metadata.commands import (
+    PREFERRED,
+    AlterPartition,
+    ElectLeaders,
+    InSync,
+    RenewReplicas,
+)
 from kraftpy.core.metadata.elections import Electorate, Wish, settled
-from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
 from kraftpy.core.metadata.records import NO_LEADER, Change, PartitionState, Topic, TopicRules
 from kraftpy.core.metadata.tables import MetadataTables
-from kraftpy.core.metadata.topic_commands import (
-    NAME_FIELD_LENGTH_MAX,
-    REPLICATION_FACTOR_MAX,
-    TOPICS_PER_COMMAND_MAX,
-)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-PREFERRED = 0
-UNCLEAN = 1
 
 _NEEDED = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def alter_partition(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: AlterPartition, changes: list[Change]
 ) -> dict[str, Any]:
     """Changes ISRs as their leader proposes."""
     leader = living_broker(state, command).id
-    items = [
-        (each.uuid("topic_id"), [_proposal(p) for p in each.items("partitions", PARTITIONS_MAX)])
-        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
-    ]
     electorate = electorate_of(state)
     answers = []
-    for topic_id, proposals in items:
-        topic = state.topics_by_id.get(topic_id)
+    for asked in command.topics:
+        topic = state.topics_by_id.get(asked.topic_id)
         rules = None if topic is None else rules_of(state, topic.name)
         partitions = []
-        for index, leader_epoch, partition_epoch, isr in proposals:
+        for one in asked.partitions:
+            index, isr = one.index, one.isr
             error, message = ErrorCode.NONE, None
             try:
                 if topic is None or rules is None:
@@ -77,9 +61,10 @@ def alter_partition(
                 old = topic.partitions.get(index)
                 if old is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                _check_epochs(old, leader, leader_epoch, partition_epoch)
+                _check_epochs(old, leader, one.leader_epoch, one.partition_epoch)
                 _check_isr(old, electorate, isr)
-                new = settled(old, electorate, rules, Wish(isr=tuple(each for each, _ in isr)))
+                members = tuple([each.broker_id for each in isr])
+                new = settled(old, electorate, rules, Wish(isr=members))
                 if new is old:
                     new = replace(old, partition_epoch=old.partition_epoch + 1)
                 put(state, topic, index, new, changes)
@@ -88,23 +73,8 @@ def alter_partition(
             except KafkaError as failure:
                 error, message = failure.code, failure.message
             partitions.append(_answer(topic, index, error, message))
-        answers.append({"topic_id": topic_id, "partitions": partitions})
+        answers.append({"topic_id": asked.topic_id, "partitions": partitions})
     return {"topics": answers}
-
-
-_Isr = list[tuple[int, int]]
-
-
-def _proposal(item: Fields) -> tuple[int, int, int, _Isr]:
-    return (
-        item.integer("index"),
-        item.integer("leader_epoch"),
-        item.integer("partition_epoch"),
-        [
-            (each.integer("broker_id"), each.integer("broker_epoch", -1, fields.LONG_MAX))
-            for each in item.items("isr", REPLICATION_FACTOR_MAX)
-        ],
-    )
 
 
 def _check_epochs(
@@ -130,14 +100,15 @@ def _check_epochs(
         )
 
 
-def _check_isr(partition: PartitionState, electorate: Electorate, isr: _Isr) -> None:
-    ids = {broker_id for broker_id, _ in isr}
+def _check_isr(partition: PartitionState, electorate: Electorate, isr: Sequence[InSync]) -> None:
+    ids = {each.broker_id for each in isr}
     if len(ids) < len(isr) or partition.leader not in ids or not ids <= set(partition.replicas):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "an in-sync set has the leader in it, and replicas only, each once",
         )
-    for broker_id, epoch in isr:
+    for each in isr:
+        broker_id, epoch = each.broker_id, each.broker_epoch
         problem = None
         broker = electorate.brokers.get(broker_id)
         if broker is None:
@@ -166,27 +137,18 @@ def _answer(
 
 
 def renew_replicas(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: RenewReplicas, changes: list[Change]
 ) -> dict[str, Any]:
     """Has a broker begin replicas anew, if others have all that was acknowledged."""
     broker_id = living_broker(state, command).id
-    items = [
-        (
-            each.uuid("topic_id"),
-            [
-                (one.integer("index"), one.integer("leader_epoch"))
-                for one in each.items("partitions", PARTITIONS_MAX)
-            ],
-        )
-        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
-    ]
     electorate = electorate_of(state)
     answers = []
-    for topic_id, wanted in items:
-        topic = state.topics_by_id.get(topic_id)
+    for asked in command.topics:
+        topic = state.topics_by_id.get(asked.topic_id)
         rules = None if topic is None else rules_of(state, topic.name)
         partitions = []
-        for index, leader_epoch in wanted:
+        for one in asked.partitions:
+            index = one.index
             error, message = ErrorCode.NONE, None
             try:
                 if topic is None or rules is None:
@@ -194,14 +156,14 @@ def renew_replicas(
                 old = topic.partitions.get(index)
                 if old is None or broker_id not in old.replicas:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                if leader_epoch != old.leader_epoch:
+                if one.leader_epoch != old.leader_epoch:
                     raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
                 new, error = _renewed(old, electorate, rules, broker_id)
                 put(state, topic, index, new, changes)
             except KafkaError as failure:
                 error, message = failure.code, failure.message
             partitions.append({"index": index, "error": int(error), "message": message})
-        answers.append({"topic_id": topic_id, "partitions": partitions})
+        answers.append({"topic_id": asked.topic_id, "partitions": partitions})
     return {"topics": answers}
 
 
@@ -225,19 +187,15 @@ def _renewed(
 
 
 def elect_leaders(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: ElectLeaders, changes: list[Change]
 ) -> dict[str, Any]:
     """Gives partitions their preferred leader, or any leader at all."""
-    election = command.integer("election_type", PREFERRED, UNCLEAN)
-    everything = not command.has("topics")
-    wanted: list[tuple[str, list[int]]]
-    if everything:
+    election, everything = command.election_type, command.topics is None
+    wanted: list[tuple[str, Sequence[int]]]
+    if command.topics is None:
         wanted = [(topic.name, list(topic.partitions)) for topic in state.sorted_topics()]
     else:
-        wanted = [
-            (each.text("name", NAME_FIELD_LENGTH_MAX), _indexes(each))
-            for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
-        ]
+        wanted = [(each.name, each.partitions) for each in command.topics]
     electorate = electorate_of(state)
     answers = []
     for name, indexes in wanted:
@@ -262,13 +220,6 @@ def elect_leaders(
         if partitions or not everything:
             answers.append({"name": name, "partitions": partitions})
     return {"topics": answers}
-
-
-def _indexes(item: Fields) -> list[int]:
-    return [
-        fields.integer(each, "command.topics.partitions", -fields.INT_MAX - 1, fields.INT_MAX)
-        for each in item.array("partitions", PARTITIONS_MAX)
-    ]
 
 
 def needs_election(partition: PartitionState, election_type: int) -> bool:

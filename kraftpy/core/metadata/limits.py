@@ -13,5 +13,13 @@ from kraftpy.core.metadata.records import ResourceType
 PARTITIONS_MAX = 10_000
 """The largest number of partitions that a topic may have."""
 
+REPLICATION_FACTOR_MAX = 32_767
+NAME_FIELD_LENGTH_MAX = 32_767
+"""What the protocol's text can have; a topic's own name is shorter."""
+CONFIGS_MAX = 256
+"""The settings of one resource."""
+TOPICS_PER_COMMAND_MAX = 10_000
+RESOURCES_PER_COMMAND_MAX = 10_000
+
 CONFIGURED_MAX: Mapping[int, int] = {ResourceType.CLIENT_METRICS: 1_000, ResourceType.GROUP: 10_000}
 """How many resources can have a configuration, of the types that anybody may invent names of."""

@@ -1,8 +1,4 @@
-"""The command that moves replicas between brokers (KIP-455).
-
-    alter_reassignments  topics [{name, partitions [{index, replicas? [broker id]}]}],
-                         keep_replication_factor?
-                         -> {topics: [{name, partitions: [{index, error, message}]}]}
+"""Carries out the command that moves replicas between brokers (KIP-455).
 
 Rules: while a reassignment is on, a partition has the old replicas and the new ones; once all of
 the new ones are in the ISR, the others go, in the same change. Another target replaces the one
@@ -16,40 +12,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraftpy.core.metadata import fields
+from kraftpy.core.metadata.commands import AlterReassignments
 from kraftpy.core.metadata.elections import Assignment, Electorate, Wish, settled
-from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.limits import PARTITIONS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
 from kraftpy.core.metadata.records import Change, PartitionState, TopicRules
 from kraftpy.core.metadata.tables import MetadataTables
-from kraftpy.core.metadata.topic_commands import (
-    NAME_FIELD_LENGTH_MAX,
-    REPLICATION_FACTOR_MAX,
-    TOPICS_PER_COMMAND_MAX,
-)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 
 def alter_reassignments(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: AlterReassignments, changes: list[Change]
 ) -> dict[str, Any]:
     """Starts, changes and cancels reassignments, each partition by itself."""
-    same_size = command.flag("keep_replication_factor")
-    items = [
-        (
-            each.text("name", NAME_FIELD_LENGTH_MAX),
-            [_request(item) for item in each.items("partitions", PARTITIONS_MAX)],
-        )
-        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
-    ]
     electorate = electorate_of(state)
     answers = []
-    for name, requests in items:
+    for asked in command.topics:
+        name = asked.name
         topic = state.topics.get(name)
         rules = rules_of(state, name)
         partitions = []
-        for index, target in requests:
+        for one in asked.partitions:
+            index = one.index
             error, message = ErrorCode.NONE, None
             try:
                 if topic is None or index not in topic.partitions:
@@ -58,24 +41,13 @@ def alter_reassignments(
                         f"there is no partition {index} of topic {name[:249]!r}",
                     )
                 old = topic.partitions[index]
-                assignment = _assignment(state, old, target, same_size)
+                assignment = _assignment(state, old, one.replicas, command.keep_replication_factor)
                 put(state, topic, index, _reassigned(old, assignment, electorate, rules), changes)
             except KafkaError as failure:
                 error, message = failure.code, failure.message
             partitions.append({"index": index, "error": int(error), "message": message})
         answers.append({"name": name, "partitions": partitions})
     return {"topics": answers}
-
-
-def _request(item: Fields) -> tuple[int, tuple[int, ...] | None]:
-    low = -fields.INT_MAX - 1
-    target = None
-    if item.has("replicas"):
-        target = tuple(
-            fields.integer(each, "command.topics.partitions.replicas", low, fields.INT_MAX)
-            for each in item.array("replicas", REPLICATION_FACTOR_MAX)
-        )
-    return item.integer("index", low), target
 
 
 def _assignment(

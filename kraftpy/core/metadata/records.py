@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from kraftpy.core.fields import Length, Range
 from kraftpy.protocol.errors import ErrorCode
 
 NO_LEADER = -1
@@ -21,6 +22,8 @@ UNASSIGNED_DIRECTORY = bytes(16)
 
 LOST_DIRECTORY = bytes(15) + b"\1"
 """The directory that had the replica is gone, and with it what the replica had (KIP-858)."""
+
+_ShortText = Annotated[str, Length(255)]
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -38,10 +41,10 @@ class ResourceType(IntEnum):
 class Endpoint:
     """An address of a broker. An empty host stands for the address that a client connected to."""
 
-    listener: str
-    host: str
-    port: int
-    security_protocol: str
+    listener: _ShortText
+    host: _ShortText
+    port: Annotated[int, Range(0, 65535)]
+    security_protocol: _ShortText
 
 
 class TopicRules(NamedTuple):
@@ -175,7 +178,16 @@ class BrokerChanged:
     new: Broker | None
 
 
-Change = TopicCreated | TopicDeleted | PartitionChanged | ConfigChanged | BrokerChanged
+@dataclass(frozen=True, slots=True)
+class LevelRaised:
+    """The metadata has reached a level; see `levels`."""
+
+    level: int
+
+
+Change = (
+    TopicCreated | TopicDeleted | PartitionChanged | ConfigChanged | BrokerChanged | LevelRaised
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
 """The metadata as a map of plain values (for msgpack, which has one kind of array), and back.
 
 Rules: everything is sorted, so equal states give equal bytes when packed, whatever the order in
-which they came about. What can be derived is left out. `version` is raised when the shape changes.
+which they came about. What can be derived is left out. `version` says which shape it is; which of
+them is written, the metadata level says (`levels`), so that earlier releases read what they may:
+
+2. Of level 0.
+3. With `level`, from which on it is for that to say which release can read the rest.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kraftpy.core.metadata.levels import LEVEL, LaterReleaseError
 from kraftpy.core.metadata.records import (
     Broker,
     Endpoint,
@@ -20,15 +25,17 @@ from kraftpy.core.metadata.records import (
 )
 from kraftpy.core.metadata.tables import MetadataTables
 
-SNAPSHOT_VERSION = 2
+_WITHOUT_LEVEL, _WITH_LEVEL = 2, 3
 
 _Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Equal sets of replicas as one object: 100,000 partitions have few different ones."""
 
 
 def dump(state: MetadataTables) -> dict[str, Any]:
+    level = {"level": state.level} if state.level else {}
     return {
-        "version": SNAPSHOT_VERSION,
+        "version": _WITH_LEVEL if level else _WITHOUT_LEVEL,
+        **level,
         "applied_index": state.applied_index,
         "cluster_id": state.cluster_id,
         "next_producer_id": state.next_producer_id,
@@ -42,13 +49,20 @@ def dump(state: MetadataTables) -> dict[str, Any]:
 
 
 def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
-    """Fills an empty state. Raises ValueError if the snapshot is damaged or of another version."""
+    """Fills an empty state. Raises ValueError if the snapshot is damaged or of another version.
+
+    LaterReleaseError if its metadata level is above all that this release knows.
+    """
     try:
-        if snapshot["version"] != SNAPSHOT_VERSION:
+        if snapshot["version"] not in (_WITHOUT_LEVEL, _WITH_LEVEL):
             raise ValueError(
                 f"the metadata snapshot has version {snapshot['version']!r}, this release reads "
-                f"{SNAPSHOT_VERSION}"
+                f"{_WITHOUT_LEVEL} and {_WITH_LEVEL}"
             )
+        if snapshot["version"] == _WITH_LEVEL:
+            state.level = int(snapshot["level"])
+            if state.level > LEVEL:
+                raise LaterReleaseError.met_level(state.level)
         state.applied_index = int(snapshot["applied_index"])
         state.cluster_id = snapshot["cluster_id"]
         state.next_producer_id = int(snapshot["next_producer_id"])

@@ -6,9 +6,10 @@ Rules:
   commands in the same order and must reach the same state, so nothing in here may depend on a
   clock, on randomness, on the node's own configuration or on the order of a set.
 * `apply` is total: whatever the command holds, it answers with a Kafka error code and never raises,
-  but for a command of a type that this release doesn't know: a later release has carried it out, so
-  whoever goes on without it is wrong from there on (`UnknownCommandError`). None is let into the
-  log by a controller that doesn't know it (`knows`).
+  but for what this release doesn't know: a later release has carried it out, so whoever goes on
+  without it is wrong from there on (`LaterReleaseError`). That is a command of an unknown type, a
+  level that isn't known or, from level 1 on (`levels`), a field. None is let into the log by a
+  controller that doesn't know it (`why_not`).
 * No table of a release is looked at in here: settings are judged before (`judgement`).
 * A command that fails as a whole changed nothing; in a command on several items each item succeeds
   or fails by itself, as a whole.
@@ -16,18 +17,17 @@ Rules:
   broker or controller is refused here, on all nodes alike.
 * Retries of a command are kept away from here by the quorum's sessions.
 
-A command is a map: `type` and the fields of that type, which the modules `broker_commands`,
-`topic_commands`, `leader_commands`, `reassignment_commands` and `config_commands` describe.
-The log index is the metadata offset.
+`commands` has the commands, the modules `..._commands` what each of them does. The log index is the
+metadata offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, cast
 
-from kraftpy import __version__
+from kraftpy.core.fields import FieldError, Length, reader
 from kraftpy.core.metadata import (
     broker_commands,
     config_commands,
@@ -36,16 +36,34 @@ from kraftpy.core.metadata import (
     snapshots,
     topic_commands,
 )
-from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.records import Change, Result
+from kraftpy.core.metadata.commands import (
+    COMMANDS,
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterPartition,
+    AlterReassignments,
+    Barrier,
+    BeginShutdown,
+    Command,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    FenceBroker,
+    RaiseLevel,
+    RegisterBroker,
+    RenewReplicas,
+    UnfenceBroker,
+    UnregisterBroker,
+    level_of,
+)
+from kraftpy.core.metadata.commands.codec import TYPE, has_newer_fields
+from kraftpy.core.metadata.levels import LEVEL, UNKNOWN_FIELDS_STOP, LaterReleaseError
+from kraftpy.core.metadata.records import Change, LevelRaised, Result
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
-_Command = Callable[[MetadataTables, int, Fields, list[Change]], dict[str, Any]]
-
-
-class UnknownCommandError(Exception):
-    """A later release put a command into the log that this one doesn't know; says what to do."""
+_CarryOut = Callable[[MetadataTables, int, Any, list[Change]], dict[str, Any]]
 
 
 class MetadataState(MetadataTables):
@@ -55,34 +73,63 @@ class MetadataState(MetadataTables):
         """Carries out the committed command at `index` of the log.
 
         An index that is not above `applied_index` is refused and changes nothing. Raises
-        UnknownCommandError, and nothing else; then nothing has changed either.
+        LaterReleaseError, and nothing else; then nothing has changed either.
         """
         if index <= self.applied_index:
             return Result(
                 ErrorCode.INVALID_REQUEST,
                 f"index {index} is applied already; the last one was {self.applied_index}",
             )
-        name = command.get("type") if isinstance(command, dict) else None
-        if not self.knows(name):
-            raise UnknownCommandError(
-                f"the metadata has a command {name!r} at index {index} that kraftpy {__version__} "
-                "doesn't know: the other nodes run a later release. Upgrade this node to theirs "
-                "and start it again"
-            )
-        self.applied_index = index
         changes: list[Change] = []
         try:
-            fields = Fields(command)
-            value = _COMMANDS[fields.text("type", 64)](self, index, fields, changes)
+            known = self._known(index, command)
+            self.applied_index = index
+            value = _CARRY_OUT[type(known)](self, index, known, changes)
         except KafkaError as error:
             assert not changes, "a command that fails must not have changed anything"
+            self.applied_index = index
             return Result(error.code, error.message)
         return Result(value=value, changes=tuple(changes))
 
-    @staticmethod
-    def knows(name: object) -> bool:
-        """Whether `apply` can tell what a command of the type `name` does; not if it's of any."""
-        return not isinstance(name, str) or name in _COMMANDS
+    def _known(self, index: int, data: object) -> Command:
+        """The command in `data`. Raises KafkaError if it is none, and LaterReleaseError."""
+        name = _name_of(data)
+        if not COMMANDS.knows(name):
+            raise LaterReleaseError.met(f"a command {name!r} at index {index}")
+        assert isinstance(data, dict)
+        command, unknown = COMMANDS.decode(data)
+        if unknown and self.level >= UNKNOWN_FIELDS_STOP:
+            raise LaterReleaseError.met(f"a field {unknown[0]} of {name} at index {index}")
+        if isinstance(command, RaiseLevel) and command.level > LEVEL:
+            raise LaterReleaseError.met_level(command.level)
+        if level_of(command) > self.level:
+            raise LaterReleaseError.met(
+                f"a {name} of level {level_of(command)} at index {index}, before that level,"
+            )
+        return command
+
+    def why_not(self, name: object, command: Callable[[], object]) -> str | None:
+        """Why a command of the type `name` can't be let into the log yet; None if it can.
+
+        `command` gives all of it, which only those pay for that need more than the name.
+        """
+        if not isinstance(name, str):
+            return None  # `apply` says what is wrong
+        if not COMMANDS.knows(name):
+            return f"has no command {name!r}: upgrade the controllers first, all of them"
+        kind = COMMANDS[name]
+        needed = kind.LEVEL
+        if has_newer_fields(kind):
+            try:
+                needed = level_of(COMMANDS.decode(cast("dict[str, Any]", command()))[0])
+            except KafkaError:
+                return None
+        if needed <= self.level:
+            return None
+        return (
+            f"can't carry out {name!r} at metadata level {self.level}, it takes {needed}: upgrade "
+            "all nodes, and the level rises by itself"
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """The state as a map that can be packed as msgpack; equal states give equal bytes."""
@@ -96,29 +143,52 @@ class MetadataState(MetadataTables):
         return state
 
 
+_read_name = reader(Annotated[str, Length(64)], "command.type")
+
+
+def _name_of(data: object) -> str:
+    """Raises KafkaError if it has none."""
+    try:
+        if not isinstance(data, dict):
+            raise FieldError("command must be a map")
+        name: str = _read_name(data.get(TYPE), [])
+    except FieldError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return name
+
+
 def _barrier(
-    _state: MetadataTables, index: int, _fields: Fields, _changes: list[Change]
+    _state: MetadataTables, index: int, _command: Barrier, _changes: list[Change]
 ) -> dict[str, Any]:
-    """`barrier`: changes nothing; who waited for its result has seen all earlier commands."""
     return {"index": index}
 
 
-_COMMANDS: Mapping[str, _Command] = MappingProxyType(
+def _raise_level(
+    state: MetadataTables, _index: int, command: RaiseLevel, changes: list[Change]
+) -> dict[str, Any]:
+    if command.level > state.level:
+        state.level = command.level
+        changes.append(LevelRaised(command.level))
+    return {"level": state.level}
+
+
+_CARRY_OUT: Mapping[type[Command], _CarryOut] = MappingProxyType(
     {
-        "barrier": _barrier,
-        "register_broker": broker_commands.register_broker,
-        "unregister_broker": broker_commands.unregister_broker,
-        "fence_broker": broker_commands.fence_broker,
-        "unfence_broker": broker_commands.unfence_broker,
-        "begin_shutdown": broker_commands.begin_shutdown,
-        "allocate_producer_ids": broker_commands.allocate_producer_ids,
-        "create_topics": topic_commands.create_topics,
-        "delete_topics": topic_commands.delete_topics,
-        "create_partitions": topic_commands.create_partitions,
-        "alter_partition": leader_commands.alter_partition,
-        "renew_replicas": leader_commands.renew_replicas,
-        "elect_leaders": leader_commands.elect_leaders,
-        "alter_reassignments": reassignment_commands.alter_reassignments,
-        "alter_configs": config_commands.alter_configs,
+        Barrier: _barrier,
+        RaiseLevel: _raise_level,
+        RegisterBroker: broker_commands.register_broker,
+        UnregisterBroker: broker_commands.unregister_broker,
+        FenceBroker: broker_commands.fence_broker,
+        UnfenceBroker: broker_commands.unfence_broker,
+        BeginShutdown: broker_commands.begin_shutdown,
+        AllocateProducerIds: broker_commands.allocate_producer_ids,
+        CreateTopics: topic_commands.create_topics,
+        DeleteTopics: topic_commands.delete_topics,
+        CreatePartitions: topic_commands.create_partitions,
+        AlterPartition: leader_commands.alter_partition,
+        RenewReplicas: leader_commands.renew_replicas,
+        ElectLeaders: leader_commands.elect_leaders,
+        AlterReassignments: reassignment_commands.alter_reassignments,
+        AlterConfigs: config_commands.alter_configs,
     }
 )

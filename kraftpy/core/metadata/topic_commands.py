@@ -1,13 +1,4 @@
-"""Commands on topics.
-
-    create_topics      topics [{name, topic_id (16 bytes), partitions, replication_factor,
-                       assignments? [[broker id]], configs? {key: value}}], seed, validate_only?
-                       -> {topics: [{name, error, message, topic_id, partitions,
-                                     replication_factor}]}
-    delete_topics      topics [{name} or {topic_id}]
-                       -> {topics: [{name, topic_id, error, message}]}
-    create_partitions  topics [{name, count, assignments? [[broker id]]}], seed, validate_only?
-                       -> {topics: [{name, error, message}]}
+"""Carries out the commands on topics.
 
 Rules: the answers stand in the order of the items. Settings have been judged by the proposer
 (`judgement`). Defaults of a broker (-1 partitions or replicas) are resolved by it, because they
@@ -21,13 +12,17 @@ underscore (metric names can't tell them apart).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from kraftpy.core.metadata import fields
+from kraftpy.core.metadata.commands import (
+    Assignment,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+)
 from kraftpy.core.metadata.elections import directory_of
-from kraftpy.core.metadata.fields import Fields
-from kraftpy.core.metadata.limits import PARTITIONS_MAX
+from kraftpy.core.metadata.limits import PARTITIONS_MAX, REPLICATION_FACTOR_MAX
 from kraftpy.core.metadata.placement import place
 from kraftpy.core.metadata.records import (
     Change,
@@ -42,18 +37,12 @@ from kraftpy.core.metadata.records import (
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
-TOPICS_PER_COMMAND_MAX = 10_000
 PARTITIONS_PER_COMMAND_MAX = 10_000
 CLUSTER_PARTITIONS_MAX = 200_000
-REPLICATION_FACTOR_MAX = 32_767
-CONFIGS_MAX = 256
 NAME_LENGTH_MAX = 249
-NAME_FIELD_LENGTH_MAX = 32_767
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\1"})
-
-Assignment = list[tuple[int, ...]]
 
 
 def topic_name_error(name: str) -> str | None:
@@ -69,29 +58,14 @@ def topic_name_error(name: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """One item of create_topics, read but not yet checked."""
-
-    name: str
-    topic_id: bytes
-    partitions: int
-    replication_factor: int
-    assignments: Assignment | None
-    configs: dict[str, str | None]
-
-
 def create_topics(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: CreateTopics, changes: list[Change]
 ) -> dict[str, Any]:
     """Creates topics, each with all its partitions and configuration or not at all."""
-    seed = command.integer("seed", maximum=fields.LONG_MAX)
-    validate_only = command.flag("validate_only")
-    items = [read_new_topic(each) for each in command.items("topics", TOPICS_PER_COMMAND_MAX)]
-    check_batch(sum(_partition_count(item) for item in items))
+    check_batch(sum(partition_count(item) for item in command.topics))
     answers: list[dict[str, Any]] = []
     named: set[str] = set()
-    for number, item in enumerate(items):
+    for number, item in enumerate(command.topics):
         answer: dict[str, Any] = {"name": item.name}
         try:
             if item.name in named:
@@ -101,13 +75,13 @@ def create_topics(
                 )
             named.add(item.name)
             configs = check_new_topic(state, item)
-            replicas = _replicas(state, item, seed + number)
+            replicas = _replicas(state, item, command.seed + number)
             answer |= {
                 "topic_id": item.topic_id,
                 "partitions": len(replicas),
                 "replication_factor": len(replicas[0]),
             }
-            if not validate_only:
+            if not command.validate_only:
                 _add_topic(state, item, replicas, configs, changes)
             answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
         except KafkaError as error:
@@ -116,21 +90,12 @@ def create_topics(
 
 
 def delete_topics(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: DeleteTopics, changes: list[Change]
 ) -> dict[str, Any]:
     """Deletes topics and their configuration."""
     answers: list[dict[str, Any]] = []
-    wanted: list[tuple[str | None, bytes | None]] = []
-    for each in command.items("topics", TOPICS_PER_COMMAND_MAX):
-        if each.has("name") == each.has("topic_id"):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "command.topics must have either name or topic_id"
-            )
-        if each.has("name"):
-            wanted.append((each.text("name", NAME_FIELD_LENGTH_MAX), None))
-        else:
-            wanted.append((None, each.uuid("topic_id")))
-    for name, topic_id in wanted:
+    for old in command.topics:
+        name, topic_id = old.name, old.topic_id
         if topic_id is not None:
             topic = state.topics_by_id.get(topic_id)
             error = ErrorCode.UNKNOWN_TOPIC_ID
@@ -155,26 +120,17 @@ def delete_topics(
 
 
 def create_partitions(
-    state: MetadataTables, _index: int, command: Fields, changes: list[Change]
+    state: MetadataTables, _index: int, command: CreatePartitions, changes: list[Change]
 ) -> dict[str, Any]:
     """Adds partitions to topics: each topic gets up to `count` of them or stays as it is."""
-    seed = command.integer("seed", maximum=fields.LONG_MAX)
-    validate_only = command.flag("validate_only")
-    items = [
-        (
-            each.text("name", NAME_FIELD_LENGTH_MAX),
-            each.integer("count", -fields.INT_MAX - 1),
-            _assignments(each),
-        )
-        for each in command.items("topics", TOPICS_PER_COMMAND_MAX)
-    ]
-    topics = [(state.topics.get(name), count) for name, count, _ in items]
+    topics = [(state.topics.get(each.name), each.count) for each in command.topics]
     check_batch(
         sum(min(count, PARTITIONS_MAX) - len(topic.partitions) for topic, count in topics if topic)
     )
     answers: list[dict[str, Any]] = []
     named: set[str] = set()
-    for number, (name, count, assignments) in enumerate(items):
+    for number, item in enumerate(command.topics):
+        name = item.name
         answer: dict[str, Any] = {"name": name}
         try:
             if name in named:
@@ -189,8 +145,10 @@ def create_partitions(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"there is no topic {name[:NAME_LENGTH_MAX]!r}",
                 )
-            replicas = _more_replicas(state, topic, count, assignments, seed + number)
-            if not validate_only:
+            replicas = _more_replicas(
+                state, topic, item.count, item.assignments, command.seed + number
+            )
+            if not command.validate_only:
                 _add_partitions(state, topic, replicas, changes)
             answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
         except KafkaError as error:
@@ -198,39 +156,11 @@ def create_partitions(
     return {"topics": answers}
 
 
-# -- reading and checking
+# -- checking
 
 
-def read_new_topic(item: Fields) -> NewTopic:
-    """One item of create_topics. Raises KafkaError(INVALID_REQUEST)."""
-    assignments = _assignments(item)
-    automatic = assignments is None
-    return NewTopic(
-        name=item.text("name", NAME_FIELD_LENGTH_MAX),
-        topic_id=item.uuid("topic_id"),
-        partitions=item.integer("partitions", -fields.INT_MAX - 1) if automatic else 0,
-        replication_factor=(
-            item.integer("replication_factor", -fields.INT_MAX - 1) if automatic else 0
-        ),
-        assignments=assignments,
-        configs=item.texts("configs", CONFIGS_MAX),
-    )
-
-
-def _assignments(item: Fields) -> Assignment | None:
-    if not item.has("assignments"):
-        return None
-    where = "command.topics.assignments"
-    return [
-        tuple(
-            fields.integer(broker_id, where, 0, fields.INT_MAX)
-            for broker_id in fields.array(replicas, where, REPLICATION_FACTOR_MAX)
-        )
-        for replicas in item.array("assignments", PARTITIONS_MAX)
-    ]
-
-
-def _partition_count(item: NewTopic) -> int:
+def partition_count(item: NewTopic) -> int:
+    """How many partitions a new topic asks for."""
     count = item.partitions if item.assignments is None else len(item.assignments)
     return max(0, min(count, PARTITIONS_MAX))
 
@@ -311,7 +241,7 @@ def _placed(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "all brokers are down or shutting down: start one",
         )
-    return place(brokers, partitions, replication_factor, seed)
+    return tuple(place(brokers, partitions, replication_factor, seed))
 
 
 def _more_replicas(

@@ -30,9 +30,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.core.metadata.commands import (
+    BeginShutdown,
+    Command,
+    FenceBroker,
+    RegisterBroker,
+    UnfenceBroker,
+)
 from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
@@ -41,7 +49,7 @@ from kraftpy.storage.checkpoints import uuid_to_text
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import Broker as BrokerRecord
-    from kraftpy.core.metadata import MetadataState
+    from kraftpy.core.metadata import Endpoint, MetadataState
     from kraftpy.quorum.client import ControllerClient
 
 log = logging.getLogger(__name__)
@@ -71,21 +79,18 @@ class Membership:
         self._client = client
         self._controller = controller
         self._incarnation_id = uuid.uuid4().bytes
-        self._registration: dict[str, Any] = {}
+        self._registration: RegisterBroker | None = None
         self._unfencing: asyncio.Task[None] | None = None
         self._stopping = False
 
     async def propose(
-        self, command: dict[str, Any], timeout_ms: int = METADATA_TIMEOUT_MS
+        self, command: Command, timeout_ms: int = METADATA_TIMEOUT_MS
     ) -> Mapping[str, Any]:
         """The value of an accepted command; raises KafkaError for a refused one."""
         _, result = await self._controller.propose(command, timeout_ms)
         if result.error is not ErrorCode.NONE:
             raise KafkaError(result.error, result.message)
         return result.value
-
-    def _command(self, kind: str) -> dict[str, Any]:
-        return {"type": kind, "broker_id": self._node_id, "broker_epoch": self.epoch}
 
     # -- starting
 
@@ -95,9 +100,9 @@ class Membership:
         *,
         cluster_id: str | None,
         clean_shutdown_epoch: int | None,
-        endpoints: list[dict[str, Any]],
+        endpoints: tuple[Endpoint, ...],
         rack: str | None,
-        directories: list[bytes],
+        directories: Sequence[bytes],
         min_insync_replicas: int,
         unclean_leader_election: bool,
     ) -> str:
@@ -106,28 +111,28 @@ class Membership:
         `cluster_id` is None for a broker with new folders, which joins whatever cluster the quorum
         has. If it has none, the first broker to register names it. Raises KafkaError.
         """
-        command = {
-            "type": "register_broker",
-            "broker_id": self._node_id,
-            "incarnation_id": self._incarnation_id,
-            "previous_broker_epoch": -1 if clean_shutdown_epoch is None else clean_shutdown_epoch,
-            "endpoints": endpoints,
-            "rack": rack,
-            "directories": directories,
-            "min_insync_replicas": min_insync_replicas,
-            "unclean_leader_election": unclean_leader_election,
-        }
         wanted = cluster_id or metadata().cluster_id or uuid_to_text(uuid.uuid4().bytes)
+        command = RegisterBroker(
+            self._node_id,
+            self._incarnation_id,
+            endpoints,
+            tuple(directories),
+            previous_broker_epoch=-1 if clean_shutdown_epoch is None else clean_shutdown_epoch,
+            cluster_id=wanted,
+            rack=rack,
+            min_insync_replicas=min_insync_replicas,
+            unclean_leader_election=unclean_leader_election,
+        )
         try:
-            value = await self.propose({**command, "cluster_id": wanted})
+            value = await self.propose(command)
         except KafkaError as error:
             named = metadata().cluster_id
             if error.code is not ErrorCode.INCONSISTENT_CLUSTER_ID or cluster_id or named is None:
                 raise
             # Another new node was faster.
             wanted = named
-            value = await self.propose({**command, "cluster_id": wanted})
-        self._registration = {**command, "cluster_id": wanted, "previous_broker_epoch": -1}
+            value = await self.propose(replace(command, cluster_id=wanted))
+        self._registration = replace(command, cluster_id=wanted, previous_broker_epoch=-1)
         self._registered(value["broker_epoch"])
         return wanted
 
@@ -145,17 +150,11 @@ class Membership:
         if previous is None or previous.fenced:
             return
         if set(previous.directories) <= set(directories):
-            await self.propose(
-                {
-                    "type": "fence_broker",
-                    "broker_id": self._node_id,
-                    "broker_epoch": previous.epoch,
-                }
-            )
+            await self.propose(FenceBroker(self._node_id, previous.epoch))
 
     async def unfence(self) -> None:
         """Begins to serve: the logs are open and clients are let in. Raises KafkaError."""
-        await self.propose(self._command("unfence_broker"))
+        await self.propose(UnfenceBroker(self._node_id, self.epoch))
 
     # -- being a member
 
@@ -199,7 +198,7 @@ class Membership:
         log.warning("the quorum has fenced this broker; asking to be let in again")
         try:
             await self._client.barrier(UNFENCE_TIMEOUT_MS)
-            await self.propose(self._command("unfence_broker"), UNFENCE_TIMEOUT_MS)
+            await self.propose(UnfenceBroker(self._node_id, self.epoch), UNFENCE_TIMEOUT_MS)
         except (KafkaError, ControllerUnavailable) as error:
             log.warning("still fenced: %s", error)
 
@@ -212,9 +211,10 @@ class Membership:
         )
         try:
             await self._client.barrier(UNFENCE_TIMEOUT_MS)
+            assert self._registration is not None
             value = await self.propose(self._registration, UNFENCE_TIMEOUT_MS)
             self._registered(value["broker_epoch"])
-            await self.propose(self._command("unfence_broker"), UNFENCE_TIMEOUT_MS)
+            await self.propose(UnfenceBroker(self._node_id, self.epoch), UNFENCE_TIMEOUT_MS)
         except (KafkaError, ControllerUnavailable) as error:
             log.warning("still not registered, or fenced: %s", error)
 
@@ -237,7 +237,7 @@ class Membership:
         try:
             while loop.time() < deadline_s:
                 value = await self.propose(
-                    self._command("begin_shutdown"), SHUTDOWN_ANSWER_TIMEOUT_MS
+                    BeginShutdown(self._node_id, self.epoch), SHUTDOWN_ANSWER_TIMEOUT_MS
                 )
                 remaining = value["remaining"]
                 if not remaining or not is_possible():
@@ -260,6 +260,6 @@ class Membership:
         if self._unfencing is not None:
             self._unfencing.cancel()
         try:
-            await self._controller.propose(self._command("fence_broker"), FENCE_TIMEOUT_MS)
+            await self._controller.propose(FenceBroker(self._node_id, self.epoch), FENCE_TIMEOUT_MS)
         except KafkaError as error:
             log.warning("left without telling the quorum: %s", error.message)

@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata.commands import Barrier, Command, encode, level_of
 from kraftpy.core.metadata.judgement import judge
 from kraftpy.core.metadata.topic_commands import check_batch
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +25,10 @@ from kraftpy.quorum.port import CommandResult
 from kraftpy.server.network.long_answers import Pace
 
 T = TypeVar("T")
+
+Make = Callable[[tuple[T, ...], int], Command]
+"""A command on these items, before which so many have gone; an item's seed is one more than that
+of the item before it."""
 
 TIMEOUT_MAX_MS = 60_000
 
@@ -60,7 +65,7 @@ def batches(weighed: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 class Proposer(Protocol):
     """The controller, as those see it who only propose; `Proposals` is one."""
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, Any]:
         """(index, result) once the command is applied here; raises KafkaError."""
 
 
@@ -71,14 +76,22 @@ class Proposals:
         self._client = client
         self._metadata = metadata
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
         """(index, result) of the committed and locally applied command.
 
         A result's error says that the rules refused it. The index is -1 if nothing was left to
         commit, because the settings of all items were refused. Raises KafkaError: REQUEST_TIMED_OUT
         when the outcome is unknown, or the news of it late; NOT_CONTROLLER when no controller could
-        be reached in time, so nothing was changed; INVALID_REQUEST for a command that is too large.
+        be reached in time, so nothing was changed; INVALID_REQUEST for a command that is too large;
+        UNSUPPORTED_VERSION for one that not all nodes know yet.
         """
+        level = self._metadata().level
+        if level_of(command) > level:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"this takes metadata level {level_of(command)}, and the cluster has {level}: "
+                "upgrade all nodes, and it rises by itself",
+            )
         judged = judge(self._metadata(), command)
         if judged.command is None:
             return -1, CommandResult(ErrorCode.NONE, None, dict(judged.answers({})))
@@ -87,11 +100,11 @@ class Proposals:
             result = result._replace(value=dict(judged.answers(result.value)))
         return index, result
 
-    async def _propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+    async def _propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
         timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
         deadline_s = time.monotonic() + timeout_ms / 1000
         try:
-            index, result = await self._client.propose(command, timeout_ms)
+            index, result = await self._client.propose(encode(command), timeout_ms)
         except ProposalTimeout as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except ControllerUnavailable as error:
@@ -134,7 +147,7 @@ class Proposals:
 
 
 class _Controller(Protocol):
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
         """As `Proposals.propose`."""
 
 
@@ -144,7 +157,7 @@ async def catch_up(controller: _Controller, timeout_ms: int) -> int:
     Raises KafkaError as `Proposals.propose`, or what keeps commands out of the log.
     """
     deadline_s = time.monotonic() + timeout_ms / 1000
-    _, result = await controller.propose({"type": "barrier"}, timeout_ms)
+    _, result = await controller.propose(Barrier(), timeout_ms)
     if result.error is not ErrorCode.NONE:
         raise KafkaError(result.error, result.message)
     return max(1, int((deadline_s - time.monotonic()) * 1000))
@@ -152,12 +165,11 @@ async def catch_up(controller: _Controller, timeout_ms: int) -> int:
 
 async def propose_batches(
     controller: _Controller,
-    command: dict[str, Any],
-    field: str,
+    make: Make[T],
     timeout_ms: int,
-    weighed: Iterable[tuple[Any, int]],
+    weighed: Iterable[tuple[T, int]],
 ) -> AsyncIterator[list[Mapping[str, Any]]]:
-    """Proposes a command with these items in `field`, a batch at a time; the answers to each batch.
+    """Proposes the commands that `make` makes of these items, a batch each; the answers to each.
 
     `weighed` has each item with about how many partitions or settings it changes, and is gone
     through as they are proposed. Each answer has `error` and `message`, or what the command says.
@@ -170,18 +182,16 @@ async def propose_batches(
     count = 0
     pace = Pace()
     for items in batches(weighed):
-        some = {**command, field: items}
-        if "seed" in command:
-            some["seed"] += count  # an item's own is that and its place
         try:
             if count:
                 await pace.keep()
                 timeout_ms = _left_ms(deadline_s)
             if over is not None:
                 raise over
-            _, result = await controller.propose(some, timeout_ms)
+            _, result = await controller.propose(make(tuple(items), count), timeout_ms)
             if result.error is ErrorCode.NONE:
-                yield result.value[field]
+                (answers,) = result.value.values()
+                yield answers
             else:
                 yield [_answer_to_item(KafkaError(result.error, result.message))] * len(items)
         except KafkaError as error:
@@ -192,21 +202,25 @@ async def propose_batches(
 
 async def propose_items(
     controller: _Controller,
-    command: dict[str, Any],
-    field: str,
+    make: Make[T],
+    items: Iterable[T],
     timeout_ms: int,
     weights: Iterable[int] | None = None,
 ) -> list[Mapping[str, Any]]:
-    """The same of the items that the command has, each of weight 1 by default; all answers."""
-    weighed = zip(command[field], repeat(1) if weights is None else weights, strict=False)
+    """The same of these items, each of weight 1 by default; all answers."""
+    weighed = zip(items, repeat(1) if weights is None else weights, strict=False)
     answers: list[Mapping[str, Any]] = []
-    async for some in propose_batches(controller, command, field, timeout_ms, weighed):
+    async for some in propose_batches(controller, make, timeout_ms, weighed):
         answers += some
     return answers
 
 
 async def propose_growth(
-    controller: _Controller, command: dict[str, Any], growths: Sequence[int], timeout_ms: int
+    controller: _Controller,
+    make: Make[T],
+    topics: Iterable[T],
+    growths: Sequence[int],
+    timeout_ms: int,
 ) -> list[Mapping[str, Any]]:
     """As `propose_items` of topics; `growths`: how many partitions each of them adds.
 
@@ -217,7 +231,7 @@ async def propose_growth(
     except KafkaError as error:
         return [_answer_to_item(error)] * len(growths)
     weights = (_TOPIC_WEIGHT + max(0, each) for each in growths)
-    return await propose_items(controller, command, "topics", timeout_ms, weights)
+    return await propose_items(controller, make, topics, timeout_ms, weights)
 
 
 def _answer_to_item(error: KafkaError) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import secrets
 import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kraftpy.core.metadata.commands import CreateTopics, NewTopic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.cluster.proposals import Proposer
 from kraftpy.server.network.shared_tasks import await_shared
@@ -74,19 +75,10 @@ class InternalTopic:
     async def _create(
         self, partitions: int, replication_factor: int, configs: dict[str, str]
     ) -> None:
-        command = {
-            "type": "create_topics",
-            "seed": secrets.randbits(31),
-            "topics": [
-                {
-                    "name": self._name,
-                    "topic_id": uuid.uuid4().bytes,
-                    "partitions": partitions,
-                    "replication_factor": replication_factor,
-                    "configs": configs,
-                }
-            ],
-        }
+        topic = NewTopic(
+            self._name, uuid.uuid4().bytes, partitions, replication_factor, configs=configs
+        )
+        command = CreateTopics((topic,), seed=secrets.randbits(31))
         try:
             _, result = await self._host.controller.propose(command, _CREATE_TIMEOUT_MS)
         except KafkaError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftpy.core.metadata.commands import UnregisterBroker
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
@@ -76,7 +77,7 @@ async def unregister_broker(
     """Forgets a broker's registration; its replicas stay in their partitions' lists."""
     if request.broker_id < 0:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "a broker id is 0 or more")
-    command = {"type": "unregister_broker", "broker_id": request.broker_id}
+    command = UnregisterBroker(request.broker_id)
     _, result = await broker.controller.propose(command, UNREGISTRATION_TIMEOUT_MS)
     return UnregisterBrokerResponse(error_code=result.error, error_message=result.message)
 

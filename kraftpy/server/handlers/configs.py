@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftpy.core.config import (
     ConfigError,
@@ -35,10 +35,10 @@ from kraftpy.core.config.describe import (
     describe_topic,
 )
 from kraftpy.core.metadata import ResourceType
-from kraftpy.core.metadata.config_commands import OP_SET
+from kraftpy.core.metadata.commands import OP_SET, AlterConfigs, ConfigChange, ConfigOp
+from kraftpy.core.metadata.limits import CONFIGS_MAX
 from kraftpy.core.metadata.partition_changes import ELECTION_KEYS
 from kraftpy.core.metadata.topic_commands import (
-    CONFIGS_MAX,
     NAME_LENGTH_MAX,
     topic_name_error,
 )
@@ -133,9 +133,12 @@ async def alter_configs(
     """Replaces what is set on topics and brokers."""
     resources = (
         (
-            (resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
-            {"configs": {config.name: config.value for config in resource.configs}},
+            ConfigChange(
+                resource.resource_type,
+                resource.resource_name,
+                configs={config.name: config.value for config in resource.configs},
+            ),
         )
         for resource in request.resources
     )
@@ -155,9 +158,17 @@ async def incremental_alter_configs(
     """Sets, deletes, appends to and subtracts from single settings."""
     resources = (
         (
-            (resource.resource_type, resource.resource_name),
             [each.name for each in resource.configs],
-            {"ops": [[each.name, each.config_operation, each.value] for each in resource.configs]},
+            ConfigChange(
+                resource.resource_type,
+                resource.resource_name,
+                ops=tuple(
+                    [
+                        ConfigOp(each.name, each.config_operation, each.value)
+                        for each in resource.configs
+                    ]
+                ),
+            ),
         )
         for resource in request.resources
     )
@@ -176,21 +187,22 @@ _NAME_LENGTHS_MAX = {int(ResourceType.GROUP): GROUP_NAME_LENGTH_MAX}
 
 async def _alter(
     broker: Broker,
-    resources: Iterable[tuple[_Resource, list[str], dict[str, Any]]],
+    resources: Iterable[tuple[list[str], ConfigChange]],
     validate_only: bool,
 ) -> dict[_Resource, _Answer]:
-    """The answer to each resource; `resources` are (resource, keys, what to change)."""
-    wanted: dict[_Resource, tuple[list[str], dict[str, Any]]] = {}
+    """The answer to each resource; `resources` are (keys, what to change)."""
+    wanted: dict[_Resource, tuple[list[str], ConfigChange]] = {}
     twice: set[_Resource] = set()
     pace = Pace()
-    for resource, keys, change in resources:
+    for keys, change in resources:
         await pace.keep()
+        resource = change.type, change.name
         if resource in wanted:
             twice.add(resource)
         else:
             wanted[resource] = keys, change
     answers: dict[_Resource, _Answer] = {}
-    items: dict[_Resource, dict[str, Any]] = {}
+    items: dict[_Resource, ConfigChange] = {}
     weights: list[int] = []
     for resource, (keys, change) in wanted.items():
         await pace.keep()
@@ -207,18 +219,19 @@ async def _alter(
         elif len(set(keys)) < len(keys):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
         elif type_ == BROKER_LOGGER:
-            answers[resource] = _alter_loggers(broker, name, change, validate_only)
-        elif refusal := refuse_configs(type_, name, change) or _judge(broker, type_, change):
+            answers[resource] = _alter_loggers(broker, change, validate_only)
+        elif refusal := refuse_configs(change) or _judge(broker, change):
             answers[resource] = refusal
         else:
-            items[resource] = {"type": type_, "name": name, **change}
+            items[resource] = change
             weights.append(_weight(broker, resource, keys))
-    command = {
-        "type": "alter_configs",
-        "resources": list(items.values()),
-        "validate_only": validate_only,
-    }
-    results = await propose_items(broker.controller, command, "resources", TIMEOUT_MS, weights)
+    results = await propose_items(
+        broker.controller,
+        lambda some, _: AlterConfigs(some, validate_only),
+        items.values(),
+        TIMEOUT_MS,
+        weights,
+    )
     for resource, result in zip(items, results, strict=True):
         await pace.keep()
         answers[resource] = (ErrorCode(result["error"]), result["message"])
@@ -237,34 +250,32 @@ def _weight(broker: Broker, resource: _Resource, keys: list[str]) -> int:
     return weight
 
 
-def _alter_loggers(
-    broker: Broker, name: str, change: dict[str, Any], validate_only: bool
-) -> _Answer:
+def _alter_loggers(broker: Broker, change: ConfigChange, validate_only: bool) -> _Answer:
     try:
-        if name != str(broker.node_id):
+        if change.name != str(broker.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected node id. Expected {broker.node_id}, but received {name[:120]}",
+                f"Unexpected node id. Expected {broker.node_id}, but received {change.name[:120]}",
             )
-        if "ops" not in change:
+        if change.ops is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "Unknown resource type 8: IncrementalAlterConfigs changes the levels of loggers",
             )
-        loggers.alter(change["ops"], validate_only=validate_only)
+        loggers.alter(change.ops, validate_only=validate_only)
     except KafkaError as error:
         return error.code, error.message
     return ErrorCode.NONE, None
 
 
-def _judge(broker: Broker, type_: int, change: dict[str, Any]) -> _Answer | None:
+def _judge(broker: Broker, change: ConfigChange) -> _Answer | None:
     """What is wrong with the values that somebody wants to set.
 
     Judged here, where a value is new: what is committed is in force whatever a later release takes.
     """
-    wanted = change.get("configs")
-    if wanted is None:
-        wanted = {key: value for key, op, value in change["ops"] if op == OP_SET}
+    type_, wanted = change.type, change.configs
+    if change.ops is not None:
+        wanted = {key: value for key, op, value in change.ops if op == OP_SET}
     try:
         if type_ == ResourceType.TOPIC:
             judge_topic_configs(wanted)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from kraftpy.core.config.kinds import shorten
-from kraftpy.core.metadata.config_commands import OP_APPEND, OP_DELETE, OP_SET, OP_SUBTRACT
+from kraftpy.core.metadata.commands import OP_APPEND, OP_DELETE, OP_SET, OP_SUBTRACT
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 ROOT = "root"

@@ -20,9 +20,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kraftpy.core.metadata import PartitionState
+from kraftpy.core.metadata.commands import (
+    AlterReassignments,
+    Elections,
+    ElectLeaders,
+    Reassignment,
+    Reassignments,
+)
 from kraftpy.core.metadata.leader_commands import needs_election
 from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX, topic_name_error
 from kraftpy.protocol.api import ApiKey
@@ -35,7 +42,7 @@ from kraftpy.protocol.messages import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from kraftpy.server.cluster.proposals import batches, catch_up, propose_batches
+from kraftpy.server.cluster.proposals import Make, batches, catch_up, propose_batches
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
@@ -51,6 +58,7 @@ _NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITI
 Refusal = tuple[ErrorCode, str | None]
 Name = tuple[str, int]
 _T = TypeVar("_T")
+_Item = TypeVar("_Item")
 
 ElectedTopic = ElectLeadersResponse.ReplicaElectionResult
 ReassignedTopic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -88,15 +96,18 @@ async def _elect(
             ErrorCode.INVALID_REQUEST,
             f"there is no election type {request.election_type}: 0 is preferred, 1 unclean",
         )
-    command = {"type": "elect_leaders", "election_type": request.election_type}
+
+    def make(some: tuple[Elections, ...], _: int) -> ElectLeaders:
+        return ElectLeaders(request.election_type, some)
+
     if request.topic_partitions is None:
         left_ms = await catch_up(broker.controller, request.timeout_ms)
         needy = await _needy(broker, request.election_type)
-        answers = await _propose(broker, command, needy, _elected_item, left_ms)
+        answers = await _propose(broker, make, needy, _elections, left_ms)
         return {name: each for name, each in answers.items() if each[0] not in _NOT_NEEDED}
     answers = await _refused(names)
     wanted = dict.fromkeys(name for name in names if name not in answers)
-    return answers | await _propose(broker, command, wanted, _elected_item, request.timeout_ms)
+    return answers | await _propose(broker, make, wanted, _elections, request.timeout_ms)
 
 
 async def _needy(broker: Broker, election_type: int) -> dict[Name, None]:
@@ -111,8 +122,8 @@ async def _needy(broker: Broker, election_type: int) -> dict[Name, None]:
     return found
 
 
-def _elected_item(index: int, _: None) -> int:
-    return index
+def _elections(topic: str, partitions: list[tuple[int, None]]) -> Elections:
+    return Elections(topic, tuple([index for index, _ in partitions]))
 
 
 async def _elected(answers: Mapping[Name, Refusal]) -> list[ElectedTopic]:
@@ -145,14 +156,16 @@ async def alter_partition_reassignments(
             name = topic.name, partition.partition_index
             if name not in answers:
                 wanted[name] = partition.replicas
-    command = {
-        "type": "alter_reassignments",
-        "keep_replication_factor": not request.allow_replication_factor_change,
-    }
+    keep = not request.allow_replication_factor_change
     failure: KafkaError | None = None
     try:
         answers |= await _propose(
-            broker, command, wanted, _reassigned_item, request.timeout_ms, _replica_count
+            broker,
+            lambda some, _: AlterReassignments(some, keep),
+            wanted,
+            _reassignments,
+            request.timeout_ms,
+            _replica_count,
         )
     except KafkaError as error:
         failure = error
@@ -165,8 +178,12 @@ async def alter_partition_reassignments(
     )
 
 
-def _reassigned_item(index: int, replicas: list[int] | None) -> dict[str, Any]:
-    return {"index": index, "replicas": replicas}
+def _reassignments(topic: str, partitions: list[tuple[int, list[int] | None]]) -> Reassignments:
+    moved = [
+        Reassignment(index, None if replicas is None else tuple(replicas))
+        for index, replicas in partitions
+    ]
+    return Reassignments(topic, tuple(moved))
 
 
 def _replica_count(replicas: list[int] | None) -> int:
@@ -220,34 +237,31 @@ async def list_partition_reassignments(
 
 async def _propose(
     broker: Broker,
-    command: dict[str, Any],
+    make: Make[_Item],
     wanted: Mapping[Name, _T],
-    item: Callable[[int, _T], Any],
+    item: Callable[[str, list[tuple[int, _T]]], _Item],
     timeout_ms: int,
     weigh: Callable[[_T], int] = lambda _: 1,
 ) -> dict[Name, Refusal]:
     """The answer to each wanted partition. Raises KafkaError when there is one reason for all.
 
-    `item` is what the command has of a partition in its topics. Few of them are there at a time:
-    what has been answered is let go of.
+    `item` is what the command that `make` makes has of a topic with some of its partitions. Few of
+    them are there at a time: what has been answered is let go of.
     """
     proposed: deque[tuple[str, list[int]]] = deque()
 
-    def weighed() -> Iterator[tuple[dict[str, Any], int]]:
+    def weighed() -> Iterator[tuple[_Item, int]]:
         for topic, partitions in topics.items():
             for some in batches((each, weigh(each[1])) for each in partitions):
                 proposed.append((topic, [index for index, _ in some]))
-                items = [item(*each) for each in some]
-                yield {"name": topic, "partitions": items}, sum(weigh(value) for _, value in some)
+                yield item(topic, some), sum(weigh(value) for _, value in some)
 
     topics = await _by_topic(wanted.items())
     answers: dict[Name, Refusal] = {}
     failure: Refusal | None = None
     answered = False
     pace = Pace()
-    async for results in propose_batches(
-        broker.controller, command, "topics", timeout_ms, weighed()
-    ):
+    async for results in propose_batches(broker.controller, make, timeout_ms, weighed()):
         for result in results:
             name, indexes = proposed.popleft()
             if "partitions" in result:

@@ -14,12 +14,9 @@ Requests are judged here, before they are proposed: what is committed is carried
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kraftpy.core.config.kinds import split_list
 from kraftpy.core.metadata import ResourceType
-from kraftpy.core.metadata.config_commands import OP_APPEND, OP_SET, OP_SUBTRACT
+from kraftpy.core.metadata.commands import OP_APPEND, OP_SET, OP_SUBTRACT, ConfigChange
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.protocol.errors import ErrorCode
 
@@ -53,20 +50,20 @@ def refuse_deletion_of_records(name: str) -> Refusal | None:
     return _refusal(name, "and only they delete its records")
 
 
-def refuse_configs(type_: int, name: str, change: Mapping[str, Any]) -> Refusal | None:
-    """`change` has `configs` or `ops`, as the command `alter_configs` does."""
-    if type_ != ResourceType.TOPIC or name not in INTERNAL_TOPICS:
+def refuse_configs(change: ConfigChange) -> Refusal | None:
+    """Nothing may make the topic lose what is the newest of a key."""
+    if change.type != ResourceType.TOPIC or change.name not in INTERNAL_TOPICS:
         return None
-    if "configs" in change:
-        stays = _parts(change["configs"].get(_POLICY_KEY)) == _POLICY
+    if change.ops is None:
+        stays = _parts(change.configs.get(_POLICY_KEY)) == _POLICY
     else:
-        ops = [(op, value) for key, op, value in change["ops"] if key == _POLICY_KEY]
+        ops = [(op, value) for key, op, value in change.ops if key == _POLICY_KEY]
         stays = all(_leaves_policy(op, value) for op, value in ops)
     if stays:
         return None
     return (
         ErrorCode.INVALID_CONFIG,
-        f"{_POLICY_KEY} of {name} has to stay compact: with any other one what groups and "
+        f"{_POLICY_KEY} of {change.name} has to stay compact: with any other one what groups and "
         "transactions have committed would be lost",
     )
 

@@ -18,14 +18,23 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kraftpy.core.config import PARTITIONS_MAX, ConfigError, judge_topic_configs
 from kraftpy.core.config.describe import describe_topic
+from kraftpy.core.metadata.commands import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    GrownTopic,
+    NewTopic,
+    OldTopic,
+)
+from kraftpy.core.metadata.limits import CONFIGS_MAX
 from kraftpy.core.metadata.topic_commands import (
-    CONFIGS_MAX,
     NAME_LENGTH_MAX,
+    partition_count,
     topic_name_error,
 )
 from kraftpy.protocol.api import ApiKey
@@ -57,7 +66,7 @@ Refusal = tuple[ErrorCode, str | None]
 
 CreatedTopic = CreateTopicsResponse.CreatableTopicResult
 DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
-GrownTopic = CreatePartitionsResponse.CreatePartitionsTopicResult
+GrowthAnswer = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 def repeated(names: Iterable[Hashable]) -> set[Hashable]:
@@ -77,7 +86,7 @@ async def create_topics(
     """Creates topics, or with `validate_only` says whether that would work."""
     twice = repeated(topic.name for topic in request.topics)
     answers: dict[str, CreatedTopic] = {}
-    wanted: dict[str, dict[str, Any]] = {}
+    wanted: dict[str, NewTopic] = {}
     sizes: list[int] = []
     pace = Pace()
     for topic in request.topics:
@@ -88,23 +97,24 @@ async def create_topics(
             _set_error(answers[topic.name], refusal)
         else:
             wanted[topic.name] = _creation(broker, topic)
-            sizes.append(_size(wanted[topic.name]))
-    command = {
-        "type": "create_topics",
-        "topics": list(wanted.values()),
-        "seed": random.getrandbits(31),
-        "validate_only": request.validate_only,
-    }
-    results = await propose_growth(broker.controller, command, sizes, request.timeout_ms)
+            sizes.append(partition_count(wanted[topic.name]))
+    seed = random.getrandbits(31)
+    results = await propose_growth(
+        broker.controller,
+        lambda some, before: CreateTopics(some, seed + before, request.validate_only),
+        wanted.values(),
+        sizes,
+        request.timeout_ms,
+    )
     for (name, item), result in zip(wanted.items(), results, strict=True):
         await pace.keep()
         answer = answers[name]
         _set_error(answer, (ErrorCode(result["error"]), result["message"]))
         if answer.error_code == ErrorCode.NONE:
-            answer.topic_id = NO_ID if request.validate_only else item["topic_id"]
+            answer.topic_id = NO_ID if request.validate_only else item.topic_id
             answer.num_partitions = result["partitions"]
             answer.replication_factor = result["replication_factor"]
-            answer.configs = _configs(broker, item["configs"])
+            answer.configs = _configs(broker, item.configs)
     return CreateTopicsResponse(topics=list(answers.values()))
 
 
@@ -121,7 +131,7 @@ async def delete_topics(
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     answers: dict[tuple[str | None, bytes], DeletedTopic] = {}
     twice: set[tuple[str | None, bytes]] = set()
-    items: dict[tuple[str | None, bytes], dict[str, Any]] = {}
+    items: dict[tuple[str | None, bytes], OldTopic] = {}
     sizes: list[int] = []
     pace = Pace()
     for key in wanted:
@@ -139,10 +149,15 @@ async def delete_topics(
             _set_error(answer, refusal)
         else:
             name, topic_id = key
-            items[key] = {"topic_id": topic_id} if name is None else {"name": name}
+            items[key] = OldTopic(topic_id=topic_id) if name is None else OldTopic(name)
             sizes.append(_topic_size(broker, key))
-    command = {"type": "delete_topics", "topics": list(items.values())}
-    results = await propose_items(broker.controller, command, "topics", request.timeout_ms, sizes)
+    results = await propose_items(
+        broker.controller,
+        lambda some, _: DeleteTopics(some),
+        items.values(),
+        request.timeout_ms,
+        sizes,
+    )
     for key, result in zip(items, results, strict=True):
         await pace.keep()
         answer = answers[key]
@@ -158,16 +173,16 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """Lets topics grow, or with `validate_only` says whether they could."""
     twice = repeated(topic.name for topic in request.topics)
-    answers: dict[str, GrownTopic] = {}
-    items: dict[str, dict[str, Any]] = {}
+    answers: dict[str, GrowthAnswer] = {}
+    items: dict[str, GrownTopic] = {}
     growths: list[int] = []
     pace = Pace()
     for topic in request.topics:
         await pace.keep()
-        answers[topic.name] = GrownTopic(topic.name)
+        answers[topic.name] = GrowthAnswer(topic.name)
         assignments = None
         if topic.assignments is not None:
-            assignments = [each.broker_ids for each in topic.assignments]
+            assignments = tuple([tuple(each.broker_ids) for each in topic.assignments])
         refusal = (
             _refuse_item(topic.name, topic.name in twice)
             or refuse_growth(topic.name)
@@ -176,39 +191,29 @@ async def create_partitions(
         if refusal is not None:
             _set_error(answers[topic.name], refusal)
         else:
-            items[topic.name] = {
-                "name": topic.name,
-                "count": topic.count,
-                "assignments": assignments,
-            }
+            items[topic.name] = GrownTopic(topic.name, topic.count, assignments)
             growths.append(_growth(broker, items[topic.name]))
-    command = {
-        "type": "create_partitions",
-        "topics": list(items.values()),
-        "seed": random.getrandbits(31),
-        "validate_only": request.validate_only,
-    }
-    results = await propose_growth(broker.controller, command, growths, request.timeout_ms)
+    seed = random.getrandbits(31)
+    results = await propose_growth(
+        broker.controller,
+        lambda some, before: CreatePartitions(some, seed + before, request.validate_only),
+        items.values(),
+        growths,
+        request.timeout_ms,
+    )
     for name, result in zip(items, results, strict=True):
         await pace.keep()
         _set_error(answers[name], (ErrorCode(result["error"]), result["message"]))
     return CreatePartitionsResponse(results=list(answers.values()))
 
 
-def _size(item: Mapping[str, Any]) -> int:
-    """How many partitions an item of create_topics asks for."""
-    assignments = item["assignments"]
-    count: int = item["partitions"] if assignments is None else len(assignments)
-    return max(0, min(count, PARTITIONS_MAX))
-
-
-def _growth(broker: Broker, item: Mapping[str, Any]) -> int:
+def _growth(broker: Broker, item: GrownTopic) -> int:
     """How many partitions an item of create_partitions adds, as far as is known here."""
-    topic = broker.metadata.topics.get(item["name"])
-    return 0 if topic is None else min(item["count"], PARTITIONS_MAX) - len(topic.partitions)
+    topic = broker.metadata.topics.get(item.name)
+    return 0 if topic is None else min(item.count, PARTITIONS_MAX) - len(topic.partitions)
 
 
-def _set_error(answer: CreatedTopic | DeletedTopic | GrownTopic, refusal: Refusal) -> None:
+def _set_error(answer: CreatedTopic | DeletedTopic | GrowthAnswer, refusal: Refusal) -> None:
     answer.error_code, answer.error_message = refusal
 
 
@@ -248,7 +253,7 @@ def _refuse_new_topic(topic: CreateTopicsRequest.CreatableTopic, twice: bool) ->
     return _refuse_assignments([each.broker_ids for each in topic.assignments])
 
 
-def _refuse_assignments(assignments: list[list[int]] | None) -> Refusal | None:
+def _refuse_assignments(assignments: Sequence[Sequence[int]] | None) -> Refusal | None:
     if assignments is None:
         return None
     if len(assignments) > PARTITIONS_MAX:
@@ -295,30 +300,32 @@ def _name_of(broker: Broker, key: tuple[str | None, bytes]) -> str:
     return "" if topic is None else topic.name
 
 
-def _creation(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, Any]:
+def _creation(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
     """The item of create_topics for a request's topic, defaults filled in."""
     partitions, replication_factor = topic.num_partitions, topic.replication_factor
     ordered = sorted(topic.assignments, key=lambda each: each.partition_index)
-    return {
-        "name": topic.name,
-        "topic_id": new_topic_id(),
-        "partitions": broker.config.num_partitions if partitions == DEFAULT else partitions,
-        "replication_factor": (
+    return NewTopic(
+        topic.name,
+        new_topic_id(),
+        partitions=broker.config.num_partitions if partitions == DEFAULT else partitions,
+        replication_factor=(
             broker.config.default_replication_factor
             if replication_factor == DEFAULT
             else replication_factor
         ),
-        "assignments": [each.broker_ids for each in ordered] or None,
-        "configs": {config.name: config.value for config in topic.configs},
-    }
+        assignments=tuple([tuple(each.broker_ids) for each in ordered]) or None,
+        configs={config.name: config.value for config in topic.configs},
+    )
 
 
 def _configs(
-    broker: Broker, overrides: Mapping[str, str]
+    broker: Broker, overrides: Mapping[str, str | None]
 ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
     return [
         CreateTopicsResponse.CreatableTopicConfigs(
             entry.name, entry.value, entry.read_only, entry.source, entry.sensitive
         )
-        for entry in describe_topic(overrides, broker.config)
+        for entry in describe_topic(
+            {key: value for key, value in overrides.items() if value is not None}, broker.config
+        )
     ]

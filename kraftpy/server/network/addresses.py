@@ -9,7 +9,7 @@ its machine's name. To its own clients such a broker names the address that they
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import Broker as BrokerRecord
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
 def endpoints_to_register(
     config: BrokerConfig, sockets: list[socket.socket]
-) -> list[dict[str, Any]]:
+) -> tuple[Endpoint, ...]:
     """The endpoints of this broker, one for each listener, as `register_broker` has them."""
     advertised = {listener.name: listener for listener in config.advertised_listeners or ()}
     endpoints = []
@@ -44,14 +44,9 @@ def endpoints_to_register(
         elif host in _EVERY_INTERFACE:
             host = socket.gethostname()
         endpoints.append(
-            {
-                "listener": listener.name,
-                "host": host,
-                "port": port,
-                "security_protocol": "PLAINTEXT",
-            }
+            Endpoint(listener=listener.name, host=host, port=port, security_protocol="PLAINTEXT")
         )
-    return endpoints
+    return tuple(endpoints)
 
 
 def endpoint_of(broker: BrokerRecord, listener: str) -> Endpoint:

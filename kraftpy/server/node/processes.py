@@ -34,7 +34,7 @@ import uvloop
 from kraftpy import __version__, events
 from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
-from kraftpy.core.metadata import MetadataState, UnknownCommandError
+from kraftpy.core.metadata import LaterReleaseError, MetadataState
 from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, channel
 from kraftpy.protocol.errors import KafkaError
@@ -322,12 +322,12 @@ async def _serve(
         os._exit(EXIT_FAILED)
 
     def fatal(error: Exception) -> None:
-        if isinstance(error, UnknownCommandError):
+        if isinstance(error, LaterReleaseError):
             log.critical("stopping: %s", error)
         else:
             log.critical("stopping after an unforeseen error", exc_info=error)
         logging.shutdown()
-        os._exit(EXIT_FAILED if isinstance(error, UnknownCommandError) else EXIT_BUG)
+        os._exit(EXIT_FAILED if isinstance(error, LaterReleaseError) else EXIT_BUG)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, 0)

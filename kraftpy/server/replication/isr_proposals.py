@@ -12,9 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.metadata.commands import (
+    AlterPartition,
+    InSync,
+    ProposedIsr,
+    ProposedIsrs,
+    RenewedReplica,
+    RenewedReplicas,
+    RenewReplicas,
+)
 from kraftpy.core.replication import IsrProposal
 from kraftpy.core.replication.leader import PROPOSAL_BACKOFF_MS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -46,19 +55,18 @@ class IsrHost(Protocol):
     def controller(self) -> Proposer: ...
 
 
-def renewal_of(partitions: Iterable[Partition], host: IsrHost) -> dict[str, Any]:
+def renewal_of(partitions: Iterable[Partition], host: IsrHost) -> RenewReplicas:
     """The command `renew_replicas`: what this broker has of them is no replica in sync any more."""
-    topics: dict[bytes, list[dict[str, int]]] = {}
+    topics: dict[bytes, list[RenewedReplica]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic_id, []).append(
-            {"index": partition.index, "leader_epoch": partition.leader_epoch}
+            RenewedReplica(partition.index, partition.leader_epoch)
         )
-    return {
-        "type": "renew_replicas",
-        "broker_id": host.node_id,
-        "broker_epoch": host.broker_epoch,
-        "topics": [{"topic_id": id_, "partitions": each} for id_, each in topics.items()],
-    }
+    return RenewReplicas(
+        host.node_id,
+        host.broker_epoch,
+        tuple(RenewedReplicas(id_, tuple(each)) for id_, each in topics.items()),
+    )
 
 
 class IsrProposals:
@@ -112,12 +120,7 @@ class IsrProposals:
             self._start_in(BATCH_DELAY_S)
 
     async def _propose(self, proposed: list[Proposed]) -> None:
-        command = {
-            "type": "alter_partition",
-            "broker_id": self._host.node_id,
-            "broker_epoch": self._host.broker_epoch,
-            "topics": _by_topic(proposed),
-        }
+        command = AlterPartition(self._host.node_id, self._host.broker_epoch, _by_topic(proposed))
         try:
             _, result = await self._host.controller.propose(command, TIMEOUT_MS)
         except KafkaError as error:
@@ -159,15 +162,15 @@ class IsrProposals:
                 waiting.cancel()
 
 
-def _by_topic(proposed: list[Proposed]) -> list[dict[str, Any]]:
-    topics: dict[bytes, list[dict[str, Any]]] = {}
+def _by_topic(proposed: list[Proposed]) -> tuple[ProposedIsrs, ...]:
+    topics: dict[bytes, list[ProposedIsr]] = {}
     for partition, proposal in proposed:
         topics.setdefault(partition.topic_id, []).append(
-            {
-                "index": partition.index,
-                "leader_epoch": proposal.leader_epoch,
-                "partition_epoch": proposal.partition_epoch,
-                "isr": [{"broker_id": id_, "broker_epoch": epoch} for id_, epoch in proposal.isr],
-            }
+            ProposedIsr(
+                partition.index,
+                proposal.leader_epoch,
+                proposal.partition_epoch,
+                tuple([InSync(*each) for each in proposal.isr]),
+            )
         )
-    return [{"topic_id": id_, "partitions": partitions} for id_, partitions in topics.items()]
+    return tuple(ProposedIsrs(id_, tuple(partitions)) for id_, partitions in topics.items())

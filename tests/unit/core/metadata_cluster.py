@@ -8,8 +8,10 @@ from typing import Any
 import msgpack
 
 from kraftpy.core.metadata import MetadataState, PartitionState, Result
+from kraftpy.core.metadata.commands import COMMANDS, Command, encode
 from kraftpy.core.metadata.judgement import judge
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.quorum.packing import pack, unpack
 
 
 def packed(state: MetadataState) -> bytes:
@@ -21,6 +23,20 @@ def packed(state: MetadataState) -> bytes:
 def restored(state: MetadataState) -> MetadataState:
     """The state after a round trip through a snapshot's bytes."""
     return MetadataState.from_snapshot(msgpack.unpackb(packed(state), raw=False))
+
+
+def read(command: Any) -> Command | None:
+    """The command in a map; None if it's no sound one."""
+    try:
+        return COMMANDS.decode(command)[0]
+    except (KafkaError, KeyError, TypeError):
+        return None
+
+
+def written(command: Command) -> dict[str, Any]:
+    """The map of a command after a round trip through the log's bytes."""
+    found: dict[str, Any] = unpack(pack(encode(command)))
+    return found
 
 
 def uuid_of(number: int) -> bytes:
@@ -72,13 +88,14 @@ class Cluster:
     def apply(self, command: Any) -> Result:
         """Judges the command as a proposer does, and applies what is left of it."""
         index = self.state.applied_index + 1
-        if not isinstance(command, dict):
+        known = read(command)
+        if known is None:
             return self.state.apply(index, command)
-        judged = judge(self.state, command)
+        judged = judge(self.state, known)
         if judged.command is None:
             self.state.apply(index, {"type": "barrier"})
             return Result(value=dict(judged.answers({})))
-        result = self.state.apply(index, judged.command)
+        result = self.state.apply(index, written(judged.command))
         if result.error is not ErrorCode.NONE:
             return result
         return replace(result, value=dict(judged.answers(result.value)))

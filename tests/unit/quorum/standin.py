@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftpy.core.metadata import UnknownCommandError
+from kraftpy.core.metadata import LaterReleaseError
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -32,13 +33,15 @@ class Values:
             return Result(ErrorCode.INVALID_REQUEST, command["fail"])
         if "bug" in command:
             raise RuntimeError("a bug in the rules")
-        if not self.knows(command.get("type")):
-            raise UnknownCommandError("upgrade this node")
+        if self.why_not(command.get("type"), dict) is not None:
+            raise LaterReleaseError("upgrade this node")
         self.values.append(command["add"])
         return Result(value={"count": len(self.values), "index": index})
 
-    def knows(self, name: object) -> bool:
-        return name != "of a later release"
+    def why_not(self, name: object, command: Callable[[], object]) -> str | None:
+        if name == "of a later release":
+            return "has no such command: upgrade the controllers first"
+        return None
 
     def snapshot(self) -> dict[str, Any]:
         return {"values": self.values}

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState, Result
+from kraftpy.core.metadata.commands import Command, encode
 from kraftpy.core.metadata.judgement import judge
 from kraftpy.protocol import codec
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.messages import QuorumDescription
+from kraftpy.quorum.packing import pack, unpack
 from kraftpy.server.handlers import cluster, configs, partitions, quorum, topic_partitions, topics
 from kraftpy.server.network.dispatch import RequestContext
 
@@ -64,8 +66,8 @@ class FakeController:
         self.quorum: QuorumDescription | None = None
         self.transfers: list[tuple[int, int]] = []
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Result]:
-        self.commands.append(command)
+    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, Result]:
+        self.commands.append(unpack(pack(encode(command))))
         self.timeouts_ms.append(timeout_ms)
         if self.failure is not None:
             raise self.failure
@@ -73,7 +75,7 @@ class FakeController:
         if judged.command is None:
             return -1, Result(value=dict(judged.answers({})))
         index = self.metadata.applied_index + 1
-        result = self.metadata.apply(index, judged.command)
+        result = self.metadata.apply(index, unpack(pack(encode(judged.command))))
         return index, replace(result, value=dict(judged.answers(result.value)))
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumDescription:

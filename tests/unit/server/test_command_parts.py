@@ -13,6 +13,7 @@ import pytest
 from admin_broker import FakeBroker, create, new_topic
 
 from kraftpy.core.metadata import ResourceType, Result
+from kraftpy.core.metadata.commands import Command, DeleteTopics, OldTopic
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.cluster.proposals import WEIGHT_MAX, batches, propose_items
@@ -172,7 +173,7 @@ def test_what_is_wrong_with_some_commands_stands_with_their_partitions(
 ) -> None:
     propose = broker.controller.propose
 
-    async def once(command: dict[str, Any], timeout_ms: int) -> tuple[int, Result]:
+    async def once(command: Command, timeout_ms: int) -> tuple[int, Result]:
         if broker.controller.commands:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
         return await propose(command, timeout_ms)
@@ -216,10 +217,11 @@ class Failing:
         self.took: list[int] = []
         self._at, self._failure = at, failure
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
-        self.took.append(len(command["topics"]))
+    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, Any]:
+        assert isinstance(command, DeleteTopics)
+        self.took.append(len(command.topics))
         if len(self.took) != self._at:
-            answers = [{"error": 0, "message": None}] * len(command["topics"])
+            answers = [{"error": 0, "message": None}] * len(command.topics)
             return len(self.took), Result(value={"topics": answers})
         if isinstance(self._failure, KafkaError):
             raise self._failure
@@ -227,8 +229,10 @@ class Failing:
 
 
 def answered(controller: Failing, timeout_ms: int = 5_000) -> list[int]:
-    command = {"type": "delete_topics", "topics": [{}] * MANY}
-    answers = asyncio.run(propose_items(controller, command, "topics", timeout_ms))
+    topics = [OldTopic("t")] * MANY
+    answers = asyncio.run(
+        propose_items(controller, lambda some, _: DeleteTopics(some), topics, timeout_ms)
+    )
     assert len(answers) == MANY
     return [each["error"] for each in answers]
 

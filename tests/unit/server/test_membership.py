@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata.commands import Command, encode
 from kraftpy.core.metadata.records import Broker
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.port import CommandResult
@@ -33,9 +34,9 @@ class Quorum:
     async def barrier(self, timeout_ms: int) -> int:
         return self.state.applied_index
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
-        result = self.commit(command)
-        if command["type"] in self.lost:
+    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
+        result = self.commit(encode(command))
+        if command.NAME in self.lost:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller died")
         return self.state.applied_index, result
 
@@ -54,7 +55,7 @@ async def _member(quorum: Quorum) -> Membership:
         lambda: quorum.state,
         cluster_id="c",
         clean_shutdown_epoch=None,
-        endpoints=[],
+        endpoints=(),
         rack=None,
         directories=[b"d" * 16],
         min_insync_replicas=1,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata.commands import Barrier
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
 from kraftpy.quorum.port import CommandResult
@@ -46,5 +47,5 @@ def test_only_what_was_not_proposed_is_said_to_have_met_no_controller(
 ) -> None:
     proposals = Proposals(Client(asked, waited), MetadataState)  # type: ignore[arg-type]
     with pytest.raises(KafkaError) as failure:
-        asyncio.run(proposals.propose({"type": "alter_partition"}, 100))
+        asyncio.run(proposals.propose(Barrier(), 100))
     assert failure.value.code is code

@@ -1,0 +1,123 @@
+"""The metadata commands: what can be proposed to the quorum, one module per subject.
+
+Each is a frozen dataclass whose fields say by their types what they may hold; `codec` says how it
+is written. `state` carries them out.
+"""
+
+from __future__ import annotations
+
+from kraftpy.core.metadata.commands.brokers import (
+    AllocateProducerIds,
+    BeginShutdown,
+    FenceBroker,
+    OfBroker,
+    RegisterBroker,
+    UnfenceBroker,
+    UnregisterBroker,
+)
+from kraftpy.core.metadata.commands.cluster import Barrier, RaiseLevel
+from kraftpy.core.metadata.commands.codec import Codec, Command, Since, encode, level_of
+from kraftpy.core.metadata.commands.configs import (
+    OP_APPEND,
+    OP_DELETE,
+    OP_SET,
+    OP_SUBTRACT,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOp,
+)
+from kraftpy.core.metadata.commands.leaders import (
+    PREFERRED,
+    UNCLEAN,
+    AlterPartition,
+    Elections,
+    ElectLeaders,
+    InSync,
+    ProposedIsr,
+    ProposedIsrs,
+    RenewedReplica,
+    RenewedReplicas,
+    RenewReplicas,
+)
+from kraftpy.core.metadata.commands.reassignments import (
+    AlterReassignments,
+    Reassignment,
+    Reassignments,
+)
+from kraftpy.core.metadata.commands.topics import (
+    Assignment,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    GrownTopic,
+    NewTopic,
+    OldTopic,
+)
+
+COMMANDS = Codec(
+    (
+        Barrier,
+        RaiseLevel,
+        RegisterBroker,
+        UnregisterBroker,
+        FenceBroker,
+        UnfenceBroker,
+        BeginShutdown,
+        AllocateProducerIds,
+        CreateTopics,
+        DeleteTopics,
+        CreatePartitions,
+        AlterPartition,
+        RenewReplicas,
+        ElectLeaders,
+        AlterReassignments,
+        AlterConfigs,
+    )
+)
+"""Those that this release knows."""
+
+__all__ = [
+    "COMMANDS",
+    "OP_APPEND",
+    "OP_DELETE",
+    "OP_SET",
+    "OP_SUBTRACT",
+    "PREFERRED",
+    "UNCLEAN",
+    "AllocateProducerIds",
+    "AlterConfigs",
+    "AlterPartition",
+    "AlterReassignments",
+    "Assignment",
+    "Barrier",
+    "BeginShutdown",
+    "Codec",
+    "Command",
+    "ConfigChange",
+    "ConfigOp",
+    "CreatePartitions",
+    "CreateTopics",
+    "DeleteTopics",
+    "ElectLeaders",
+    "Elections",
+    "FenceBroker",
+    "GrownTopic",
+    "InSync",
+    "NewTopic",
+    "OfBroker",
+    "OldTopic",
+    "ProposedIsr",
+    "ProposedIsrs",
+    "RaiseLevel",
+    "Reassignment",
+    "Reassignments",
+    "RegisterBroker",
+    "RenewReplicas",
+    "RenewedReplica",
+    "RenewedReplicas",
+    "Since",
+    "UnfenceBroker",
+    "UnregisterBroker",
+    "encode",
+    "level_of",
+]

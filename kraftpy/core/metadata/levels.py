@@ -1,0 +1,47 @@
+"""The metadata level: which commands and fields may be in the log, as all nodes know it.
+
+During a rolling upgrade the nodes of a cluster are of two releases. A command that only one of them
+knows would be carried out by some and not by others, whose metadata would differ for good. So:
+
+* Each release knows the levels up to `LEVEL`. A command or field that is new belongs to a level of
+  its own, and is only proposed once the cluster has reached that (`commands.codec.level_of`).
+* The level is part of the state. `raise_level` raises it, which the controller that leads proposes
+  by itself as soon as every voter, every broker that is registered and whoever follows has said on
+  a connection that it knows the next level. It never falls.
+* A node that meets in the log what is above what it knows stops and says so: it would go on with
+  another state than the others. So does one that is given a snapshot of such a level.
+
+The levels:
+
+0. What there was before levels. A field that isn't known is passed over, as those releases do.
+1. A field that isn't known stops a node, as a command does. Snapshots name the level.
+"""
+
+from __future__ import annotations
+
+from kraftpy import __version__
+
+LEVEL = 1
+"""The highest level that this release knows."""
+
+UNKNOWN_FIELDS_STOP = 1
+"""The level from which on a field that isn't known is one of a later release."""
+
+
+class LaterReleaseError(Exception):
+    """A later release put something into the metadata that this one doesn't know; what to do."""
+
+    @classmethod
+    def met(cls, what: str) -> LaterReleaseError:
+        """Somebody met `what` in the metadata."""
+        return cls(
+            f"the metadata has {what} that kraftpy {__version__} doesn't know: the other nodes run "
+            "a later release. Upgrade this node to theirs and start it again"
+        )
+
+    @classmethod
+    def met_level(cls, level: int) -> LaterReleaseError:
+        """The same of a level as a whole."""
+        return cls.met(
+            f"level {level}, and this release knows {LEVEL}: there may be something in it"
+        )
