@@ -8,6 +8,9 @@ Rules:
   deposed leader still decides is refused by the rules, on all nodes alike.
 * Whom this voter suspects (`liveness.py`) all brokers hear at once, from the leader or not: a
   client that asks who leads is then told to ask again, instead of being sent to who is gone.
+* The metadata level (`kraftpy.core.metadata.levels`) is raised as soon as every voter is connected
+  and has said that it knows the next one, and so have all brokers that are registered and whoever
+  else follows. What somebody has said counts for as long as the connection lasts on which it did.
 * Balancing moves few leaders at a time, and waits for each step to be committed: it's never urgent,
   and clients have to look for every partition that moves.
 """
@@ -22,12 +25,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from kraftpy.core.metadata import levels
 from kraftpy.core.metadata.commands import (
     PREFERRED,
     Command,
     Elections,
     ElectLeaders,
     FenceBroker,
+    RaiseLevel,
     encode,
 )
 from kraftpy.events import emit
@@ -69,9 +74,12 @@ class ActiveController:
         quorum: Quorum,
         settings: ControllerSettings,
         on_suspects: Callable[[frozenset[int]], None],
+        connected_levels: Callable[[], Iterable[tuple[int, int]]],
     ) -> None:
         self._quorum = quorum
         self._on_suspects = on_suspects
+        self._connected_levels = connected_levels
+        self._raising = False
         self._suspects: frozenset[int] = frozenset()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -159,6 +167,7 @@ class ActiveController:
         unfenced = {broker.id: broker.epoch for broker in brokers if not broker.fenced}
         for fencing in self._liveness.tick(unfenced, self._now_ms()):
             self._fence(fencing)
+        self._raise_level()
         self._tell_suspects()
         if self._timer is not None:
             self._timer.cancel()
@@ -191,6 +200,33 @@ class ActiveController:
             return
         logger.warning("could not fence broker %d: %s", fencing.broker_id, problem[1])
         self._liveness.failed(fencing.broker_id, fencing.broker_epoch, self._now_ms())
+
+    # The metadata level
+
+    def _raise_level(self) -> None:
+        """Propose the level that everybody knows, if that is above what there is."""
+        metadata = self._metadata()
+        if not self._leads or self._raising or metadata.level >= levels.LEVEL:
+            return
+        voters = self._quorum.voter_levels()
+        known = [levels.LEVEL, *(voters.get(voter, 0) for voter in self._quorum.voters)]
+        connected = list(self._connected_levels())
+        known += [level for _, level in connected]
+        # Who is registered and down may come back as what it was.
+        if not metadata.brokers.keys() <= {broker_id for broker_id, _ in connected}:
+            return
+        level = min(known)
+        if level > metadata.level:
+            self._raising = True
+            self._proposer.propose(RaiseLevel(level)).add_done_callback(self._level_raised)
+
+    def _level_raised(self, future: asyncio.Future[Applied]) -> None:
+        self._raising = False
+        problem = _problem(future)
+        if problem is not None:
+            logger.warning("could not raise the metadata level: %s", problem[1])
+        else:
+            logger.info("the metadata has level %d", self._metadata().level)
 
     # Balancing
 

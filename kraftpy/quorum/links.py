@@ -30,7 +30,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from kraftpy.quorum.messages import FromBroker, FromController
+from kraftpy.quorum.messages import FromBroker, FromController, with_level, without_level
 from kraftpy.quorum.transport import FrameConnection
 
 __all__ = ["Link", "Links"]
@@ -226,9 +226,10 @@ class Links:
             return
         match message:
             case [FromController.ALIVE, int(number), int()]:
-                link.answered_at_s = max(link.answered_at_s, number / 1000)
+                sent_at_s = without_level(number) / 1000
+                link.answered_at_s = max(link.answered_at_s, sent_at_s)
                 if link is self.leading:
-                    self.contact_at_s = max(self.contact_at_s, number / 1000)
+                    self.contact_at_s = max(self.contact_at_s, sent_at_s)
             case [FromController.SUSPECTS, list(suspects)]:
                 link.suspects = frozenset(suspects)
                 self._collect_suspects()
@@ -280,7 +281,7 @@ class Links:
             link.close(f"it has not answered for {self._session_timeout_s:g} s")
             return
         owner = self.owner
-        number = int(now_s * 1000)
+        number = with_level(int(now_s * 1000))
         link.send([FromBroker.HEARTBEAT, number, owner.broker_epoch, owner.applied_index])
         self._schedule_beat(link, self._heartbeat_interval_s, again=True)
 
@@ -314,7 +315,7 @@ class Link(FrameConnection):
         self.timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[str] = loop.create_future()
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         owner = self._links.owner
         return ["broker", owner.node_id, owner.broker_epoch]
 

@@ -26,13 +26,14 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kraftpy.core.metadata import levels
 from kraftpy.events import emit
 from kraftpy.quorum.controller import ActiveController, ControllerSettings
 from kraftpy.quorum.liveness import NO_EPOCH
-from kraftpy.quorum.messages import FromBroker, FromController, QuorumReplica
+from kraftpy.quorum.messages import FromBroker, FromController, QuorumReplica, level_in
 from kraftpy.quorum.packing import pack
 from kraftpy.quorum.port import (
     Applied,
@@ -71,7 +72,7 @@ class Listener:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.quorum = quorum
-        self.controller = ActiveController(quorum, settings, self._suspects_changed)
+        self.controller = ActiveController(quorum, settings, self._suspects_changed, self._levels)
         self.connection_numbers = itertools.count()
         self._secret = secret
         self._ssl_context = ssl_context
@@ -180,6 +181,9 @@ class Listener:
         for broker in self._connected:
             broker.send([FromController.SUSPECTS, sorted(suspects)])
 
+    def _levels(self) -> Iterable[tuple[int, int]]:
+        return [(broker.node_id, broker.level) for broker in self._connected]
+
     def observers(self) -> list[QuorumReplica]:
         """How far each broker is that follows."""
         states = {broker.node_id: broker.state() for broker in self._connected if broker.follows}
@@ -213,6 +217,7 @@ class _Broker(FrameConnection):
         self._epoch = NO_EPOCH
         self.number = next(listener.connection_numbers)
         self.node_id = -1
+        self.level = 0
         self.next_index: int | None = None
 
     @property
@@ -225,10 +230,14 @@ class _Broker(FrameConnection):
             self.node_id, self._reported_index + 1, self._reported_ms, self._caught_up_ms
         )
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         quorum = self._quorum
         voters = [[id_, host, port] for id_, (host, port) in quorum.voters.items()]
-        return [quorum.voter_id, quorum.leader_id, quorum.term, quorum.applied_index, voters]
+        said = [quorum.voter_id, quorum.leader_id, quorum.term, quorum.applied_index, voters]
+        match other:
+            case ["voter", *_]:  # which passes over what it doesn't know, in any release
+                return [*said, levels.LEVEL]
+        return said
 
     def authenticated(self, introduction: Any) -> None:
         match introduction:
@@ -273,6 +282,7 @@ class _Broker(FrameConnection):
         match message:
             case [FromBroker.HEARTBEAT, int(number), int(epoch), int(applied_index)]:
                 self._epoch = max(epoch, self._epoch)
+                self.level = level_in(number)
                 self._reported(applied_index)
                 self.send([FromController.ALIVE, number, self._quorum.applied_index])
             case [FromBroker.PROPOSE, int(sequence), bytes(envelope)]:

@@ -22,10 +22,13 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
 has not registered.  An index of -1 in REPLY says that the command did not enter the log.  An
 envelope is nil in COMMITTED where nothing is to be applied.  ALIVE returns the number of the
 heartbeat that it answers.  SUSPECTS lists those whose connections with this voter have just broken.
+The number of a heartbeat has in its upper bits the metadata level that the broker's release knows
+(`with_level`): an earlier release takes all of it for a number, and returns it.
 INCOMPLETE: this voter began with an empty folder, and doesn't vote until a leader has brought it up
 to date; LEADER ends that, or is followed by it again.
-A voter's introduction to another voter is ["voter", voter id]; what
-follows it belongs to the back-end.
+A voter's introduction to another voter is ["voter", voter id]; what follows it belongs to the
+back-end.  The answer to it has one element more, the metadata level that the controller's release
+knows.
 """
 
 from __future__ import annotations
@@ -33,7 +36,35 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-__all__ = ["FromBroker", "FromController", "QuorumDescription", "QuorumReplica"]
+from kraftpy.core.metadata import levels
+
+__all__ = [
+    "FromBroker",
+    "FromController",
+    "QuorumDescription",
+    "QuorumReplica",
+    "level_in",
+    "with_level",
+    "without_level",
+]
+
+_LEVEL_SHIFT = 48
+_NUMBER_MAX = (1 << _LEVEL_SHIFT) - 1
+
+
+def with_level(number: int) -> int:
+    """The number of a heartbeat, with the metadata level that this release knows."""
+    return levels.LEVEL << _LEVEL_SHIFT | number
+
+
+def without_level(number: int) -> int:
+    """The number that was given to `with_level`."""
+    return number & _NUMBER_MAX
+
+
+def level_in(number: int) -> int:
+    """The metadata level that the sender of a heartbeat knows; 0 of an earlier release."""
+    return number >> _LEVEL_SHIFT
 
 
 class FromBroker(IntEnum):

@@ -244,6 +244,11 @@ class Quorum(Protocol):
     def voter_states(self) -> list[VoterState]:
         """Each voter as the leader sees it, itself included; empty if this voter doesn't lead."""
 
+    def voter_levels(self) -> Mapping[int, int]:
+        """The metadata level that each voter's release knows, by what it has said on its connection
+        with this one; a voter without a connection is missing, an earlier release knows 0.
+        """
+
     def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
         """Have `to` (None: the voter that is furthest) lead; resolves with whether it happened.
 

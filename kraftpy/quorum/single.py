@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kraftpy.core.metadata import levels
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFullError
@@ -121,6 +122,10 @@ class SingleVoter(Voter):
         """See `port.Quorum.voter_states`."""
         now_ms = int(time.time() * 1000)
         return [VoterState(self.voter_id, self.committed_index + 1, now_ms, now_ms)]
+
+    def voter_levels(self) -> Mapping[int, int]:
+        """See `port.Quorum.voter_levels`."""
+        return {self.voter_id: levels.LEVEL}
 
     def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
         """See `port.Quorum.transfer_leadership`: there is nobody to lead instead."""

@@ -65,10 +65,11 @@ class _FrameError(ValueError):
 class FrameConnection(asyncio.Protocol):
     """One end of a connection; subclasses override the four hooks.
 
-    `introduction()` is what this end says of itself in its first authenticated frame,
-    `authenticated(introduction)` gets the peer's, `received(message)` every later message, and
-    `disconnected(reason)` is called once at the end.  Hooks raise `ValueError` to reject a message:
-    the connection is closed with a log line.
+    `introduction(other)` is what this end says of itself in its first authenticated frame (`other`:
+    what the peer has said, None where this end speaks first), `authenticated(introduction)` gets
+    the peer's, `received(message)` every later message, and `disconnected(reason)` is called once
+    at the end.  Hooks raise `ValueError` to reject a message: the connection is closed with a log
+    line.
     """
 
     def __init__(self, secret: bytes, *, dialer: bool) -> None:
@@ -87,7 +88,7 @@ class FrameConnection(asyncio.Protocol):
 
     # Hooks
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         raise NotImplementedError
 
     def authenticated(self, introduction: Any) -> None:
@@ -223,7 +224,7 @@ class FrameConnection(asyncio.Protocol):
         assert self._deadline is not None
         self._deadline.cancel()
         if not self._dialer:
-            self.send(self.introduction())
+            self.send(self.introduction(message))
         self.authenticated(message)
 
     def _greeted(self, frame: bytes) -> None:
@@ -240,7 +241,7 @@ class FrameConnection(asyncio.Protocol):
         keys = [hmac.digest(key, side, "sha256") for side in (b"dialer", b"acceptor")]
         self._send_key, self._receive_key = keys if self._dialer else reversed(keys)
         if self._dialer:
-            self.send(self.introduction())
+            self.send(self.introduction(None))
         else:
             self._send_greeting()
 

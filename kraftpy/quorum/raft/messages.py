@@ -12,9 +12,11 @@
     SNAPSHOT_AT [9, term, number, index, position]       answers SNAPSHOT: go on from there
     HIGHER_TERM [10, term]                               your term is over
     TIMEOUT_NOW [11, term]                               stand for election at once
+    KNOWS [12, level]                                    the metadata level that my release knows
 
 `number` increases with each message of a leader; an answer repeats it.  The introduction of a voter
-is `["voter", id, [ids of all voters]]`.
+is `["voter", id, [ids of all voters]]`.  KNOWS is only said to who has said its own level, in its
+answer to that: an earlier release would close the connection.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Kind(IntEnum):
     SNAPSHOT_AT = 9
     HIGHER_TERM = 10
     TIMEOUT_NOW = 11
+    KNOWS = 12
 
 
 class Outcome(IntEnum):

@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from kraftpy.core.metadata import levels
 from kraftpy.quorum.port import Peer, PeerConnection
 from kraftpy.quorum.raft.messages import Kind
 from kraftpy.quorum.transport import FrameConnection
@@ -136,8 +137,20 @@ class Peers:
 
     def received(self, link: _Link, message: Any) -> None:
         """A message came over `link`."""
-        if self._links.get(link.voter_id) is link and message != [Kind.PING]:
-            self.owner.peer_received(link.voter_id, message)
+        if self._links.get(link.voter_id) is not link:
+            return
+        match message:
+            case [Kind.PING]:
+                pass
+            case [Kind.KNOWS, int(level)]:
+                link.level = level
+            case _:
+                self.owner.peer_received(link.voter_id, message)
+
+    @property
+    def levels(self) -> dict[int, int]:
+        """The metadata level that each voter knows that is connected; 0 of earlier releases."""
+        return {voter_id: link.level for voter_id, link in self._links.items()}
 
     def _end(self, link: _Link, reason: str) -> None:
         self.down(link, reason)
@@ -188,6 +201,7 @@ class _Link:
         self.connection = connection
         self._loop = asyncio.get_running_loop()
         self.heard_at = self._loop.time()
+        self.level = 0
 
     def received(self, message: Any) -> None:
         """See `port.Peer`."""
@@ -211,13 +225,17 @@ class _Dialed(FrameConnection):
         self.problem = ""
         """Why there never was a connection with the voter."""
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         return self._peers.introduction
 
     def authenticated(self, introduction: Any) -> None:
         match introduction:
-            case [self._voter_id, *_]:
+            case [self._voter_id, *others]:
                 self._link = self._peers.up(self._voter_id, self)
+                match others:
+                    case [_, _, _, _, int(level), *_]:
+                        self._link.level = level
+                        self.send([Kind.KNOWS, levels.LEVEL])
             case _:
                 raise ValueError(
                     f"who answers there is not voter {self._voter_id}; check "

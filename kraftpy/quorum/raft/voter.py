@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kraftpy.core.metadata import levels
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
@@ -166,6 +167,10 @@ class RaftVoter(Voter):
             end = -1 if progress.probing else progress.match_index + 1
             states.append(VoterState(voter_id, end, answered_ms, caught_up_ms))
         return states
+
+    def voter_levels(self) -> Mapping[int, int]:
+        """See `port.Quorum.voter_levels`."""
+        return {**self._peers.levels, self.voter_id: levels.LEVEL}
 
     # Calls
 

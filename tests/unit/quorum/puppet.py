@@ -88,6 +88,9 @@ class Puppet:
         self.barriers.append(future)
         return future
 
+    def voter_levels(self) -> Mapping[int, int]:
+        return {}
+
     def voter_states(self) -> list[VoterState]:
         return self.states
 

@@ -25,7 +25,7 @@ class _Accepted(FrameConnection):
         self._quorum = quorum
         self._peer: Peer | None = None
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         return [self._quorum.voter_id, None, 0, 0]
 
     def authenticated(self, introduction: Any) -> None:

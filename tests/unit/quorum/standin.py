@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftpy.core.metadata import LaterReleaseError
+from kraftpy.core.metadata import LEVEL, LaterReleaseError
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -20,11 +20,13 @@ class Result:
 class Values:
     """Commands: {"add": value}, {"fail": text}, {"bug": True}; "pad" is ignored.
 
-    As in the real one there are brokers and topics to look after, but never any.
+    As in the real one there are brokers and topics to look after, but never any, and a level, which
+    is the last.
     """
 
     def __init__(self) -> None:
         self.values: list[Any] = []
+        self.level = LEVEL
         self.brokers: dict[int, Any] = {}
         self.topics: dict[str, Any] = {}
 

@@ -73,7 +73,7 @@ class Intruder(FrameConnection):
         super().__init__(SECRET, dialer=True)
         self.ended = asyncio.Event()
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         return ["voter", 3, [1, 2, 3]]
 
     def authenticated(self, introduction: Any) -> None:

@@ -56,7 +56,7 @@ class RawPeer(FrameConnection):
         self.welcome: Any = None
         self.is_over = False
 
-    def introduction(self) -> Any:
+    def introduction(self, other: Any) -> Any:
         return self.said
 
     def authenticated(self, introduction: Any) -> None:

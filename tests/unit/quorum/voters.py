@@ -9,13 +9,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .stack import SECRET, Broker, listening_socket, port_of, until
 
-SCRIPT = Path(__file__).with_name("controller_main.py")
+
+class Program(NamedTuple):
+    """What a controller is started with: a script that takes what `controller_main` does."""
+
+    script: Path
+    environment: Mapping[str, str] = {}
+
+
+TODAYS = Program(Path(__file__).with_name("controller_main.py"))
 
 
 class Voters:
@@ -30,7 +38,7 @@ class Voters:
             socks = [stack.enter_context(listening_socket()) for _ in range(3)]
             self.ports = {n: port_of(sock) for n, sock in enumerate(socks, 1)}
 
-    def start(self, *voter_ids: int, **options: Any) -> None:
+    def start(self, *voter_ids: int, program: Program = TODAYS, **options: Any) -> None:
         """Start these voters; returns before they answer."""
         for voter_id in voter_ids:
             given = {
@@ -44,7 +52,11 @@ class Voters:
             }
             with self.log_of(voter_id).open("ab") as log:
                 process = subprocess.Popen(
-                    [sys.executable, SCRIPT], stdin=subprocess.PIPE, stdout=log, stderr=log
+                    [sys.executable, program.script],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=os.environ | dict(program.environment),
                 )
             assert process.stdin is not None
             process.stdin.write(json.dumps({"run": given}).encode() + b"\n")
@@ -99,4 +111,4 @@ async def follows(broker: Broker, voter_id: int) -> None:
         await asyncio.sleep(0.05)
 
 
-__all__ = ["Voters", "follows", "leader_of", "three_voters", "until"]
+__all__ = ["Program", "Voters", "follows", "leader_of", "three_voters", "until"]

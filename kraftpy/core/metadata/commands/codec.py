@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -51,6 +51,9 @@ class Codec:
     def knows(self, name: str) -> bool:
         """Whether there is a command of that name."""
         return name in self._commands
+
+    def __iter__(self) -> Iterator[type[Command]]:
+        return iter(self._commands.values())
 
     def __getitem__(self, name: str) -> type[Command]:
         return self._commands[name]
