@@ -95,7 +95,9 @@ def test_what_cannot_be_read_is_said(good: str, tmp_path: Path) -> None:
 
 def test_the_list_names_what_can_be_run() -> None:
     said = json.loads(output("consistency", "list", "-o", "json"))
-    assert list(said["workloads"]) == ["queue", "offsets", "groups", "metadata"]
+    assert list(said["workloads"]) == [
+        "queue", "replicas", "offsets", "commits", "groups", "metadata",
+    ]  # fmt: skip
     assert {"kill", "pause", "partition", "slow", "lose-tail", "reassign"} <= said["faults"].keys()
     assert said["clients"]["kraftpy"] == "installed"
     assert "kill -9 of all nodes" in output("consistency", "list")
@@ -125,7 +127,7 @@ def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
         assert "PRODUCE 0 to " in report["versions"]["peer APIs"]
         assert "software unknown" in (folder / "report.html").read_text()
     assert b"2 runs in " in done.stderr
-    assert re.search(rb"1[67] of 17 promises kept", done.stderr)
+    assert re.search(rb"1[89] of 19 promises kept", done.stderr)
     assert "queue-7-1/report.html" in (tmp_path / "index.html").read_text()
 
 
@@ -153,5 +155,5 @@ def test_a_broken_promise_is_kept_beside_its_report(bad: str, tmp_path: Path) ->
 def test_a_run_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     command = ("consistency", "run", "--out", out)
-    assert "there are queue, offsets" in failure(*command, "--workload", "poetry", code=2)
+    assert "there are queue, replicas, offsets" in failure(*command, "--workload", "poetry", code=2)
     assert "there are kill," in failure(*command, "--faults", "earthquake", code=2)

@@ -18,7 +18,9 @@ LOAD_S, GROUPS_LOAD_S = 2.0, 5.0  # members need their time to join
 RATE = 200.0
 WANTED = {
     "queue": ("send", "poll", "drain"),
+    "replicas": ("send", "poll", "drain"),
     "offsets": ("commit", "fetch"),
+    "commits": ("commit-all", "fetch-all"),
     "groups": ("classic", "processed", "commit", "fetch"),
     "metadata": ("create", "alter", "delete", "describe"),
 }

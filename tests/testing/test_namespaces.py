@@ -280,6 +280,10 @@ def expected_cut(name: str, targets: Sequence[int], detail: str) -> set[tuple[in
             return sends if "of it" in detail else touching - sends
         case "partition-bridge":
             return {(first, last), (last, first)}
+        case "partition-pair-one-way":
+            return {(first, last)}
+        case "partition-pair-reset":
+            return {(first, last), (last, first)}
         case "partition-ring":
             return {(each, targets[place - 1]) for place, each in enumerate(targets)}
     raise AssertionError(f"what does {name} cut?")
