@@ -16,6 +16,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,22 +93,35 @@ def read(wire: Wire) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """Five segments of four batches that are flushed, and one with three of which two are."""
-    folder = tmp_path_factory.mktemp(request.param)
-    with Broker(dir=folder) as broker:
-        with Wire(broker.host, broker.port) as wire:
-            create(wire, internal_segment_bytes=2048, index_interval_bytes=256)
-            fill(broker, 0, 22)
-            delete_records(wire, LOG_START)
-        broker.restart()
-        fill(broker, 22, RECORDS)
-        with Wire(broker.host, broker.port) as wire:
-            batches = read(wire)
-        assert len(batches) == RECORDS - LOG_START
-        if request.param == "killed":
-            broker.kill()
-    return Stopped(folder, batches, request.param == "killed")
+def leave(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stopped]:
+    """Gives what a broker left behind that was "stopped" or "killed", the same each time.
+
+    Five segments of four batches that are flushed, and one with three of which two are.
+    """
+
+    @cache
+    def leave(state: str) -> Stopped:
+        folder = tmp_path_factory.mktemp(state)
+        with Broker(dir=folder) as broker:
+            with Wire(broker.host, broker.port) as wire:
+                create(wire, internal_segment_bytes=2048, index_interval_bytes=256)
+                fill(broker, 0, 22)
+                delete_records(wire, LOG_START)
+            broker.restart()
+            fill(broker, 22, RECORDS)
+            with Wire(broker.host, broker.port) as wire:
+                batches = read(wire)
+            assert len(batches) == RECORDS - LOG_START
+            if state == "killed":
+                broker.kill()
+        return Stopped(folder, batches, state == "killed")
+
+    return leave
+
+
+@pytest.fixture
+def left(request: pytest.FixtureRequest, leave: Callable[[str], Stopped]) -> Stopped:
+    return leave(request.param)
 
 
 def removed(path: Path) -> None:

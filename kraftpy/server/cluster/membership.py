@@ -60,7 +60,9 @@ CONTROLLED_SHUTDOWN_TIMEOUT_S = 10.0
 SHUTDOWN_POLL_S = 0.02
 SHUTDOWN_ANSWER_TIMEOUT_MS = 3_000
 """An election is over by then. Whoever stops the last nodes of a cluster need not wait for more."""
-FENCE_TIMEOUT_MS = 1_000
+FENCE_TIMEOUT_MS = 300
+"""The quorum notices by itself in `broker.disconnect.grace.ms`; of nodes that stop together the
+last ones have no quorum to tell."""
 
 
 class Membership:
