@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from kraftpy.page.html import Html
+
 WIDTH = 1000
 HEIGHT = 100
 _TICKS = 4
@@ -66,7 +68,7 @@ def decades(values: Iterable[float]) -> Scale:
     return Scale(10.0**low, 10.0**top, True)
 
 
-def line(points: Points, scale: Scale, kind: str) -> str:
+def line(points: Points, scale: Scale, kind: str) -> Html:
     """A line by bucket; where there is no value there is no line."""
     step = WIDTH / max(1, len(points))
     parts: list[str] = []
@@ -81,18 +83,18 @@ def line(points: Points, scale: Scale, kind: str) -> str:
             continue
         parts.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}")
         pen_down = True
-    return f'<path class="line {kind}" d="{"".join(parts)}"/>'
+    return Html(f'<path class="line {kind}" d="{"".join(parts)}"/>')
 
 
-def dots(points: Sequence[Sequence[float]], scale: Scale, duration_s: float, kind: str) -> str:
+def dots(points: Sequence[Sequence[float]], scale: Scale, duration_s: float, kind: str) -> Html:
     """One dot for each (seconds, value)."""
     drawn = "".join(
         f"M{WIDTH * at_s / duration_s:.1f} {scale.y(value):.1f}h0" for at_s, value in points
     )
-    return f'<path class="dots {kind}" d="{drawn}"/>'
+    return Html(f'<path class="dots {kind}" d="{drawn}"/>')
 
 
-def stack(layers: Sequence[tuple[str, Sequence[float]]], scale: Scale) -> str:
+def stack(layers: Sequence[tuple[str, Sequence[float]]], scale: Scale) -> Html:
     """Bars by bucket, one layer on top of the other; a layer is a class and its values."""
     count = len(layers[0][1])
     step = WIDTH / max(1, count)
@@ -106,10 +108,10 @@ def stack(layers: Sequence[tuple[str, Sequence[float]]], scale: Scale) -> str:
                 parts.append(f"M{index * step:.1f} {foot:.1f}V{head:.1f}h{step:.1f}V{foot:.1f}z")
                 below[index] += value
         drawn.append(f'<path class="fill {kind}" d="{"".join(parts)}"/>')
-    return "".join(drawn)
+    return Html("".join(drawn))
 
 
-def bands(found: Iterable[Band], duration_s: float) -> str:
+def bands(found: Iterable[Band], duration_s: float) -> Html:
     """Faults and phases behind the data; a moment gets a width that can be seen."""
     drawn = []
     for band in found:
@@ -119,12 +121,14 @@ def bands(found: Iterable[Band], duration_s: float) -> str:
             f'<rect class="{band.kind}" x="{x:.1f}" y="0" width="{width:.1f}" height="{HEIGHT}">'
             f"<title>{escape(band.label)}</title></rect>"
         )
-    return "".join(drawn)
+    return Html("".join(drawn))
 
 
-def grid(scale: Scale) -> str:
-    return "".join(
-        f'<path class="grid" d="M0 {scale.y(value):.1f}H{WIDTH}"/>' for value in _ticks(scale)
+def grid(scale: Scale) -> Html:
+    return Html(
+        "".join(
+            f'<path class="grid" d="M0 {scale.y(value):.1f}H{WIDTH}"/>' for value in _ticks(scale)
+        )
     )
 
 
@@ -148,8 +152,8 @@ def number(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def svg(content: str, height: int = HEIGHT, kind: str = "") -> str:
-    return (
+def svg(content: str, height: int = HEIGHT, kind: str = "") -> Html:
+    return Html(
         f'<svg class="{kind}" viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none"'
         f' aria-hidden="true">{content}</svg>'
     )
@@ -162,27 +166,27 @@ def chart(
     drawing: str,
     legend: Sequence[tuple[str, str]],
     x_axis: str,
-) -> str:
+) -> Html:
     """A figure with axes, `x_axis` as `axis` makes it; the legend's entries: a class and a word."""
     labels = "".join(
         f'<span style="top:{scale.y(value):.0f}%">{number(value)}</span>' for value in _ticks(scale)
     )
     keys = "".join(f'<span><i class="{kind}"></i>{escape(word)}</span>' for kind, word in legend)
-    return (
+    return Html(
         f"<figure><figcaption>{escape(title)} <small>{escape(unit)}</small></figcaption>"
         f'<div class="plot"><div class="y">{labels}</div>{svg(grid(scale) + drawing)}</div>'
         f'{x_axis}<div class="legend">{keys}</div></figure>'
     )
 
 
-def time_axis(duration_s: float) -> str:
+def time_axis(duration_s: float) -> Html:
     """The axis of something that took so long."""
     return axis([time_text(duration_s * part / _TICKS, duration_s) for part in range(_TICKS + 1)])
 
 
-def axis(texts: Iterable[str]) -> str:
+def axis(texts: Iterable[str]) -> Html:
     """Words below a plot, spread over its width."""
-    return f'<div class="x">{"".join(f"<span>{escape(text)}</span>" for text in texts)}</div>'
+    return Html(f'<div class="x">{"".join(f"<span>{escape(text)}</span>" for text in texts)}</div>')
 
 
 def time_text(seconds: float, duration_s: float) -> str:
@@ -194,7 +198,7 @@ def time_text(seconds: float, duration_s: float) -> str:
     return f"{seconds:.1f} s" if duration_s >= 2 else f"{seconds * 1000:.4g} ms"
 
 
-def lane(marks: str, kinds: Mapping[str, str]) -> str:
+def lane(marks: str, kinds: Mapping[str, str]) -> Html:
     """One row by bucket: each mark's class; neighbours that are alike are one piece."""
     step = WIDTH / max(1, len(marks))
     drawn = []

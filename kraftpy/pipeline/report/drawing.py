@@ -6,7 +6,6 @@ Rules: what stands in the records is escaped, by `page.html`; a plot that has no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any, Final
 
 from kraftpy.page import charts
@@ -106,7 +105,7 @@ def _lines(one: Plot) -> Html:
         drawn = charts.stack([("g0 bars", [value or 0 for value in lines[0]])], scale)
     else:
         # The first group is drawn last: on top.
-        drawn = "".join(
+        drawn = join(
             charts.line(line, scale, f"g{number}") for number, line in reversed([*enumerate(lines)])
         )
     legend = [
@@ -131,18 +130,17 @@ def _columns(one: Plot) -> Html:
     return _chart(one, scale, drawn, (), axis)
 
 
-def _each(labels: Sequence[str]) -> str:
+def _each(labels: Sequence[str]) -> Html:
     """An axis with a word under each column."""
-    many = " many" if len(labels) > _EACH_LABELLED else ""
-    spans = "".join(f"<span>{escape(shown_text(label))}</span>" for label in labels)
-    return f'<div class="x cols{many}">{spans}</div>'
+    spans = [tag("span", shown_text(label)) for label in labels]
+    return tag("div", *spans, class_="x cols many" if len(labels) > _EACH_LABELLED else "x cols")
 
 
 def _chart(
-    one: Plot, scale: charts.Scale, drawn: str, legend: Sequence[tuple[str, str]], axis: str
+    one: Plot, scale: charts.Scale, drawn: Html, legend: Sequence[tuple[str, str]], axis: Html
 ) -> Html:
     title, unit = shown_text(one["label"]), cut(printable(_unit(one)))
-    return Html(charts.chart(title, unit, scale, drawn, legend, axis))
+    return charts.chart(title, unit, scale, drawn, legend, axis)
 
 
 def spread(labels: Sequence[str]) -> list[str]:
@@ -209,7 +207,7 @@ def _calendar(one: Plot) -> Html:
         "figure",
         _caption(one),
         tag("div", tag("div", *labels, class_="down"), svg, class_="plot tall"),
-        Html(charts.axis(spread(one["columns"]))),
+        charts.axis(spread(one["columns"])),
         shades.legend(),
     )
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from kraftpy.page.html import NOTHING, Html, join, tag
 from kraftpy.page.paper import document
 from kraftpy.testing.consistency.coverage import (
     NOT_HEALED,
@@ -63,37 +63,43 @@ def write_index(summaries: Sequence[Summary], elapsed_s: float, folder: Path) ->
     kind = _kind(worst) if worst else "ok"
     if never and not worst:
         title, kind = f"Never came: {', '.join(never)}", "info"
-    rows = "".join(_row(each, folder) for each in summaries)
-    body = (
-        f'<header class="{kind}"><p>kraftpy consistency</p>'
-        f"<h1>{escape(title)}</h1>"
-        f'<p class="story">{escape(total(summaries, elapsed_s))}.</p></header>'
-        f'<section><h2>Runs</h2><ul class="verdicts runs">{rows}</ul></section>'
-        f"{_faults(summaries)}"
+    rows = [_row(each, folder) for each in summaries]
+    body = join(
+        [
+            tag(
+                "header",
+                tag("p", "kraftpy consistency"),
+                tag("h1", title),
+                tag("p", f"{total(summaries, elapsed_s)}.", class_="story"),
+                class_=kind,
+            ),
+            tag("section", tag("h2", "Runs"), tag("ul", *rows, class_="verdicts runs")),
+            _faults(summaries),
+        ]
     )
     path = folder / "index.html"
     path.write_text(document(f"consistency: {title.lower()}", body, STYLE), encoding="utf-8")
     return path
 
 
-def _faults(summaries: Sequence[Summary]) -> str:
+def _faults(summaries: Sequence[Summary]) -> Html:
     """A table: which run met which kind how often."""
     kinds = sorted(
         {name for each in summaries for group in each["kinds"].values() for name in group}
     )
     if not kinds:
-        return ""
-    heads = "".join(f"<th>{escape(each['workload'])}</th>" for each in summaries)
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td>"
-        + "".join(f"<td>{_times(each['kinds'], name)}</td>" for each in summaries)
-        + "</tr>"
+        return NOTHING
+    heads = [tag("th", text) for text in ("", *(each["workload"] for each in summaries))]
+    rows = [
+        tag("tr", tag("td", name), *(tag("td", _times(each["kinds"], name)) for each in summaries))
         for name in kinds
-    )
-    lines = "".join(f"<p>{escape(line)}.</p>" for line in coverage_lines(summaries))
-    return (
-        "<section><h2>Faults</h2><p>How often each kind came while a workload ran.</p>"
-        f"<table><tr><th></th>{heads}</tr>{rows}</table>{lines}</section>"
+    ]
+    return tag(
+        "section",
+        tag("h2", "Faults"),
+        tag("p", "How often each kind came while a workload ran."),
+        tag("table", tag("tr", *heads), *rows),
+        *(tag("p", f"{line}.") for line in coverage_lines(summaries)),
     )
 
 
@@ -114,7 +120,7 @@ def _badness(summary: Summary) -> int:
     return (False, True, None).index(summary["valid"])
 
 
-def _row(summary: Summary, folder: Path) -> str:
+def _row(summary: Summary, folder: Path) -> Html:
     run = Path(summary["path"]).parent.relative_to(folder)
     count = sum(map(came, summary["faults"]))
     facts = " · ".join(
@@ -125,8 +131,14 @@ def _row(summary: Summary, folder: Path) -> str:
             f"seed {summary['seed']}",
         )
     )
-    return (
-        f'<li class="{_kind(summary)}"><span class="badge">{escape(summary["workload"])}</span>'
-        f'<div><h3><a href="{quote(str(run))}/report.html">{escape(headline(summary))}</a></h3>'
-        f"<p>{escape(story(summary))}</p><small>{facts}</small></div></li>"
+    return tag(
+        "li",
+        tag("span", summary["workload"], class_="badge"),
+        tag(
+            "div",
+            tag("h3", tag("a", headline(summary), href=f"{quote(str(run))}/report.html")),
+            tag("p", story(summary)),
+            tag("small", facts),
+        ),
+        class_=_kind(summary),
     )

@@ -11,11 +11,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 from urllib.parse import quote
 
 from kraftpy.page import charts
+from kraftpy.page.html import NOTHING, Html, join, tag
 from kraftpy.page.paper import document
 from kraftpy.testing.consistency.coverage import NOT_HEALED, came
 from kraftpy.testing.consistency.pictures import (
@@ -65,16 +65,17 @@ def render(report: Report) -> str:
     """The page of a report (see `report.judge`)."""
     title = f"{report['workload']}: {headline(report)}"
     findings, files = _findings(report), _files(report)
-    body = "".join(
+    first = bool(findings or _not_healed(report))
+    body = join(
         (
             _head(report),
             findings,
-            files if findings or _not_healed(report) else "",
+            files if first else NOTHING,
             _verdicts(report),
             what_happened(report),
             over_time(report),
             faults_felt(report),
-            "" if findings or _not_healed(report) else files,
+            NOTHING if first else files,
             _details(report),
             _how_to_read(),
         )
@@ -98,7 +99,7 @@ def headline(report: Report) -> str:
     return _HEADLINES[report["valid"]]
 
 
-def _head(report: Report) -> str:
+def _head(report: Report) -> Html:
     kind = "fail" if _not_healed(report) else _KINDS[report["valid"]]
     counts = report["counts"].values()
     known = sum(each["ok"] for each in counts)
@@ -112,16 +113,26 @@ def _head(report: Report) -> str:
         (seconds(report["silence_s"]), "longest without a success"),
         (seconds(report["duration_s"]), "long"),
     ]
-    cells = "".join(f"<div><b>{number}</b><span>{word}</span></div>" for number, word in facts)
-    subtitle = [f"workload <b>{escape(report['workload'])}</b>", f"seed <b>{report['seed']}</b>"]
+    subtitle = [
+        join(["workload ", tag("b", report["workload"])]),
+        join(["seed ", tag("b", report["seed"])]),
+    ]
     if report["started_at"]:
-        subtitle.append(escape(report["started_at"]))
+        subtitle.append(report["started_at"])
     why = _not_healed(report)
-    reason = f'<p class="why">{escape(why)}</p>' if why else ""
-    return (
-        f'<header class="{kind}"><p>kraftpy consistency</p><h1>{escape(headline(report))}</h1>'
-        f'<p class="sub">{" · ".join(subtitle)}</p><p class="story">{escape(story(report))}</p>'
-        f'{reason}<div class="facts">{cells}</div></header>'
+    return tag(
+        "header",
+        tag("p", "kraftpy consistency"),
+        tag("h1", headline(report)),
+        tag("p", join(subtitle, " · "), class_="sub"),
+        tag("p", story(report), class_="story"),
+        tag("p", why, class_="why") if why else None,
+        tag(
+            "div",
+            *(tag("div", tag("b", number), tag("span", word)) for number, word in facts),
+            class_="facts",
+        ),
+        class_=kind,
     )
 
 
@@ -156,50 +167,63 @@ def story(report: Report) -> str:
     return " ".join(parts)
 
 
-def _verdicts(report: Report) -> str:
+def _verdicts(report: Report) -> Html:
     order = {False: 0, None: 1, True: 2}
     rows = []
     for verdict in sorted(report["verdicts"], key=lambda each: order[each["valid"]]):
         counts = " · ".join(
-            f"{count:,} {escape(name)}"
+            f"{count:,} {name}"
             for place, (name, count) in enumerate(verdict["counts"].items())
             if count or not place
         )
-        kind, said = _KINDS[verdict["valid"]], word(verdict["valid"], verdict["counts"])
-        if said == NOTHING_TO_JUDGE:
-            kind = "idle"
-        why = "" if verdict["valid"] else f"<p>{escape(verdict['explanation'])}</p>"
+        said = word(verdict["valid"], verdict["counts"])
         rows.append(
-            f'<li class="{kind}"><span class="badge">{said}</span><div>'
-            f"<h3>{escape(verdict['checker'])}</h3><p>{escape(verdict['promise'])}</p>{why}"
-            f"<small>{counts}</small></div></li>"
-        )
-    return f'<section><h2>Promises</h2><ul class="verdicts">{"".join(rows)}</ul></section>'
-
-
-def _findings(report: Report) -> str:
-    parts = []
-    for verdict in report["verdicts"]:
-        for index, finding in enumerate(verdict["findings"]):
-            is_open = " open" if index == 0 else ""
-            parts.append(
-                f"<details{is_open}><summary><b>{escape(verdict['checker'])}</b> "
-                f"{escape(finding['summary'])}</summary>"
-                f'<p class="promised">Promised: {escape(verdict["promise"])}.</p>'
-                f"{_history(finding['operations'], report)}</details>"
+            tag(
+                "li",
+                tag("span", said, class_="badge"),
+                tag(
+                    "div",
+                    tag("h3", verdict["checker"]),
+                    tag("p", verdict["promise"]),
+                    None if verdict["valid"] else tag("p", verdict["explanation"]),
+                    tag("small", counts),
+                ),
+                class_="idle" if said == NOTHING_TO_JUDGE else _KINDS[verdict["valid"]],
             )
+        )
+    return tag("section", tag("h2", "Promises"), tag("ul", *rows, class_="verdicts"))
+
+
+def _findings(report: Report) -> Html:
+    parts = [
+        tag(
+            "details",
+            tag("summary", tag("b", verdict["checker"]), " ", finding["summary"]),
+            tag("p", f"Promised: {verdict['promise']}.", class_="promised"),
+            _history(finding["operations"], report),
+            open=None if index else "",
+        )
+        for verdict in report["verdicts"]
+        for index, finding in enumerate(verdict["findings"])
+    ]
     if not parts:
-        return ""
-    return (
-        '<section class="wrong"><h2>What is wrong</h2><p>For each finding the operations that'
-        " contradict the promise, as few as could be found, and when they happened; faults are"
-        f" shaded.</p>{''.join(parts)}</section>"
+        return NOTHING
+    return tag(
+        "section",
+        tag("h2", "What is wrong"),
+        tag(
+            "p",
+            "For each finding the operations that contradict the promise, as few as could be found,"
+            " and when they happened; faults are shaded.",
+        ),
+        *parts,
+        class_="wrong",
     )
 
 
-def _history(operations: Sequence[Mapping[str, Any]], report: Report) -> str:
+def _history(operations: Sequence[Mapping[str, Any]], report: Report) -> Html:
     if not operations:
-        return ""
+        return NOTHING
     ends = [each["ended_s"] for each in operations if each["ended_s"] is not None]
     start = min(each["invoked_s"] for each in operations)
     end = max([*ends, *(each["invoked_s"] for each in operations)])
@@ -219,52 +243,69 @@ def _history(operations: Sequence[Mapping[str, Any]], report: Report) -> str:
         span,
     )
     names = "; ".join(dict.fromkeys(band.label for band in meanwhile))
-    faults = f'<p class="promised">Meanwhile: {escape(names)}.</p>' if names else ""
-    rows = []
-    for each in operations:
-        left = charts.WIDTH * (each["invoked_s"] - start) / span
-        right = charts.WIDTH
-        if each["ended_s"] is not None:
-            right = charts.WIDTH * (each["ended_s"] - start) / span
-        width = max(6.0, right - left)
-        left = min(left, charts.WIDTH - width)
-        bar = (
-            f'<rect class="fill {each["outcome"]}" x="{left:.1f}" y="2" width="{width:.1f}"'
-            ' height="6"/>'
-        )
-        said = " ".join(part for part in (each["client"], each["node"], each["error"]) if part)
-        ended = "no answer" if each["ended_s"] is None else f"{each['ended_s']:.4f} s"
-        rows.append(
-            f'<div class="op"><div><b>{escape(each["f"])}</b> <span class="{each["outcome"]}">'
-            f"{each['outcome']}</span> <small>line {each['line']} · process {each['process']} ·"
-            f" {each['invoked_s']:.4f} s to {ended} {escape(said)}</small></div>"
-            f"{charts.svg(behind + bar, 10, 'lane')}<code>{escape(each['value'])}</code></div>"
-        )
-    return f'{faults}<div class="ops">{"".join(rows)}</div>'
+    rows = [_operation(each, behind, start, span) for each in operations]
+    return join(
+        [
+            tag("p", f"Meanwhile: {names}.", class_="promised") if names else NOTHING,
+            tag("div", *rows, class_="ops"),
+        ]
+    )
 
 
-def _files(report: Report) -> str:
+def _operation(each: Mapping[str, Any], behind: Html, start: float, span: float) -> Html:
+    left = charts.WIDTH * (each["invoked_s"] - start) / span
+    right = float(charts.WIDTH)
+    if each["ended_s"] is not None:
+        right = charts.WIDTH * (each["ended_s"] - start) / span
+    width = max(6.0, right - left)
+    left = min(left, charts.WIDTH - width)
+    bar = tag(
+        "rect",
+        class_=f"fill {each['outcome']}",
+        x=f"{left:.1f}",
+        y="2",
+        width=f"{width:.1f}",
+        height="6",
+    )
+    said = " ".join(part for part in (each["client"], each["node"], each["error"]) if part)
+    ended = "no answer" if each["ended_s"] is None else f"{each['ended_s']:.4f} s"
+    about = f"line {each['line']} · process {each['process']} · {each['invoked_s']:.4f} s to"
+    return tag(
+        "div",
+        tag(
+            "div",
+            tag("b", each["f"]),
+            " ",
+            tag("span", each["outcome"], class_=each["outcome"]),
+            " ",
+            tag("small", f"{about} {ended} {said}"),
+        ),
+        charts.svg(join([behind, bar]), 10, "lane"),
+        tag("code", each["value"]),
+        class_="op",
+    )
+
+
+def _files(report: Report) -> Html:
     """Links, those of one folder on a line."""
-    folders: dict[str, list[str]] = {}
+    folders: dict[str, list[Html]] = {}
     for each in report["files"]:
         folder, _, name = each["path"].rpartition("/")
-        about = f" <small>{escape(each['about'])}</small>" if each["about"] else ""
-        link = f'<a href="{quote(each["path"])}">{escape(name)}</a>{about}'
-        folders.setdefault(folder, []).append(link)
-    items = [f"<li>{link}</li>" for link in folders.pop("", [])]
-    items += [f"<li>{escape(name)}: {', '.join(links)}</li>" for name, links in folders.items()]
+        link = tag("a", name, href=quote(each["path"]))
+        about = [" ", tag("small", each["about"])] if each["about"] else []
+        folders.setdefault(folder, []).append(join([link, *about]))
+    items = [tag("li", link) for link in folders.pop("", [])]
+    items += [tag("li", f"{name}: ", join(links, ", ")) for name, links in folders.items()]
     if not items:
-        return ""
-    return f'<section><h2>To look closer</h2><ul class="files">{"".join(items)}</ul></section>'
+        return NOTHING
+    return tag("section", tag("h2", "To look closer"), tag("ul", *items, class_="files"))
 
 
-def _details(report: Report) -> str:
-    counts = "".join(
-        f"<tr><td>{escape(name)}</td>"
-        + "".join(f"<td>{each[kind]:,}</td>" for kind, _ in OUTCOMES)
-        + "</tr>"
+def _details(report: Report) -> Html:
+    counts = [
+        tag("tr", tag("td", name), *(tag("td", f"{each[kind]:,}") for kind, _ in OUTCOMES))
         for name, each in report["counts"].items()
-    )
+    ]
     facts: dict[str, object] = dict(report["versions"])
     facts |= {
         f"client {name}": f"{count:,} operations" for name, count in report["clients"].items()
@@ -274,18 +315,21 @@ def _details(report: Report) -> str:
     facts["history"] = report["history"]
     if report["torn_lines"]:
         facts["lines cut off by kills"] = report["torn_lines"]
-    about = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
-        for name, value in facts.items()
-    )
-    again = ""
-    if report["again"]:
-        again = f"<h3>Run it again</h3><pre>{escape(report['again'])}</pre>"
-    return (
-        '<section><h2>Details</h2><div class="plots"><div><h3>Operations</h3><table><tr><th></th>'
-        f"<th>ok</th><th>unknown</th><th>failed</th></tr>{counts}</table></div>"
-        f"<div><h3>Made with</h3><table>{about}</table></div></div>{again}<h3>Check it again</h3>"
-        f"<pre>kraftpy consistency check {escape(report['history'])}</pre></section>"
+    heads = tag("tr", *(tag("th", text) for text in ("", "ok", "unknown", "failed")))
+    about = [tag("tr", tag("td", name), tag("td", value)) for name, value in facts.items()]
+    again = [tag("h3", "Run it again"), tag("pre", report["again"])] if report["again"] else []
+    return tag(
+        "section",
+        tag("h2", "Details"),
+        tag(
+            "div",
+            tag("div", tag("h3", "Operations"), tag("table", heads, *counts)),
+            tag("div", tag("h3", "Made with"), tag("table", *about)),
+            class_="plots",
+        ),
+        *again,
+        tag("h3", "Check it again"),
+        tag("pre", f"kraftpy consistency check {report['history']}"),
     )
 
 
@@ -300,6 +344,6 @@ def _plain(value: object) -> str:
     return ", ".join(words[:_LISTED]) + more
 
 
-def _how_to_read() -> str:
-    parts = "".join(f"<h3>{title}</h3><p>{text}</p>" for title, text in _HOW_TO_READ)
-    return f"<section><details><summary>How to read this</summary>{parts}</details></section>"
+def _how_to_read() -> Html:
+    parts = [part for title, text in _HOW_TO_READ for part in (tag("h3", title), tag("p", text))]
+    return tag("section", tag("details", tag("summary", "How to read this"), *parts))
