@@ -166,6 +166,7 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
             if voter_id is not None:
                 await admin.transfer_quorum(voter_id)
             described = await admin.describe_quorum()
+            level = await admin.metadata_level()
         rows = [_quorum_row(described, each) for each in described.voters]
         rows += [_quorum_row(described, each) for each in described.observers]
         if output == "json":
@@ -174,6 +175,7 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
                     "leader": described.leader_id,
                     "epoch": described.leader_epoch,
                     "high_watermark": described.high_watermark,
+                    "metadata_level": level,
                     "nodes": rows,
                 }
             )
@@ -193,6 +195,8 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
                 for row in rows
             ],
         )
+        if level is not None:
+            click.echo(f"metadata level {level}")
 
     run_client(run())
 

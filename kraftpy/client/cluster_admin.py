@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import kraftpy
 from kraftpy.client.admin import ANSWER_MARGIN_MS, TOPIC_RESOURCE, Admin
 from kraftpy.client.cluster import Retry, check, error_code
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
 
 METADATA_TOPIC = "__cluster_metadata"
 PREFERRED_ELECTION = 0
@@ -154,6 +156,16 @@ class ClusterAdmin(Admin):
                 if node.listeners
             },
         )
+
+    async def metadata_level(self) -> int | None:
+        """What may be in the metadata, as all nodes know it; None if nothing is said of that."""
+        response = await self._request_any(
+            messages.ApiVersionsRequest(
+                client_software_name="kraftpy", client_software_version=kraftpy.__version__
+            )
+        )
+        found = {each.name: each.max_version_level for each in response.finalized_features}
+        return found.get(METADATA_LEVEL_FEATURE)
 
     async def describe_partitions(
         self, topics: Sequence[str] | None = None

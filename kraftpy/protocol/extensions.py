@@ -23,6 +23,9 @@ FORCE_INTERNAL_TAG = 10_000
 # The client id of requests that one broker passes on to another, which must not pass them on again.
 FORWARDED_CLIENT_ID = "kraftpy-forwarded"
 
+# The feature (KIP-584) that says what may be in the metadata, as all nodes know it.
+METADATA_LEVEL_FEATURE = "kraftpy.metadata.level"
+
 YES, NO = b"\1", b"\0"
 """The content of a tagged field that is a flag."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kraftpy.core.metadata import LEVEL
 from kraftpy.testing import Broker, Cluster
 
 from .commands import failure, output, run_command, running, wait_until
@@ -114,7 +115,10 @@ def test_one_node(one: Commands, name: str) -> None:
     (voter,) = described["nodes"]
     assert (described["leader"], voter["node"], voter["role"], voter["lag"]) == (1, 1, "leader", 0)
     assert voter["log_end_offset"] >= described["high_watermark"] > 0
-    assert one("quorum").splitlines()[1].split()[:2] == ["1", "leader"]
+    assert described["metadata_level"] == LEVEL
+    shown = one("quorum").splitlines()
+    assert shown[1].split()[:2] == ["1", "leader"]
+    assert shown[2:] == [f"metadata level {LEVEL}"]
     assert one.json("quorum", "--transfer", "1")["leader"] == 1
 
     assert one.json("health")["healthy"]

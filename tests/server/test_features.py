@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraftpy.core.metadata import LEVEL
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
@@ -47,6 +48,8 @@ def test_a_client_may_say_whom_it_looks_for(wire: Wire) -> None:
         ([Update("group.version", 0, True, 2)], "level 1"),
         ([Update("group.version", 1), Update("no.such", 1)], "no such feature"),
         ([Update("no.such", 0)], "no such feature"),
+        ([Update("kraftpy.metadata.level", LEVEL)], None),
+        ([Update("kraftpy.metadata.level", LEVEL + 1)], f"level {LEVEL}"),
     ],
 )
 def test_levels_are_what_they_are(

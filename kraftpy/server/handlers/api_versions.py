@@ -17,8 +17,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kraftpy.core.metadata import LEVEL
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
 from kraftpy.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -64,9 +66,14 @@ def api_versions(
         ApiVersionsResponse.SupportedFeatureKey(name, level, level)
         for name, level in LEVELS.items()
     ]
+    response.supported_features.append(
+        ApiVersionsResponse.SupportedFeatureKey(METADATA_LEVEL_FEATURE, 1, LEVEL)
+    )
+    reached = broker.metadata.level  # 0 is no level in use
+    finalized = {**LEVELS, METADATA_LEVEL_FEATURE: reached} if reached else LEVELS
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
-        for name, level in LEVELS.items()
+        for name, level in finalized.items()
     ]
     response.finalized_features_epoch = broker.metadata.applied_index
     return response
@@ -78,7 +85,7 @@ def update_features(
 ) -> UpdateFeaturesResponse:
     """NONE if all features have the wanted levels already, INVALID_UPDATE_VERSION if one hasn't."""
     for update in request.feature_updates:
-        problem = _why_not(update)
+        problem = _why_not(broker, update)
         if problem is not None:
             return UpdateFeaturesResponse(
                 error_code=ErrorCode.INVALID_UPDATE_VERSION,
@@ -92,13 +99,14 @@ def update_features(
     )
 
 
-def _why_not(update: UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
+def _why_not(broker: Broker, update: UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
     """What is wrong with an update, if it isn't to what is there already."""
-    level = LEVELS.get(update.feature)
+    levels = {**LEVELS, METADATA_LEVEL_FEATURE: broker.metadata.level}
+    level = levels.get(update.feature)
     if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
         return f"there is no upgrade type {update.upgrade_type}"
     if level is None:
-        return f"there is no such feature; there are {', '.join(LEVELS)}"
+        return f"there is no such feature; there are {', '.join(levels)}"
     if update.max_version_level != level:
         return f"it has level {level} and no other, so it can't become {update.max_version_level}"
     return None
