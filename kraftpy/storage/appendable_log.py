@@ -1,4 +1,7 @@
-"""The writing half of a log: appends as leader and as follower, segments that follow, flushes.
+"""What makes a log grow, and reach the disk: appends, segments that follow, flushes.
+
+`AppendableLog` owns whatever an append or an fsync moves: the end, the producers, the latest leader
+epoch, the recovery point, and the files that say so.
 
 Everything here runs on one thread (the broker's event loop); only a `FlushJob` runs elsewhere.
 

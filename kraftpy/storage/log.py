@@ -1,4 +1,7 @@
-"""One partition's log: a row of segments, its producers and leader epochs; what cuts it.
+"""What takes away or replaces records that a log has: cuts, retention, compaction; and its end.
+
+`Log` owns each way in which a segment leaves; `AppendableLog` and `ReadableLog` say how one is
+written and read.
 
 Rules that it keeps:
 

@@ -1,4 +1,7 @@
-"""The reading half of a log: where its records are, by offset and by timestamp.
+"""What a log has and where: its segments, the offsets between them, reads by offset and timestamp.
+
+`ReadableLog` owns the segments and the offsets between which they may be read, and changes no file;
+`AppendableLog` makes a log grow and reach the disk; `Log` takes away and replaces what is there.
 
 Rules that it keeps (docs/rules.md, rules 10 and 25):
 
