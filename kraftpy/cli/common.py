@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import click
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import printable
 
 EXIT_BROKER_ERROR = 1
 EXIT_USAGE = 2
@@ -286,13 +287,6 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list
     return ["  ".join(line).rstrip() for line in padded]
 
 
-def printable(text: str) -> str:
-    r"""The text with `\n`, `\x1b` and the like in place of what is no character to be shown."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _is_number(cell: str) -> bool:
     return cell.removeprefix("-").isdigit()
 
@@ -300,13 +294,3 @@ def _is_number(cell: str) -> bool:
 def counted(count: int, noun: str) -> str:
     """`1 broker`, `2 brokers`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def size_text(size_bytes: int) -> str:
-    """A number of bytes as a person reads it."""
-    size = float(size_bytes)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -28,7 +28,6 @@ from kraftpy.cli.common import (
     echo_table,
     group_failure,
     output_option,
-    printable,
     run_client,
     scope_option,
     timeout_option,
@@ -40,6 +39,7 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.client.group_admin import GroupAdmin, GroupInfo
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import printable
 
 _FILE_MAX_BYTES = 64 * 1024 * 1024
 _MEMBERS_NAMED = 5

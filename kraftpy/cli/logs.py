@@ -19,8 +19,8 @@ import logging
 import time
 from collections.abc import Mapping
 
-from kraftpy.cli.common import printable
 from kraftpy.events import Event
+from kraftpy.wording import printable
 
 LINE_MAX_LENGTH = 4000
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

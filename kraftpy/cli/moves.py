@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import click
 
-from kraftpy.cli.common import EXIT_BROKER_ERROR, Failure, size_text
+from kraftpy.cli.common import EXIT_BROKER_ERROR, Failure
 from kraftpy.client.admin import BROKER_RESOURCE
 from kraftpy.client.cluster_admin import (
     ClusterAdmin,
@@ -21,6 +21,7 @@ from kraftpy.client.cluster_admin import (
     ReplicatedPartition,
     sizes_by_broker,
 )
+from kraftpy.wording import size_text
 
 Plan = dict[PartitionName, tuple[int, ...]]
 

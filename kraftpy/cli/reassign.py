@@ -26,7 +26,6 @@ from kraftpy.cli.common import (
     echo_table,
     output_option,
     run_client,
-    size_text,
     timeout_option,
     topic_failure,
 )
@@ -42,6 +41,7 @@ from kraftpy.cli.moves import (
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import size_text
 
 _BROKER_ID_MAX = 2**31 - 1
 

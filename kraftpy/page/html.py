@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import quote
 
+from kraftpy.wording import printable, size_text
+
 NAME_MAX_LENGTH = 160
 LINK_MAX_LENGTH = 4000
 _VOID = frozenset({"input", "link", "meta"})
@@ -48,13 +50,6 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
             parts.append(f' {key.rstrip("_").replace("_", "-")}="{text}"')
     opening = f"<{name}{''.join(parts)}>"
     return Html(opening if name in _VOID else f"{opening}{join(children)}</{name}>")
-
-
-def printable(text: str) -> str:
-    """Nothing in it but what is seen where it stands."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def shown(name: str) -> Html:
@@ -166,15 +161,8 @@ def number(value: int | None) -> Html:
 
 
 def size(size_bytes: int | None) -> Html:
-    """A number of bytes as a person reads it."""
-    if size_bytes is None:
-        return number(None)
-    value = float(size_bytes)
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1000:
-            return Html(f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}")
-        value /= 1000
-    return Html(f"{value:.1f} TB")
+    """A number of bytes; a dash if it isn't known."""
+    return number(None) if size_bytes is None else Html(size_text(size_bytes))
 
 
 def ago(milliseconds: int | None) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftpy.page import charts
-from kraftpy.page.html import Child, Html, cut, join, printable, shown, tag
+from kraftpy.page.html import Child, Html, cut, join, shown, tag
+from kraftpy.wording import printable
 
 LEVELS: Final = 7
 """How many shades a heat map has."""

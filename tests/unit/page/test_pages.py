@@ -13,7 +13,7 @@ import pytest
 
 from kraftpy.page.as_json import group_json, status_json, topic_json
 from kraftpy.page.group_page import group_page
-from kraftpy.page.html import Html, link_to, number, printable, shown, size, tag
+from kraftpy.page.html import Html, link_to, number, shown, size, tag
 from kraftpy.page.layout import Page, assets, fragment, framed
 from kraftpy.page.model import (
     Broker,
@@ -40,6 +40,7 @@ from kraftpy.page.overview import overview
 from kraftpy.page.topic_page import topic_page
 from kraftpy.page.view import Status, View
 from kraftpy.page.watch import Seen
+from kraftpy.wording import printable
 
 HOSTILE = [
     "<script>alert(1)</script>",

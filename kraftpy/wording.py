@@ -1,0 +1,23 @@
+"""How names and sizes are written for people, on a terminal as on a page.
+
+Anybody may have chosen a name: what isn't seen where it stands is shown as an escape.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""The text with `\n`, `\x1b` and the like in place of what is no character to be shown."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def size_text(size_bytes: int) -> str:
+    """A number of bytes as a person reads it."""
+    size = float(size_bytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
