@@ -2,7 +2,7 @@
 
 The rule is Kafka's: the preferred leader is the first replica, and a broker is out of balance when
 more than `leader.imbalance.per.broker.percentage` of the partitions that prefer it are led by
-others.  Only partitions whose preferred leader could lead now are worth an election.
+others. Only partitions whose preferred leader could lead now are worth an election.
 """
 
 from __future__ import annotations

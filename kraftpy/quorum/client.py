@@ -1,21 +1,21 @@
 """A broker's side of the quorum: propose, follow the committed commands, wait for an index.
 
 The client is connected to every voter and talks to the one that leads (`links.py`), for as long as
-it is open.  Rules:
+it is open. Rules:
 
 * `on_snapshot(state, index)` comes first, once the quorum was reached, and again whenever the
   entries that the broker missed are no longer kept; then `on_commit(index, command)` in log order,
-  each index at most once.  Both run on the event loop, must not block, and must not raise: a broker
+  each index at most once. Both run on the event loop, must not block, and must not raise: a broker
   whose copy of the metadata has stopped following must not go on, so the client stops for good and
   hands the exception to the loop's exception handler.
 * A proposal that got no answer is sent again, unchanged, to each new leader until its deadline.
-  The quorum applies it once (`state.ReplicatedState`).  When the deadline passes the outcome is
+  The quorum applies it once (`state.ReplicatedState`). When the deadline passes the outcome is
   unknown, and `ProposalTimeout` says so; it is `ControllerUnavailable` if the command never left
   this process, which means that it did not and will not take effect.
 * When `propose` returns, `on_commit` has been called for that index on this broker, except after a
   change of leader in between: `wait_applied(index)` makes sure.
 * The broker's session with the quorum is as old as the newest heartbeat that a leader answered, by
-  the time when it was sent.  Once `session_lapsed`, the broker may have been fenced and others may
+  the time when it was sent. Once `session_lapsed`, the broker may have been fenced and others may
   lead its partitions, whatever its own copy of the metadata says.
 """
 
@@ -195,8 +195,8 @@ class ControllerClient:
     async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
         """Have the quorum commit and apply `command`; returns its index and result.
 
-        The result's error says whether the rules accepted it.  An index of -1 means that it did
-        not enter the log: KAFKA_STORAGE_ERROR if the controller's disk is full.  Raises
+        The result's error says whether the rules accepted it. An index of -1 means that it did
+        not enter the log: KAFKA_STORAGE_ERROR if the controller's disk is full. Raises
         `ProposalTimeout` (outcome unknown), `ControllerUnavailable` (not proposed), `ValueError` if
         the command is too large or is no msgpack value.
         """
@@ -226,7 +226,7 @@ class ControllerClient:
     async def barrier(self, timeout_ms: int) -> int:
         """Wait until all that was committed before this call has been applied here.
 
-        Returns the index.  Raises `ControllerUnavailable`.
+        Returns the index. Raises `ControllerUnavailable`.
         """
         async with self._deadline(timeout_ms, "a barrier"):
             index: int = await self._ask(FromBroker.BARRIER)
@@ -234,14 +234,14 @@ class ControllerClient:
         return index
 
     async def wait_applied(self, index: int, timeout_ms: int) -> None:
-        """Wait until this broker has applied `index`.  Raises `ControllerUnavailable`."""
+        """Wait until this broker has applied `index`. Raises `ControllerUnavailable`."""
         if self.applied_index >= index:
             return
         async with self._deadline(timeout_ms, f"index {index}"):
             await self._applied_future(index)
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumDescription:
-        """Who votes, who leads and how far everybody is.  Raises `ControllerUnavailable`."""
+        """Who votes, who leads and how far everybody is. Raises `ControllerUnavailable`."""
         async with self._deadline(timeout_ms, "asking the controller that leads"):
             description: QuorumDescription = await self._ask(FromBroker.DESCRIBE)
         return description

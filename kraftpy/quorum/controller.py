@@ -4,7 +4,7 @@ Rules:
 
 * Every voter keeps the brokers' sessions (`liveness.py`); only the one that leads, and has applied
   all that was committed before its term, decides anything.
-* A decision is a proposal like any other, made on the broker epoch that it was decided on.  What a
+* A decision is a proposal like any other, made on the broker epoch that it was decided on. What a
   deposed leader still decides is refused by the rules, on all nodes alike.
 * Whom this voter suspects (`liveness.py`) all brokers hear at once, from the leader or not: a
   client that asks who leads is then told to ask again, instead of being sent to who is gone.
@@ -67,7 +67,7 @@ class ControllerSettings:
 
 
 class ActiveController:
-    """The duties of the voter that leads; see the module.  All calls belong to the event loop."""
+    """The duties of the voter that leads; see the module. All calls belong to the event loop."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ __all__ = ["FileLayer"]
 
 
 class FileLayer:
-    """The real thing.  Every method raises `OSError` as the system call does."""
+    """The real thing. Every method raises `OSError` as the system call does."""
 
     def create(self, path: Path) -> int:
         """Open a new empty file (an old one of that name is emptied) for reading and writing."""

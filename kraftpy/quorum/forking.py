@@ -1,7 +1,7 @@
 """What a freshly forked process does before anything else, so that it can't outlive or disturb its
 parent; and helpers, forked processes that do one job on a copy of the parent's memory.
 
-Linux only: PR_SET_PDEATHSIG, pidfd.  The parent must have no other thread at the time of the fork
+Linux only: PR_SET_PDEATHSIG, pidfd. The parent must have no other thread at the time of the fork
 (a lock held by one would stay locked for ever in the child) and the signal fires when the *thread*
 that forked ends, so fork from the main thread.
 """

@@ -6,28 +6,28 @@ msgpack:
 * START `[format version, file id, base index, base term]` opens the file: entries up to the base
   index have been dropped because a snapshot covers them;
 * VOTE `[term, voted for]`: this voter's term and whom it gave its vote (the Raft back-end's too);
-* ENTRIES `[[index, term, command], ...]`: what one `append` wrote (a group commit).  If the first
+* ENTRIES `[[index, term, command], ...]`: what one `append` wrote (a group commit). If the first
   index is not above the last one, these entries take the place of the old ones from there on: a
   Raft leader disagreed with them.
 
 Rules:
 
 * One `append` is one record, one write and one fdatasync, and a record is only ever written once
-  all records before it are durable.  So an interrupted write can only damage the *last* record.
+  all records before it are durable. So an interrupted write can only damage the *last* record.
   A damaged record followed by an intact one means that the disk lost what it had confirmed:
   `JournalDamagedError`; this node must not vote or lead on such a journal.
 * The checksum covers position and file id too, so bytes of an older file or a record quoted inside
   a command never pass as a record.
-* The file is allocated ahead in steps of 1 MiB of zeros.  A full disk then fails cleanly before a
+* The file is allocated ahead in steps of 1 MiB of zeros. A full disk then fails cleanly before a
   byte is written (`JournalFullError`), and fdatasync need not write a new file size each time.
 * A failed write or fsync of any other kind is final (`JournalFailedError`): the kernel may have
-  dropped the dirty pages and would report success next time.  The process has to stop.
+  dropped the dirty pages and would report success next time. The process has to stop.
 * How far the file is durable stands in a small file beside it (`quorum.confirmed`), written behind
   each fdatasync and never synced: it survives this process, and after a power failure it's old or
-  gone, but never ahead.  A journal that is sound for less than that lost what it had confirmed, its
+  gone, but never ahead. A journal that is sound for less than that lost what it had confirmed, its
   last records too, which would pass for an interrupted write otherwise.
 * What is read on opening may only be in the page cache, written by a process that was killed
-  before its fdatasync returned.  It is synced before anybody counts on it.
+  before its fdatasync returned. It is synced before anybody counts on it.
 * The new file of a compaction is complete and durable before it takes the old one's name.
 """
 
@@ -78,7 +78,7 @@ _START, _VOTE, _ENTRIES = 1, 2, 3
 
 
 class JournalDamagedError(Exception):
-    """The journal lost or changed data that it had confirmed.  Names the file and what to do."""
+    """The journal lost or changed data that it had confirmed. Names the file and what to do."""
 
 
 class JournalFullError(Exception):
@@ -86,11 +86,11 @@ class JournalFullError(Exception):
 
 
 class JournalFailedError(Exception):
-    """A write or fsync failed; what is on disk is unknown.  The process has to stop."""
+    """A write or fsync failed; what is on disk is unknown. The process has to stop."""
 
 
 class Journal:
-    """An open journal.  `create` or `open` make one; both need exclusive use of its folder."""
+    """An open journal. `create` or `open` make one; both need exclusive use of its folder."""
 
     def __init__(self, path: Path, fd: int, files: FileLayer) -> None:
         self.path = path
@@ -127,7 +127,7 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, files: FileLayer) -> Journal:
-        """A new empty journal at `path`.  Raises `JournalFullError` or `JournalFailedError`."""
+        """A new empty journal at `path`. Raises `JournalFullError` or `JournalFailedError`."""
         return _write_file(path, files, base=Entry(0, 0, b""), vote=None, entries=())
 
     @classmethod
@@ -158,7 +158,7 @@ class Journal:
     def append(self, entries: Sequence[Entry]) -> None:
         """Make `entries` durable, all or none.
 
-        They continue `last_index`, or replace everything from the first one's index on.  Raises
+        They continue `last_index`, or replace everything from the first one's index on. Raises
         `JournalFullError` (nothing changed) or `JournalFailedError` (stop the process).
         """
         self.appending(entries)()
@@ -185,7 +185,7 @@ class Journal:
         self._entries.extend(entries)
 
     def set_vote(self, term: int, voted_for: int | None) -> None:
-        """Make the term and the vote durable.  Raises as `append` does."""
+        """Make the term and the vote durable. Raises as `append` does."""
         assert term >= self.term
         self._write_record(_VOTE, [term, voted_for])
         self.term, self.voted_for = term, voted_for
@@ -193,7 +193,7 @@ class Journal:
     def compact(self, index: int) -> Journal:
         """Drop the entries up to `index`, which a snapshot covers; returns the new open journal.
 
-        Raises `JournalFullError` (this journal stays in use) or `JournalFailedError`.  The old
+        Raises `JournalFullError` (this journal stays in use) or `JournalFailedError`. The old
         object is closed on success.
         """
         return self.restart(index, self.term_at(index))
@@ -268,7 +268,7 @@ class Journal:
         self.fsyncs.observe(perf_counter() - started_s)
 
     def _undo_write(self, error: OSError) -> None:
-        """After a full disk: forget the unwritten record.  Any other error is final."""
+        """After a full disk: forget the unwritten record. Any other error is final."""
         if error.errno not in NO_SPACE:
             raise JournalFailedError(f"writing {self.path} failed: {error}") from error
         try:

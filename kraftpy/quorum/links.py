@@ -2,12 +2,12 @@
 
 The broker is connected to every voter all the time, and uses the connection to the one that leads.
 So it needs no search when the leader dies, hangs or is cut off: the voters that elected another one
-say so over connections that are there already.  And each voter knows from its own connection
+say so over connections that are there already. And each voter knows from its own connection
 whether the broker lives, when it becomes the leader (`liveness.py`).
 
 Rules:
 
-* Of several voters that claim to lead, the one with the highest term does.  None is believed that
+* Of several voters that claim to lead, the one with the highest term does. None is believed that
   claims a term older than that of a leader this broker has followed.
 * Ids below 0 stand for controllers of which only the address is known
   (`controller.quorum.bootstrap.servers`): the first that answers says who and where the voters are.
@@ -55,11 +55,11 @@ class Owner(Protocol):
         """`link` leads from now on; None: no voter that can be reached does."""
 
     def received(self, link: Link, message: Any) -> None:
-        """A message from the voter that leads.  `ValueError` if it makes no sense."""
+        """A message from the voter that leads. `ValueError` if it makes no sense."""
 
 
 class Links:
-    """See the module.  `voters` maps voter ids to (host, port)."""
+    """See the module. `voters` maps voter ids to (host, port)."""
 
     def __init__(
         self,

@@ -1,17 +1,17 @@
 """Where brokers meet the quorum: they propose, follow the committed commands, and show they live.
 
-`messages.py` has the messages.  Brokers are connected to every voter, and follow the one that
+`messages.py` has the messages. Brokers are connected to every voter, and follow the one that
 leads; `controller.py` is told of whom something was heard.
 
 Rules:
 
 * A connection that follows gets every committed index once and in order, after a snapshot if it
-  starts from nothing (`next index` 0) or if the entries that it lacks are no longer kept.  An
+  starts from nothing (`next index` 0) or if the entries that it lacks are no longer kept. An
   envelope is nil where nothing is to be applied.
 * The reply to a proposal comes after its COMMITTED on the same connection, so a broker that
   follows has applied what it is told has been applied.
 * Nothing is queued for a follower that doesn't read: its position in the log stays where it is, and
-  is served from the log, or from a snapshot, once it reads again.  If it has read nothing of what
+  is served from the log, or from a snapshot, once it reads again. If it has read nothing of what
   is under way for `STALL_TIMEOUT_S` it is disconnected, and so is a broker of which nothing was
   heard for `SILENCE_TIMEOUT_S` (its machine may be gone without a word).
 * Bounds: connections, connections that have not authenticated (the oldest gives way), proposals

@@ -5,7 +5,7 @@ becomes the leader then knows at once which brokers died together with its prede
 
 Rules:
 
-* A session belongs to one life of a broker (its epoch).  What another process says under the same
+* A session belongs to one life of a broker (its epoch). What another process says under the same
   broker id, without an epoch or with an older one, doesn't prolong it.
 * A broker that is connected is to be fenced when nothing was heard from it for the session timeout
   (KIP-631): it hangs, or its machine is gone without a word.
@@ -15,11 +15,11 @@ Rules:
   except that the grace of a connection that broke within the last `RECENT_MS` goes on: that broker
   probably died with the old leader.
 * A broker whose last connection broke is suspected, from that moment until it is back or fenced.
-  Nothing is decided on that; clients need not be sent there.  It ends when there has been a leader
+  Nothing is decided on that; clients need not be sent there. It ends when there has been a leader
   for `SUSPICION_MS` who did not fence the broker: only the way between these two is broken.
 * Time in which this process itself stood still is credited to everybody: the heartbeats that
   arrived meanwhile have not been read yet.
-* A decision is given once, until it is reported as failed.  Fencing is always safe (epochs guard
+* A decision is given once, until it is reported as failed. Fencing is always safe (epochs guard
   the data), so a wrong decision costs availability only.
 
 Times are milliseconds of any monotonic clock.
@@ -50,7 +50,7 @@ class Fencing(NamedTuple):
 
 
 class _Session:
-    """One life of a broker.  `connect_by_ms` counts only while it has no connection."""
+    """One life of a broker. `connect_by_ms` counts only while it has no connection."""
 
     __slots__ = ("connect_by_ms", "connections", "epoch", "fencing", "gone_at_ms", "heard_at_ms")
 
@@ -64,7 +64,7 @@ class _Session:
 
 
 class Liveness:
-    """See the module.  A connection is known by a number of the caller's choice."""
+    """See the module. A connection is known by a number of the caller's choice."""
 
     def __init__(self, session_timeout_ms: int, disconnect_grace_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms

@@ -18,16 +18,16 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
     DESCRIBE [6, request id]                      DESCRIPTION [6, request id, description or nil]
     TRANSFER [7, request id, voter id]            TRANSFERRED [7, request id, message or nil]
 
-`next index` 0 means that the broker has no state yet.  A broker epoch of -1 says that the broker
-has not registered.  An index of -1 in REPLY says that the command did not enter the log.  An
-envelope is nil in COMMITTED where nothing is to be applied.  ALIVE returns the number of the
-heartbeat that it answers.  SUSPECTS lists those whose connections with this voter have just broken.
+`next index` 0 means that the broker has no state yet. A broker epoch of -1 says that the broker
+has not registered. An index of -1 in REPLY says that the command did not enter the log. An
+envelope is nil in COMMITTED where nothing is to be applied. ALIVE returns the number of the
+heartbeat that it answers. SUSPECTS lists those whose connections with this voter have just broken.
 The number of a heartbeat has in its upper bits the metadata level that the broker's release knows
 (`with_level`): an earlier release takes all of it for a number, and returns it.
 INCOMPLETE: this voter began with an empty folder, and doesn't vote until a leader has brought it up
 to date; LEADER ends that, or is followed by it again.
 A voter's introduction to another voter is ["voter", voter id]; what follows it belongs to the
-back-end.  The answer to it has one element more, the metadata level that the controller's release
+back-end. The answer to it has one element more, the metadata level that the controller's release
 knows.
 """
 
@@ -96,7 +96,7 @@ class FromController(IntEnum):
 class QuorumReplica(NamedTuple):
     """How far a voter or an observer (a broker that follows) is, as the leader knows it.
 
-    `log_end_offset` is one above its last index.  The times are wall-clock milliseconds, -1 if it
+    `log_end_offset` is one above its last index. The times are wall-clock milliseconds, -1 if it
     has not been heard of: when it was last heard, and when it last had all that the leader had.
     """
 
@@ -122,7 +122,7 @@ class QuorumDescription(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: Any) -> QuorumDescription:
-        """What `pack` returned.  Raises `ValueError`."""
+        """What `pack` returned. Raises `ValueError`."""
         match packed:
             case [int(leader_id), int(epoch), int(high_watermark), list(voters), list(observers)]:
                 return cls(

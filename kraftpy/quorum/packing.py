@@ -23,7 +23,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """The value in `data`, which must hold exactly one.  Raises `ValueError` on anything else."""
+    """The value in `data`, which must hold exactly one. Raises `ValueError` on anything else."""
     try:
         return msgpack.unpackb(
             data, raw=False, strict_map_key=False, ext_hook=_refuse_extension, timestamp=0

@@ -1,7 +1,7 @@
 """The port between kraftpy and its consensus back-end.
 
-A back-end owns a replicated log of opaque commands.  Everything else in this package (the listener,
-the process) and everybody outside it sees only `Quorum`.  Two kinds exist: `single.SingleVoter`,
+A back-end owns a replicated log of opaque commands. Everything else in this package (the listener,
+the process) and everybody outside it sees only `Quorum`. Two kinds exist: `single.SingleVoter`,
 where the log is one durable journal, and the Raft back-end, which adds votes, followers and leader
 changes behind the same five calls:
 
@@ -14,7 +14,7 @@ changes behind the same five calls:
 Rules every back-end keeps:
 
 * An index counts as committed only when it is on stable storage at a majority of the voters.
-* A command that was refused (`ProposalRefusedError`) is not in the log and never will be.  Any
+* A command that was refused (`ProposalRefusedError`) is not in the log and never will be. Any
   other failure leaves the outcome unknown; the caller asks again with the same client id and
   sequence number, and `state.ReplicatedState` makes sure that it's applied once.
 * The log index is Kafka's metadata offset, the term its controller epoch.
@@ -64,7 +64,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One place in the log.  `command` is empty in the entry with which a leader opens its term."""
+    """One place in the log. `command` is empty in the entry with which a leader opens its term."""
 
     index: int
     term: int
@@ -86,9 +86,9 @@ class Applied(NamedTuple):
     """One applied entry.
 
     `effective_index` is where its command took effect: the entry's own index or, for a retry, that
-    of the first of its kind, whose `result` it then carries.  `fresh` is False if the entry changed
+    of the first of its kind, whose `result` it then carries. `fresh` is False if the entry changed
     nothing: a leader's opening entry, a retry that had been applied before, or bytes that are no
-    command.  Followers must not apply such an entry either.
+    command. Followers must not apply such an entry either.
     """
 
     entry: Entry
@@ -152,7 +152,7 @@ class ProposalRefusedError(Exception):
 class VoterState(NamedTuple):
     """What the leader knows of one voter (Kafka's DescribeQuorum; -1 where it knows nothing).
 
-    `log_end_offset` follows the last index that the voter is known to hold durably.  The two times
+    `log_end_offset` follows the last index that the voter is known to hold durably. The two times
     are milliseconds since 1970: when it last answered, and when it last held all that the leader
     had when that was sent.
     """
@@ -188,7 +188,7 @@ LeaderListener = Callable[[int | None, int], None]
 
 
 class Quorum(Protocol):
-    """A consensus back-end.  All calls belong to the event loop that it runs on."""
+    """A consensus back-end. All calls belong to the event loop that it runs on."""
 
     voter_id: int
 
@@ -222,7 +222,7 @@ class Quorum(Protocol):
         """Append `command` (an envelope of `state.pack_envelope`) to the log.
 
         The future resolves once the command is committed and applied here, after `on_apply`
-        listeners saw it.  It fails with `ProposalRefusedError`, or is cancelled when the back-end
+        listeners saw it. It fails with `ProposalRefusedError`, or is cancelled when the back-end
         stops or loses the lead: then the outcome is unknown.
         """
 
@@ -252,7 +252,7 @@ class Quorum(Protocol):
     def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
         """Have `to` (None: the voter that is furthest) lead; resolves with whether it happened.
 
-        The target is brought up to date first; proposals made meanwhile wait.  False if this voter
+        The target is brought up to date first; proposals made meanwhile wait. False if this voter
         does not lead, or if the target doesn't take over in time: then this one goes on leading.
         """
 

@@ -15,7 +15,7 @@ Rules:
   `ControllerHandle.watch` tells the parent, which then has to stop itself.
 * Fail-stop: a failed write or fsync, a damaged file, or an exception where none is foreseen ends
   the process with one log line and the exit code that `ExitCode` documents.
-* SIGTERM and SIGINT stop it in order.  A child ignores both, and is stopped by `_STOP_SIGNAL`: they
+* SIGTERM and SIGINT stop it in order. A child ignores both, and is stopped by `_STOP_SIGNAL`: they
   may reach the whole process group, and the broker still needs its controller to shut down.
 * One process uses the folder at a time (`.lock`); a predecessor that is just dying gets
   `LOCK_TIMEOUT_S` to let go of the folder and of the port.
@@ -102,12 +102,12 @@ class FolderInUseError(Exception):
 class ControllerOptions:
     """What a controller needs to know.
 
-    `metadata_dir` belongs to it alone.  `host` and `port` (0: any free one) are its listener's.
+    `metadata_dir` belongs to it alone. `host` and `port` (0: any free one) are its listener's.
     `ssl_context` is for who connects here, `ssl_client_context` for dialing the other voters.
     `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
     `force_vote`: a voter with an empty folder votes, whatever it may have confirmed before.
-    `metrics` is the end of a `metrics.channel` at which it is asked for its numbers.  `on_loop` is
+    `metrics` is the end of a `metrics.channel` at which it is asked for its numbers. `on_loop` is
     called with the event loop once it runs.
     """
 
@@ -171,7 +171,7 @@ class ControllerHandle:
     def stop(self, timeout_ms: int = 5_000) -> int:
         """Stop it in order, or kill it after `timeout_ms`; returns the exit code.
 
-        Blocks; call it when the loop has nothing else to do.  No `on_exit` is called.
+        Blocks; call it when the loop has nothing else to do. No `on_exit` is called.
         """
         self._unwatch()
         deadline = time.monotonic() + timeout_ms / 1000
@@ -199,8 +199,8 @@ class ControllerHandle:
 def spawn_controller(options: ControllerOptions) -> ControllerHandle:
     """Start a controller process as a child of this one.
 
-    Call it from the main thread before there is a loop or another thread.  Raises `SecretUnusable`
-    or `CannotListenError`.  What goes wrong later, a damaged journal for
+    Call it from the main thread before there is a loop or another thread. Raises `SecretUnusable`
+    or `CannotListenError`. What goes wrong later, a damaged journal for
     instance, the child logs before it ends: see `ControllerHandle.watch`.
     """
     secret = load_secret(

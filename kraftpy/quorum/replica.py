@@ -5,12 +5,12 @@ Rules:
 * Only durable, committed entries are applied, in log order, and the `on_apply` listeners see each
   batch after it.
 * A snapshot is written by a helper that sees a copy of this process's memory (`forking.Helper`), so
-  it takes as long as it takes without delaying a commit.  Small states go the same way: one way,
+  it takes as long as it takes without delaying a commit. Small states go the same way: one way,
   and no fsync of a snapshot ever stands between a proposal and its answer.
 * When the helper has verified its file, the journal drops what the snapshot *before* covers (see
   `snapshot.py`: the newest one is never the only one).
 * A snapshot that arrives from the leader is verified and restored before anything that was there
-  gives way to it.  At each point of the change a crash leaves a folder from which
+  gives way to it. At each point of the change a crash leaves a folder from which
   `snapshot.recover` gets either the old state or the new one.
 """
 
@@ -60,7 +60,7 @@ class SnapshotHelper(Protocol):
     def busy(self) -> bool: ...
     def start(self, job: Callable[[], int], done: Callable[[int], None]) -> None:
         """Run `job` elsewhere and call `done` here with what it returned, or with 70 or minus a
-        signal's number if it did not end well.  Raises `OSError` if it can't."""
+        signal's number if it did not end well. Raises `OSError` if it can't."""
 
     def stop(self) -> None:
         """Kill the job that runs, if any; `done` is not called."""
@@ -70,8 +70,8 @@ class Replica:
     """The replicated state in `folder`; see the module.
 
     With `replay` all of the journal is applied at once (a lone voter: what it holds is committed);
-    without it nothing after the newest snapshot is.  `on_fatal` gets a failure of the disk that
-    shows outside a call.  Raises what `snapshot.recover` raises.
+    without it nothing after the newest snapshot is. `on_fatal` gets a failure of the disk that
+    shows outside a call. Raises what `snapshot.recover` raises.
     """
 
     def __init__(

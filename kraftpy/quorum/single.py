@@ -6,9 +6,9 @@ as a Raft leader does, so the term is a controller epoch from the first issue on
 Rules:
 
 * All proposals of one iteration of the event loop share one write and one fdatasync, in the loop:
-  everybody who is served here waits for that fdatasync anyway.  They are applied, shown to the
+  everybody who is served here waits for that fdatasync anyway. They are applied, shown to the
   `on_apply` listeners and answered after it, in log order.
-* A full disk refuses the proposals of that write and nothing else.  Any other disk error, and any
+* A full disk refuses the proposals of that write and nothing else. Any other disk error, and any
   exception while applying, goes to `on_fatal`, and nothing more is committed.
 
 `raft.RaftVoter` is the back-end of a quorum of several.

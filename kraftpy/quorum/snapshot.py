@@ -2,17 +2,17 @@
 
 A snapshot is one file `<index>-<term>.checkpoint` (Kafka's naming, KIP-630): a header
 `marker(4) | format version(1) | CRC-32C(4) | three lengths(8 each)`, then the msgpack of `[index,
-term]`, of the sessions and of the state machine.  The last part is sent to followers as it is.
+term]`, of the sessions and of the state machine. The last part is sent to followers as it is.
 
 Rules:
 
 * A snapshot gets its name only when it is complete, durable and has been read back and verified.
 * One that arrives from the leader waits as `*.received` until the journal starts at it: which of
   the two came to pass before a crash, the journal's base index tells.
-* Two snapshots are kept, and the journal from the older one on.  So if the newest turns out to be
+* Two snapshots are kept, and the journal from the older one on. So if the newest turns out to be
   damaged, the older one and the journal give exactly the same state; the damaged file is renamed to
   `*.damaged`, and a log line says so.
-* If what is left can't give the whole state, `recover` refuses with a sentence.  An empty state is
+* If what is left can't give the whole state, `recover` refuses with a sentence. An empty state is
   only ever made in a folder that holds no file of an earlier life.
 """
 
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 JOURNAL_NAME = "quorum.journal"
 VOTERS_NAME = "quorum.voters"
-"""Whose folder it is; see `voter.py`.  It is written once there is a journal."""
+"""Whose folder it is; see `voter.py`. It is written once there is a journal."""
 SNAPSHOTS_KEPT = 2
 _FORMAT_VERSION = 1
 _MARKER = b"\xf5kpS"
@@ -63,11 +63,11 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotDamagedError(Exception):
-    """A snapshot file does not hold what was written.  Names the file."""
+    """A snapshot file does not hold what was written. Names the file."""
 
 
 class SnapshotVersionError(Exception):
-    """A snapshot was written by another version of kraftpy.  Names the file and what to do."""
+    """A snapshot was written by another version of kraftpy. Names the file and what to do."""
 
 
 class SnapshotFullError(Exception):
@@ -113,7 +113,7 @@ class SnapshotStore:
         return self._parse(path, path.read_bytes())
 
     def newest_file(self) -> tuple[SnapshotName, bytes] | None:
-        """The newest sound snapshot with the bytes of its file.  Raises `OSError`."""
+        """The newest sound snapshot with the bytes of its file. Raises `OSError`."""
         for name in reversed(self.list()):
             data = name.path.read_bytes()
             try:
@@ -172,7 +172,7 @@ class SnapshotStore:
         return self._write_file(temporary, data, target.with_name(target.name + _RECEIVED))
 
     def accept(self, index: int, term: int) -> None:
-        """Use the snapshot that `receive` wrote.  Raises `JournalFailedError`."""
+        """Use the snapshot that `receive` wrote. Raises `JournalFailedError`."""
         target = self._path(index, term)
         try:
             self._files.replace(target.with_name(target.name + _RECEIVED), target)
@@ -243,7 +243,7 @@ def recover(
     With `replay` all entries of the journal are applied, without it the state is the newest
     snapshot's (a Raft voter doesn't know yet which entries after it are committed).
     Raises `JournalDamagedError`, `SnapshotDamagedError` or `SnapshotVersionError` (each says what
-    to do), `JournalFullError`, `JournalFailedError`.  Needs exclusive use of the folder.
+    to do), `JournalFullError`, `JournalFailedError`. Needs exclusive use of the folder.
     """
     if not folder.exists():
         folder.mkdir(parents=True)

@@ -1,18 +1,18 @@
 """The replicated state: the state machine, and the sessions that make a retried command safe.
 
 Every command in the log is an envelope `[client id, sequence, lowest outstanding, opened at,
-command]`.  A client that does not hear back sends the very same envelope again, over whatever
-connection to whichever leader, so one command can be in the log more than once.  Rules:
+command]`. A client that does not hear back sends the very same envelope again, over whatever
+connection to whichever leader, so one command can be in the log more than once. Rules:
 
 * Of the entries with one (client id, sequence) only the first takes effect; the others answer with
-  its recorded result.  All voters decide this from the log alone, so they agree.
-* `lowest outstanding` is the lowest sequence that the client still waits for.  Results below it are
+  its recorded result. All voters decide this from the log alone, so they agree.
+* `lowest outstanding` is the lowest sequence that the client still waits for. Results below it are
   forgotten, and an entry below it that shows up late (out of an old connection's buffers) does
-  nothing.  So a command that timed out can no longer take effect once a later one has.
-* The least recently used session is forgotten beyond `MAX_SESSIONS`.  `opened at` is an index that
+  nothing. So a command that timed out can no longer take effect once a later one has.
+* The least recently used session is forgotten beyond `MAX_SESSIONS`. `opened at` is an index that
   had been applied before the client's first command: an unknown session that is older than the
   newest use of any forgotten one may itself have been forgotten, and is refused
-  (`SESSION_EXPIRED`) where treating it as new could apply a command twice.  This is the session
+  (`SESSION_EXPIRED`) where treating it as new could apply a command twice. This is the session
   expiry problem of section 6.3 in Ongaro's Raft dissertation, solved without a clock.
 """
 
@@ -113,7 +113,7 @@ class ReplicatedState:
         self._forgotten_through = 0
 
     def apply(self, entry: Entry) -> Applied:
-        """Apply the next entry of the log.  Total, as far as the state machine is."""
+        """Apply the next entry of the log. Total, as far as the state machine is."""
         assert entry.index == self.applied_index + 1, (entry.index, self.applied_index)
         self.applied_index = entry.index
         if not entry.command:

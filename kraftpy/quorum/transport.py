@@ -1,9 +1,9 @@
 """Authenticated frames between the processes of a quorum, over TCP or TLS.
 
-A frame is a 4-byte big-endian length and so many bytes.  The first frame in each direction is a
+A frame is a 4-byte big-endian length and so many bytes. The first frame in each direction is a
 fixed-size greeting `magic(4) | version(1) | nonce(32)`; from the two nonces and the shared secret
-both ends derive one HMAC-SHA256 key for each direction.  Every later frame is `MAC(16) | payload`,
-the MAC computed over the direction's frame counter and the payload.  The dialer sends the first
+both ends derive one HMAC-SHA256 key for each direction. Every later frame is `MAC(16) | payload`,
+the MAC computed over the direction's frame counter and the payload. The dialer sends the first
 such frame (its introduction), the acceptor answers with its own: each has then proven that it
 knows the secret, to a fresh nonce of the other.
 
@@ -12,7 +12,7 @@ Rules:
 * Before the peer has proven itself nothing of it is parsed beyond the fixed greeting, no frame is
   larger than `MAX_GREETING_SIZE_BYTES`, and it has `AUTHENTICATION_TIMEOUT_S`.
 * A frame that is forged, replayed, reordered, dropped or reflected has the wrong MAC: key and
-  counter differ.  The connection is closed, with one log line.
+  counter differ. The connection is closed, with one log line.
 * The frames are authenticated, not encrypted: pass TLS contexts for secrecy.
 * Off loopback there is no running without a secret (`load_secret`).
 """
@@ -68,7 +68,7 @@ class FrameConnection(asyncio.Protocol):
     `introduction(other)` is what this end says of itself in its first authenticated frame (`other`:
     what the peer has said, None where this end speaks first), `authenticated(introduction)` gets
     the peer's, `received(message)` every later message, and `disconnected(reason)` is called once
-    at the end.  Hooks raise `ValueError` to reject a message: the connection is closed with a log
+    at the end. Hooks raise `ValueError` to reject a message: the connection is closed with a log
     line.
     """
 
@@ -106,7 +106,7 @@ class FrameConnection(asyncio.Protocol):
     # Sending
 
     def send(self, message: Any) -> None:
-        """Queue a message; ignored once closing.  Look at `is_paused` before sending much."""
+        """Queue a message; ignored once closing. Look at `is_paused` before sending much."""
         self.send_packed(pack(message))
 
     def send_packed(self, payload: bytes) -> None:
@@ -261,7 +261,7 @@ def load_secret(
 
     From `secret_file` if one is configured; else, if `host` (the listener's address) is loopback
     and no other node needs the secret (`shared`), from `quorum.secret` in `metadata_dir`, made on
-    first use with mode 0600.  Raises `SecretUnusable`.
+    first use with mode 0600. Raises `SecretUnusable`.
     """
     if secret_file is not None:
         return _read_secret(secret_file)

@@ -2,7 +2,7 @@
 
 What is pysyncobj's: terms and votes, the election and its randomised deadline, becoming leader with
 an empty entry, taking over a leader's entries, counting a majority for an entry of its own term,
-and stepping down when a majority doesn't answer.  Everything else of it is replaced: the methods at
+and stepping down when a majority doesn't answer. Everything else of it is replaced: the methods at
 the end of this module are those that pysyncobj calls and that `node.RaftNode` answers.
 
 pysyncobj's indexes are one higher than the quorum's (see `log.py`).
@@ -25,8 +25,8 @@ ELECTION_MIN_S = 0.4
 ELECTION_MAX_S = 0.8
 """A leader is given up after a time between these without a word from it."""
 FALLBACK_S = 1.5
-"""A leader gives up itself after so long without an answer from a majority.  Others may lead by
-then; this one commits nothing meanwhile.  A follower's busy disk must not take longer."""
+"""A leader gives up itself after so long without an answer from a majority. Others may lead by
+then; this one commits nothing meanwhile. A follower's busy disk must not take longer."""
 
 
 class _Outlet(library.Transport):  # type: ignore[misc]

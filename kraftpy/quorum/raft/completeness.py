@@ -2,10 +2,10 @@
 
 Rules:
 
-* A voter that began with nothing may have lost its folder, and what it had acknowledged.  Until it
+* A voter that began with nothing may have lost its folder, and what it had acknowledged. Until it
   has received all that a leader has committed it neither votes nor stands, however long that takes.
 * Only where all voters say that they have begun with nothing there is nothing to lose, and they
-  elect: that is a quorum's first start.  Those that don't hear of all the others for `BLANK_WAIT_S`
+  elect: that is a quorum's first start. Those that don't hear of all the others for `BLANK_WAIT_S`
   go by those they hear, while their logs are empty.
 * An operator who has nothing else can have it vote all the same (`forced`).
 * In its pre-votes such a voter counts rounds below zero: it is known by that, also to voters of

@@ -3,7 +3,7 @@
 Rules:
 
 * kraftpy builds on pysyncobj's private names, so exactly one version will do (`check`).
-* Nothing in this process unpickles what came from a file or a socket.  pysyncobj pickles its
+* Nothing in this process unpickles what came from a file or a socket. pysyncobj pickles its
   network frames, commands, metadata and dumps; none of that code is used, and all of its ways to
   pickle are replaced by one that raises.
 """

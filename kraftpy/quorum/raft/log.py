@@ -1,9 +1,9 @@
 """The journal as pysyncobj sees its log, with entries that are not durable yet.
 
 pysyncobj numbers from 1 an entry that nobody proposed; its index n is this quorum's n - 1, and the
-entry before all others stands for the journal's base.  Rules:
+entry before all others stands for the journal's base. Rules:
 
-* New entries are staged and become durable together (`flush`): one record, one fdatasync.  Whoever
+* New entries are staged and become durable together (`flush`): one record, one fdatasync. Whoever
   sends an acknowledgement or a vote flushes before; nothing above `durable_index` is counted as
   this voter's or applied.
 * One write at a time may run in another thread (`start_sync`); everything else that writes waits
@@ -136,7 +136,7 @@ class RaftLog:
         self._kept = min(self._kept, index - 1)
 
     def flush(self) -> None:
-        """Make what is staged durable.  Raises as `Journal.append` does."""
+        """Make what is staged durable. Raises as `Journal.append` does."""
         self.settle()
         while self.start_sync() is not None:
             self.settle()
@@ -158,7 +158,7 @@ class RaftLog:
         return 0.0 if self._sync is None else library.now() - self._sync.started_at
 
     def settle(self) -> None:
-        """Wait for the write that is under way, if any.  Raises as `Journal.append` does."""
+        """Wait for the write that is under way, if any. Raises as `Journal.append` does."""
         if self._sync is not None:
             sync, self._sync = self._sync, None
             sync.run()

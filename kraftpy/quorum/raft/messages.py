@@ -14,8 +14,8 @@
     TIMEOUT_NOW [11, term]                               stand for election at once
     KNOWS [12, level]                                    the metadata level that my release knows
 
-`number` increases with each message of a leader; an answer repeats it.  The introduction of a voter
-is `["voter", id, [ids of all voters]]`.  KNOWS is only said to who has said its own level, in its
+`number` increases with each message of a leader; an answer repeats it. The introduction of a voter
+is `["voter", id, [ids of all voters]]`. KNOWS is only said to who has said its own level, in its
 answer to that: an earlier release would close the connection.
 """
 

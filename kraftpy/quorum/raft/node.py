@@ -5,22 +5,22 @@ check of every message before pysyncobj sees it.
 
 Rules:
 
-* pysyncobj only sees an APPEND whose previous entry is in the log and whose entries are new.  An
+* pysyncobj only sees an APPEND whose previous entry is in the log and whose entries are new. An
   outdated message can then neither shorten the log nor commit entries that it doesn't vouch for:
   the commit index is bounded by the last entry of the message itself.
 * On a mismatch the follower says where to go on: where the term begins that differs.
 * A voter stands for election only after a majority has said that it would vote for it (pre-vote):
-  it has not heard of a leader for the least election timeout either.  Hence one that was cut off
-  or slow doesn't unseat a leader.  As its term may be the higher one all the same, a message of a
+  it has not heard of a leader for the least election timeout either. Hence one that was cut off
+  or slow doesn't unseat a leader. As its term may be the higher one all the same, a message of a
   lower term is answered with HIGHER_TERM; otherwise the two would ignore each other for ever.
 * A connection to the leader that breaks (a killed process closes its sockets) and isn't back within
-  `LOST_MIN_S` to `LOST_MAX_S` counts as a leader not heard of.  A false alarm costs nothing: the
-  others refuse the pre-vote.  A leader whose connections to a majority are broken for `LOST_MIN_S`
+  `LOST_MIN_S` to `LOST_MAX_S` counts as a leader not heard of. A false alarm costs nothing: the
+  others refuse the pre-vote. A leader whose connections to a majority are broken for `LOST_MIN_S`
   gives up as well: whoever relies on its word would not notice that another one leads.
 * Answers that take longer than they are waited for would never elect anybody: each round in vain,
   with a majority connected, doubles the time, up to `PATIENCE_MAX` times the first.
-* Acknowledgements and votes leave in `flush`, after the log is durable.  What promises nothing of
-  the log leaves at once: a leader never waits for its disk to send something.  pysyncobj counts the
+* Acknowledgements and votes leave in `flush`, after the log is durable. What promises nothing of
+  the log leaves at once: a leader never waits for its disk to send something. pysyncobj counts the
   leader's own log as durable throughout, so it is shown no follower further than that is true.
 * A voter that may lack what it has acknowledged takes no part in elections (`completeness.py`).
 * An exception in here is final: the process stops (see `voter.py`).
@@ -435,7 +435,7 @@ class RaftNode(Bridge):
             self._vouched_for(commit)
 
     def _vouched_for(self, commit: int) -> None:
-        """This voter has all that its leader knows to be committed.  Until it has committed an
+        """This voter has all that its leader knows to be committed. Until it has committed an
         entry of its own term, a leader doesn't know what is."""
         if self._completeness.is_blank and self._log.term_at(commit) == self.term:
             self._log.flush()

@@ -2,7 +2,7 @@
 
 Rules:
 
-* Of two voters the one with the higher id dials, so there is one connection for each pair.  A new
+* Of two voters the one with the higher id dials, so there is one connection for each pair. A new
   one takes the place of the old one, which may be dead without either end having noticed.
 * Both ends compare their lists of voters: with two different lists there could be two majorities.
 * Each end says something every `PING_INTERVAL_S` and closes the connection if it hears nothing for

@@ -69,7 +69,7 @@ class Progress:
         self._bytes_under_way += size_bytes
 
     def answered(self, number: int, now: float, last_index: int) -> None:
-        """The follower answered the message `number`; answers come in order.  For KIP-836 two
+        """The follower answered the message `number`; answers come in order. For KIP-836 two
         times are kept: of the answer, and when it last held all that there was at the time."""
         while self._under_way and self._under_way[0][0] <= number:
             self._bytes_under_way -= self._under_way.popleft()[1]

@@ -1,14 +1,14 @@
 """The consensus back-end of a quorum with several voters.
 
-`node.RaftNode` decides; this drives it on the event loop and answers proposals.  Rules:
+`node.RaftNode` decides; this drives it on the event loop and answers proposals. Rules:
 
 * Everything that arrives in one iteration of the loop is handled in one turn: one write, one
   fdatasync.
-* A leader's entries leave before its own fdatasync, so all voters' run at the same time.  While the
+* A leader's entries leave before its own fdatasync, so all voters' run at the same time. While the
   disk is busy, that one runs in a thread of its own: however long it takes, heartbeats go on, and
-  nobody stands for election.  The thread sits in two system calls and nobody else waits for it.
+  nobody stands for election. The thread sits in two system calls and nobody else waits for it.
   With a quick disk that would only be one more switch for a busy processor to make.
-* Only a leader takes proposals.  When it loses the lead, proposals in its log are cancelled (they
+* Only a leader takes proposals. When it loses the lead, proposals in its log are cancelled (they
   may still be committed by the next leader), the others are refused.
 * A barrier is an entry: its commitment proves that nobody else led when it was asked for.
 * A full disk stops this voter as any other failure of the disk does: the others go on without it.
@@ -62,7 +62,7 @@ class RaftVoter(Voter):
     """A `port.Quorum`; construct it on its event loop.
 
     `voters` maps the ids of all voters to the host and port of their controller listeners;
-    `ssl_context` is for dialing them.  `forced`: this one votes though its folder is empty.  Raises
+    `ssl_context` is for dialing them. `forced`: this one votes though its folder is empty. Raises
     what `snapshot.recover` raises, `VotersChangedError` and `LibraryUnsuitable`.
     """
 
