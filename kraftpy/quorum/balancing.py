@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
 
-__all__ = ["out_of_balance"]
-
 
 async def out_of_balance(metadata: MetadataState, percentage: int) -> list[tuple[str, int]]:
     """(topic, partition) of those whose preferred leader should take over.

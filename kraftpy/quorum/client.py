@@ -46,8 +46,6 @@ from kraftpy.quorum.state import (
 
 _Answer = tuple[int, CommandResult]
 
-__all__ = ["ControllerClient", "ControllerUnavailable", "ProposalTimeout"]
-
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_MS = 2_000
@@ -167,10 +165,10 @@ class ControllerClient:
         """Whether the quorum may have fenced this broker, and given its leaderships to others."""
         return self.session_age_ms > self._session_timeout_s * 1000
 
-    # Public calls
+    # -- public calls
 
     async def start(self, timeout_ms: int) -> None:
-        """Connect, and return once all that had been committed by then has been applied here.
+        """Connects, and returns once all that had been committed by then has been applied here.
 
         Raises `ControllerUnavailable`; the client then still goes on trying until `close`.
         """
@@ -193,7 +191,7 @@ class ControllerClient:
         self._links.heartbeat()
 
     async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
-        """Have the quorum commit and apply `command`; returns its index and result.
+        """Has the quorum commit and apply `command`; returns its index and result.
 
         The result's error says whether the rules accepted it. An index of -1 means that it did
         not enter the log: KAFKA_STORAGE_ERROR if the controller's disk is full. Raises
@@ -224,7 +222,7 @@ class ControllerClient:
                 del self._outstanding[item.sequence]
 
     async def barrier(self, timeout_ms: int) -> int:
-        """Wait until all that was committed before this call has been applied here.
+        """Waits until all that was committed before this call has been applied here.
 
         Returns the index. Raises `ControllerUnavailable`.
         """
@@ -234,7 +232,7 @@ class ControllerClient:
         return index
 
     async def wait_applied(self, index: int, timeout_ms: int) -> None:
-        """Wait until this broker has applied `index`. Raises `ControllerUnavailable`."""
+        """Waits until this broker has applied `index`. Raises `ControllerUnavailable`."""
         if self.applied_index >= index:
             return
         async with self._deadline(timeout_ms, f"index {index}"):
@@ -247,7 +245,7 @@ class ControllerClient:
         return description
 
     async def transfer_leadership(self, voter_id: int, timeout_ms: int) -> None:
-        """Have the leader of the quorum hand its lead over; returns once `voter_id` leads.
+        """Has the leader of the quorum hand its lead over; returns once `voter_id` leads.
 
         Raises `ControllerUnavailable` if that did not happen in time, `ValueError` with the reason
         if the leader refused.
@@ -261,7 +259,7 @@ class ControllerClient:
                     raise ValueError(refusal)
                 await asyncio.sleep(_ASK_AGAIN_S)
 
-    # Waiting
+    # -- waiting
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -304,7 +302,7 @@ class ControllerClient:
                 return answer
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    # The connection
+    # -- the connection
 
     def leader_changed(self, link: Link | None) -> None:
         """See `links.Owner`."""
@@ -343,7 +341,7 @@ class ControllerClient:
             if not waiter.done():
                 waiter.set_exception(ControllerUnavailable(reason))
 
-    # Messages
+    # -- messages
 
     def received(self, link: Link, message: Any) -> None:
         """See `links.Owner`."""

@@ -46,8 +46,6 @@ from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, pack_envelope
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
 
-__all__ = ["ActiveController", "ControllerSettings"]
-
 logger = logging.getLogger(__name__)
 
 ELECTIONS_AT_ONCE = 100
@@ -93,16 +91,16 @@ class ActiveController:
         quorum.on_leader(self._leader_changed)
 
     def start(self) -> None:
-        """Begin to look after the brokers."""
+        """Begins to look after the brokers."""
         self._tick()
 
     def close(self) -> None:
-        """Decide nothing more."""
+        """Decides nothing more."""
         self._resign(None)
         if self._timer is not None:
             self._timer.cancel()
 
-    # What the listener reports
+    # -- what the listener reports
 
     def heard(self, connection: int, broker_id: int, broker_epoch: int) -> None:
         """A broker said something."""
@@ -129,7 +127,7 @@ class ActiveController:
             observers=tuple(each for each in observers if each.replica_id not in quorum.voters),
         )
 
-    # Leading
+    # -- leading
 
     def _leader_changed(self, leader_id: int | None, term: int) -> None:
         self._resign(leader_id)
@@ -160,7 +158,7 @@ class ActiveController:
     def _now_ms(self) -> float:
         return self._loop.time() * 1000
 
-    # Fencing
+    # -- fencing
 
     def _tick(self) -> None:
         brokers = self._metadata().brokers.values()
@@ -201,10 +199,10 @@ class ActiveController:
         logger.warning("could not fence broker %d: %s", fencing.broker_id, problem[1])
         self._liveness.failed(fencing.broker_id, fencing.broker_epoch, self._now_ms())
 
-    # The metadata level
+    # -- the metadata level
 
     def _raise_level(self) -> None:
-        """Propose the level that everybody knows, if that is above what there is."""
+        """Proposes the level that everybody knows, if that is above what there is."""
         metadata = self._metadata()
         if not self._leads or self._raising or metadata.level >= levels.LEVEL:
             return
@@ -228,10 +226,10 @@ class ActiveController:
         else:
             logger.info("the metadata has level %d", self._metadata().level)
 
-    # Balancing
+    # -- balancing
 
     async def _balance(self) -> None:
-        """Give the leaders back to the preferred replicas, now and then, for as long as we lead."""
+        """Gives leaders back to the preferred replicas, now and then, for as long as we lead."""
         while True:
             await asyncio.sleep(self._settings.leader_imbalance_check_interval_seconds)
             partitions = await out_of_balance(

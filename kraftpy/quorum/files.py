@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["FileLayer"]
-
 
 class FileLayer:
     """The real thing. Every method raises `OSError` as the system call does."""
 
     def create(self, path: Path) -> int:
-        """Open a new empty file (an old one of that name is emptied) for reading and writing."""
+        """Opens a new empty file (an old one of that name is emptied) for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def allocate(self, fd: int, offset: int, size_bytes: int) -> None:
@@ -24,7 +22,7 @@ class FileLayer:
         os.posix_fallocate(fd, offset, size_bytes)
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
-        """Write all of `data` at `offset`."""
+        """Writes all of `data` at `offset`."""
         view = memoryview(data)
         while view:
             written = os.pwrite(fd, view, offset)
@@ -32,7 +30,7 @@ class FileLayer:
             offset += written
 
     def open_note(self, path: Path) -> int:
-        """Open a small file that is only ever overwritten, and need not be durable."""
+        """Opens a small file that is only ever overwritten, and need not be durable."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write_note(self, fd: int, data: bytes) -> None:
@@ -47,7 +45,7 @@ class FileLayer:
         os.fdatasync(fd)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename, and make the new name durable."""
+        """Renames, and makes the new name durable."""
         source.replace(target)
         self.sync_directory(target.parent)
 

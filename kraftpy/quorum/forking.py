@@ -17,8 +17,6 @@ import resource
 import signal
 from collections.abc import Callable, Iterable
 
-__all__ = ["HELPER_FAILED", "Helper", "become_child", "ignore_group_signals", "log_fds"]
-
 logger = logging.getLogger(__name__)
 
 HELPER_FAILED = 70
@@ -29,7 +27,7 @@ _PR_SET_NAME = 15
 
 
 def become_child(parent_pid: int, name: str, keep_fds: Iterable[int]) -> None:
-    """Call first thing in the child of a fork.
+    """To be called first thing in the child of a fork.
 
     Asks for SIGKILL when the parent dies, resets signal handling, closes every inherited descriptor
     above 2 except `keep_fds`, and shows as `name` (15 characters count) in `ps` and `top`.

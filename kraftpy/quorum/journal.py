@@ -50,15 +50,6 @@ from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Entry
 
-__all__ = [
-    "MAX_BATCH_SIZE_BYTES",
-    "NO_SPACE",
-    "Journal",
-    "JournalDamagedError",
-    "JournalFailedError",
-    "JournalFullError",
-]
-
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
@@ -123,7 +114,7 @@ class Journal:
         """Bytes in use, without the space allocated ahead."""
         return self._end
 
-    # Opening
+    # -- opening
 
     @classmethod
     def create(cls, path: Path, files: FileLayer) -> Journal:
@@ -153,10 +144,10 @@ class Journal:
         if self._note is not None:
             os.close(self._note)
 
-    # Writing
+    # -- writing
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Make `entries` durable, all or none.
+        """Makes `entries` durable, all or none.
 
         They continue `last_index`, or replace everything from the first one's index on. Raises
         `JournalFullError` (nothing changed) or `JournalFailedError` (stop the process).
@@ -185,13 +176,13 @@ class Journal:
         self._entries.extend(entries)
 
     def set_vote(self, term: int, voted_for: int | None) -> None:
-        """Make the term and the vote durable. Raises as `append` does."""
+        """Makes the term and the vote durable. Raises as `append` does."""
         assert term >= self.term
         self._write_record(_VOTE, [term, voted_for])
         self.term, self.voted_for = term, voted_for
 
     def compact(self, index: int) -> Journal:
-        """Drop the entries up to `index`, which a snapshot covers; returns the new open journal.
+        """Drops the entries up to `index`, which a snapshot covers; returns the new open journal.
 
         Raises `JournalFullError` (this journal stays in use) or `JournalFailedError`. The old
         object is closed on success.
@@ -235,7 +226,7 @@ class Journal:
         self._confirm()
 
     def _confirm(self) -> None:
-        """Note that everything up to the end is durable; what can't be noted isn't protected."""
+        """Notes that everything up to the end is durable; what can't be noted isn't protected."""
         said = _CONFIRMED.pack(self._end, self._seed)
         try:
             if self._note is None:
@@ -277,7 +268,7 @@ class Journal:
             raise JournalFailedError(f"truncating {self.path} failed: {second}") from second
         self._allocated = self._end
 
-    # Reading
+    # -- reading
 
     def term_at(self, index: int) -> int:
         """The term of the entry at `index`, which lies within `base_index..last_index`."""
@@ -409,7 +400,7 @@ def _write_file(
     vote: tuple[int, int | None] | None,
     entries: Sequence[Entry],
 ) -> Journal:
-    """Write a whole journal beside `path`, make it durable, and give it the name `path`."""
+    """Writes a whole journal beside `path`, makes it durable, and gives it the name `path`."""
     temporary = path.with_name(path.name + ".tmp")
     file_id = os.urandom(8)
     journal: Journal | None = None

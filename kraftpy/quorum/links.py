@@ -33,8 +33,6 @@ from typing import Any, Protocol
 from kraftpy.quorum.messages import FromBroker, FromController, with_level, without_level
 from kraftpy.quorum.transport import FrameConnection
 
-__all__ = ["Link", "Links"]
-
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
@@ -105,12 +103,12 @@ class Links:
                 await task
 
     def heartbeat(self) -> None:
-        """Tell all voters now what the next heartbeat would tell them."""
+        """Tells all voters now what the next heartbeat would tell them."""
         for link in self._links.values():
             self._beat(link)
 
     def acknowledge(self) -> None:
-        """Tell the leader soon how far this broker is."""
+        """Tells the leader soon how far this broker is."""
         if self.leading is not None:
             self._schedule_beat(self.leading, ACKNOWLEDGE_DELAY_S)
 
@@ -141,7 +139,7 @@ class Links:
     # Each voter's connection
 
     async def _keep(self, voter_id: int) -> None:
-        """Keep a connection to one voter."""
+        """Keeps a connection to one voter."""
         loop = asyncio.get_running_loop()
         host, port = self._voters[voter_id]
         backoff_s = RECONNECT_BACKOFF_MIN_S
@@ -221,7 +219,7 @@ class Links:
             self._choose()
 
     def received(self, link: Link, message: Any) -> None:
-        """Handle what concerns connections and the lead; the rest is the owner's."""
+        """Handles what concerns connections and the lead; the rest is the owner's."""
         if self._closed:
             return
         match message:
@@ -246,7 +244,7 @@ class Links:
     def _collect_suspects(self) -> None:
         self.suspects = frozenset[int]().union(*(link.suspects for link in self._links.values()))
 
-    # Who leads
+    # -- who leads
 
     def _heard_of_leader(self, link: Link, leader_id: int | None, term: int) -> None:
         link.leader_id = leader_id
@@ -273,7 +271,7 @@ class Links:
         if previous is not None and previous is not best and previous.leads_term is not None:
             previous.close(f"another controller leads, in term {term}")
 
-    # Heartbeats
+    # -- heartbeats
 
     def _beat(self, link: Link) -> None:
         now_s = asyncio.get_running_loop().time()

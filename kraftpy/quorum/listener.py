@@ -48,8 +48,6 @@ from kraftpy.quorum.port import (
 from kraftpy.quorum.state import MAX_OUTSTANDING
 from kraftpy.quorum.transport import AUTHENTICATION_TIMEOUT_S, FrameConnection
 
-__all__ = ["Listener"]
-
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1000
@@ -85,7 +83,7 @@ class Listener:
         quorum.on_leader(self._leader_changed)
 
     async def start(self, sock: socket.socket) -> None:
-        """Accept on `sock`, which is bound to its address."""
+        """Accepts on `sock`, which is bound to its address."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._new_connection,
@@ -98,7 +96,7 @@ class Listener:
         self.controller.start()
 
     def close(self) -> None:
-        """Stop accepting and close all connections; nobody is fenced for that."""
+        """Stops accepting and closes all connections; nobody is fenced for that."""
         self.controller.close()
         if self._server is not None:
             self._server.close()
@@ -330,7 +328,7 @@ class _Broker(FrameConnection):
         message = f"controller {voter_id} did not take the lead over in time" if refused else None
         self.send([FromController.TRANSFERRED, request_id, message])
 
-    # Proposals
+    # -- proposals
 
     def _propose(self, sequence: int, envelope: bytes) -> None:
         self._under_way += 1
@@ -359,7 +357,7 @@ class _Broker(FrameConnection):
         sound = not future.cancelled() and future.exception() is None
         self.send([FromController.BARRIER_DONE, request_id, future.result() if sound else None])
 
-    # Following
+    # -- following
 
     def _follow(self, next_index: int) -> None:
         self._snapshot = None
@@ -374,7 +372,7 @@ class _Broker(FrameConnection):
         self.advance()
 
     def advance(self) -> None:
-        """Send what the broker lacks until it's up to date or must read first."""
+        """Sends what the broker lacks until it's up to date or must read first."""
         while not self.is_paused and self.next_index is not None:
             if self._snapshot is not None:
                 self._send_chunk(self._snapshot)

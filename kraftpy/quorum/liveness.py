@@ -30,8 +30,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["NO_EPOCH", "Fencing", "Liveness"]
-
 NO_EPOCH = -1
 CONNECT_MS = 1_000
 RECENT_MS = 2_000
@@ -77,7 +75,7 @@ class Liveness:
         self._wake_at_ms: float | None = None
         self.suspects: frozenset[int] = frozenset()
 
-    # What is heard
+    # -- what is heard
 
     def heard(self, connection: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """The broker has connected, or said something; `broker_epoch` as it knows it itself."""
@@ -107,7 +105,7 @@ class Liveness:
             if self._unfenced.get(broker_id) == epoch:
                 self.suspects |= {broker_id}
 
-    # What the leader decides
+    # -- what the leader decides
 
     def leader_changed(self, is_known: bool, now_ms: float) -> None:
         """Another voter leads, or (`is_known` is False) nobody does."""

@@ -38,16 +38,6 @@ from typing import Any, NamedTuple
 
 from kraftpy.core.metadata import levels
 
-__all__ = [
-    "FromBroker",
-    "FromController",
-    "QuorumDescription",
-    "QuorumReplica",
-    "level_in",
-    "with_level",
-    "without_level",
-]
-
 _LEVEL_SHIFT = 48
 _NUMBER_MAX = (1 << _LEVEL_SHIFT) - 1
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["pack", "unpack"]
-
 
 def _refuse_extension(code: int, data: bytes) -> Any:
     raise ValueError(f"extension type {code} is not used here")

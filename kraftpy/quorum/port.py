@@ -30,24 +30,6 @@ from typing import Any, NamedTuple, Protocol
 
 from kraftpy.protocol.errors import ErrorCode
 
-__all__ = [
-    "MAX_COMMAND_SIZE_BYTES",
-    "Applied",
-    "ApplyListener",
-    "CommandResult",
-    "Entry",
-    "LeaderListener",
-    "MachineSnapshot",
-    "MachineType",
-    "Peer",
-    "PeerConnection",
-    "ProposalRefusedError",
-    "Quorum",
-    "Role",
-    "StateMachine",
-    "VoterState",
-]
-
 MAX_COMMAND_SIZE_BYTES = 8 << 20
 """The largest command in the log, envelope included; 100,000 partitions fit into about half."""
 
@@ -219,7 +201,7 @@ class Quorum(Protocol):
         """The state machine as of `applied_index`, for reading; another object after a snapshot."""
 
     def propose(self, command: bytes) -> asyncio.Future[Applied]:
-        """Append `command` (an envelope of `state.pack_envelope`) to the log.
+        """Appends `command` (an envelope of `state.pack_envelope`) to the log.
 
         The future resolves once the command is committed and applied here, after `on_apply`
         listeners saw it. It fails with `ProposalRefusedError`, or is cancelled when the back-end
@@ -227,16 +209,16 @@ class Quorum(Protocol):
         """
 
     def barrier(self) -> asyncio.Future[int]:
-        """Resolve with an applied index that covers all that was committed before the call.
+        """Resolves with an applied index that covers all that was committed before the call.
 
         Fails with `ProposalRefusedError(NOT_CONTROLLER)` if this voter does not lead.
         """
 
     def on_apply(self, listener: ApplyListener) -> None:
-        """Call `listener` with every batch of entries applied from now on."""
+        """Calls `listener` with every batch of entries applied from now on."""
 
     def on_leader(self, listener: LeaderListener) -> None:
-        """Call `listener(leader_id, term)` soon with what holds now, then when either changes.
+        """Calls `listener(leader_id, term)` soon with what holds now, then when either changes.
 
         Followers' listeners are called too.
         """
@@ -250,14 +232,14 @@ class Quorum(Protocol):
         """
 
     def transfer_leadership(self, to: int | None = None) -> asyncio.Future[bool]:
-        """Have `to` (None: the voter that is furthest) lead; resolves with whether it happened.
+        """Has `to` (None: the voter that is furthest) lead; resolves with whether it happened.
 
         The target is brought up to date first; proposals made meanwhile wait. False if this voter
         does not lead, or if the target doesn't take over in time: then this one goes on leading.
         """
 
     def accept_peer(self, introduction: Sequence[Any], connection: PeerConnection) -> Peer:
-        """Take over an incoming connection whose `introduction` is `["voter", id, ...]`.
+        """Takes over an incoming connection whose `introduction` is `["voter", id, ...]`.
 
         Raises `ValueError` with the reason if it is none of this quorum's voters.
         """

@@ -60,15 +60,6 @@ from kraftpy.quorum.voter import VotersChangedError
 if TYPE_CHECKING:
     from kraftpy.quorum.raft import RaftVoter
 
-__all__ = [
-    "ControllerHandle",
-    "ControllerOptions",
-    "ExitCode",
-    "FolderInUseError",
-    "run_controller",
-    "spawn_controller",
-]
-
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 2.0
@@ -147,7 +138,7 @@ class ControllerHandle:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def poll(self) -> int | None:
-        """Update and return `exit_code` without waiting."""
+        """Updates and returns `exit_code` without waiting."""
         if self.exit_code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -155,7 +146,7 @@ class ControllerHandle:
         return self.exit_code
 
     def watch(self, loop: asyncio.AbstractEventLoop, on_exit: Callable[[int], None]) -> None:
-        """Call `on_exit(exit_code)` on `loop` when the process has ended for whatever reason."""
+        """Calls `on_exit(exit_code)` on `loop` when the process has ended for whatever reason."""
 
         def ended() -> None:
             if self.poll() is not None:
@@ -169,7 +160,7 @@ class ControllerHandle:
         loop.add_reader(self._pidfd, ended)
 
     def stop(self, timeout_ms: int = 5_000) -> int:
-        """Stop it in order, or kill it after `timeout_ms`; returns the exit code.
+        """Stops it in order, or kills it after `timeout_ms`; returns the exit code.
 
         Blocks; call it when the loop has nothing else to do. No `on_exit` is called.
         """
@@ -197,7 +188,7 @@ class ControllerHandle:
 
 
 def spawn_controller(options: ControllerOptions) -> ControllerHandle:
-    """Start a controller process as a child of this one.
+    """Starts a controller process as a child of this one.
 
     Call it from the main thread before there is a loop or another thread. Raises `SecretUnusable`
     or `CannotListenError`. What goes wrong later, a damaged journal for
@@ -272,7 +263,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> CannotListenError:
 
 
 def _lock(folder: Path) -> int:
-    """Take the folder for this process; returns the descriptor that holds the lock."""
+    """Takes the folder for this process; returns the descriptor that holds the lock."""
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + LOCK_TIMEOUT_S
@@ -291,7 +282,7 @@ def _lock(folder: Path) -> int:
 
 
 def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) -> int:
-    """Run to the end and turn what ended it into an exit code with one log line."""
+    """Runs to the end and turns what ended it into an exit code with one log line."""
     try:
         lock = _lock(options.metadata_dir)
         try:
@@ -397,7 +388,7 @@ def _back_end(
 
 
 def _fatal(error: Exception) -> None:
-    """End the process now: nothing that it would still do can be trusted."""
+    """Ends the process now: nothing that it would still do can be trusted."""
     if isinstance(error, JournalFailedError | OSError):
         logger.critical("stopping the controller: %s; check the disk", error)
         code = ExitCode.DISK_FAILED

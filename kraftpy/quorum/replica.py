@@ -41,8 +41,6 @@ from kraftpy.quorum.snapshot import (
 )
 from kraftpy.quorum.state import ReplicatedState
 
-__all__ = ["INCOMPLETE_NAME", "SNAPSHOT_INTERVAL_BYTES", "Replica", "SnapshotHelper"]
-
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_INTERVAL_BYTES = 4 << 20
@@ -59,7 +57,7 @@ class SnapshotHelper(Protocol):
     @property
     def busy(self) -> bool: ...
     def start(self, job: Callable[[], int], done: Callable[[int], None]) -> None:
-        """Run `job` elsewhere and call `done` here with what it returned, or with 70 or minus a
+        """Runs `job` elsewhere and calls `done` here with what it returned, or with 70 or minus a
         signal's number if it did not end well. Raises `OSError` if it can't."""
 
     def stop(self) -> None:
@@ -128,14 +126,14 @@ class Replica:
         self._files.unlink(self.store.folder / INCOMPLETE_NAME)
         self._files.sync_directory(self.store.folder)
 
-    # Applying
+    # -- applying
 
     def on_apply(self, listener: ApplyListener) -> None:
         """See `port.Quorum.on_apply`."""
         self._apply_listeners.append(listener)
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
-        """Apply the next entries, which are durable and committed, and tell the listeners."""
+        """Applies the next entries, which are durable and committed, and tells the listeners."""
         applied = []
         for entry in entries:
             one = self.state.apply(entry)
@@ -151,7 +149,7 @@ class Replica:
             self._start_snapshot()
         return applied
 
-    # Catching up
+    # -- catching up
 
     def snapshot(self) -> MachineSnapshot:
         """See `port.Quorum.snapshot`: the newest file if there is one, else the state in memory."""
@@ -179,7 +177,7 @@ class Replica:
         ]
 
     def install(self, index: int, term: int, data: bytes) -> None:
-        """Replace the state with the leader's snapshot, whose file is `data`.
+        """Replaces the state with the leader's snapshot, whose file is `data`.
 
         Raises `SnapshotDamagedError` (nothing changed), `SnapshotFullError`, `JournalFullError` or
         `JournalFailedError`.
@@ -198,7 +196,7 @@ class Replica:
         self._snapshot_size_bytes = len(data)
         self.store.remove_old()
 
-    # Snapshots
+    # -- snapshots
 
     def snapshot_file(self) -> tuple[SnapshotName, bytes] | None:
         """A sound snapshot that the journal continues, with the bytes of its file.

@@ -40,8 +40,6 @@ from kraftpy.quorum.port import (
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.voter import Proposal, Voter
 
-__all__ = ["SingleVoter"]
-
 logger = logging.getLogger(__name__)
 
 

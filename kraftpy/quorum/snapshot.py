@@ -35,19 +35,6 @@ from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import MachineType
 from kraftpy.quorum.state import ReplicatedState
 
-__all__ = [
-    "JOURNAL_NAME",
-    "VOTERS_NAME",
-    "Recovered",
-    "Snapshot",
-    "SnapshotDamagedError",
-    "SnapshotFullError",
-    "SnapshotName",
-    "SnapshotStore",
-    "SnapshotVersionError",
-    "recover",
-]
-
 logger = logging.getLogger(__name__)
 
 JOURNAL_NAME = "quorum.journal"
@@ -143,7 +130,7 @@ class SnapshotStore:
         return Snapshot(index, term, sessions, bytes(body[lengths[0] + lengths[1] :]))
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write, verify and name a snapshot.
+        """Writes, verifies and names a snapshot.
 
         Raises `SnapshotFullError` if there is no space, `JournalFailedError` if the disk fails.
         """
@@ -159,7 +146,7 @@ class SnapshotStore:
             raise JournalFailedError(f"{target} reads back differently from what was written")
 
     def receive(self, index: int, term: int, data: bytes) -> Snapshot:
-        """Make a snapshot file of another voter durable, without using it yet; returns its content.
+        """Makes another voter's snapshot file durable, without using it yet; returns its content.
 
         Raises `SnapshotDamagedError` if it is not the sound snapshot of that entry (nothing is
         left behind), else as `write` does.
@@ -172,7 +159,7 @@ class SnapshotStore:
         return self._write_file(temporary, data, target.with_name(target.name + _RECEIVED))
 
     def accept(self, index: int, term: int) -> None:
-        """Use the snapshot that `receive` wrote. Raises `JournalFailedError`."""
+        """Uses the snapshot that `receive` wrote. Raises `JournalFailedError`."""
         target = self._path(index, term)
         try:
             self._files.replace(target.with_name(target.name + _RECEIVED), target)
@@ -211,12 +198,12 @@ class SnapshotStore:
             raise JournalFailedError(f"the disk changed what was written: {error}") from None
 
     def remove_old(self) -> None:
-        """Keep the newest two; raises `OSError`."""
+        """Keeps the newest two; raises `OSError`."""
         for name in self.list()[:-SNAPSHOTS_KEPT]:
             self._files.unlink(name.path)
 
     def set_aside(self, path: Path) -> Path:
-        """Rename a damaged snapshot so that it counts no more; returns the new path."""
+        """Renames a damaged snapshot so that it counts no more; returns the new path."""
         target = path.with_name(path.name + ".damaged")
         self._files.replace(path, target)
         return target
@@ -238,7 +225,7 @@ class Recovered(NamedTuple):
 def recover(
     folder: Path, machine_type: MachineType, files: FileLayer, *, replay: bool
 ) -> Recovered:
-    """Open journal and snapshots in `folder` (made if missing) and rebuild the state.
+    """Opens journal and snapshots in `folder` (made if missing) and rebuilds the state.
 
     With `replay` all entries of the journal are applied, without it the state is the newest
     snapshot's (a Raft voter doesn't know yet which entries after it are committed).

@@ -27,17 +27,6 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import Applied, CommandResult, Entry, MachineType, StateMachine
 
-__all__ = [
-    "CLIENT_ID_SIZE_BYTES",
-    "MAX_OUTSTANDING",
-    "MAX_SESSIONS",
-    "SESSION_EXPIRED",
-    "ReplicatedState",
-    "command_of",
-    "pack_envelope",
-    "type_of",
-]
-
 CLIENT_ID_SIZE_BYTES = 16
 _ENVELOPE_FIELDS = 5
 MAX_SESSIONS = 1000
@@ -113,7 +102,7 @@ class ReplicatedState:
         self._forgotten_through = 0
 
     def apply(self, entry: Entry) -> Applied:
-        """Apply the next entry of the log. Total, as far as the state machine is."""
+        """Applies the next entry of the log. Total, as far as the state machine is."""
         assert entry.index == self.applied_index + 1, (entry.index, self.applied_index)
         self.applied_index = entry.index
         if not entry.command:
@@ -155,7 +144,7 @@ class ReplicatedState:
         self._sessions.move_to_end(client_id)
         return session
 
-    # Snapshots
+    # -- snapshots
 
     def pack_sessions(self) -> bytes:
         sessions = [

@@ -32,15 +32,6 @@ from typing import Any, cast
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.packing import pack, unpack
 
-__all__ = [
-    "AUTHENTICATION_TIMEOUT_S",
-    "MAX_FRAME_SIZE_BYTES",
-    "MAX_GREETING_SIZE_BYTES",
-    "FrameConnection",
-    "SecretUnusable",
-    "load_secret",
-]
-
 logger = logging.getLogger(__name__)
 
 MAX_GREETING_SIZE_BYTES = 1 << 10
@@ -86,7 +77,7 @@ class FrameConnection(asyncio.Protocol):
         self.is_paused = False
         self.peer = "?"
 
-    # Hooks
+    # -- hooks
 
     def introduction(self, other: Any) -> Any:
         raise NotImplementedError
@@ -103,7 +94,7 @@ class FrameConnection(asyncio.Protocol):
     def drained(self) -> None:
         """The peer reads again: `is_paused` has become False."""
 
-    # Sending
+    # -- sending
 
     def send(self, message: Any) -> None:
         """Queue a message; ignored once closing. Look at `is_paused` before sending much."""
@@ -126,7 +117,7 @@ class FrameConnection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self, reason: str | None = None) -> None:
-        """Close at once; `reason`, if given, is what the log and `disconnected` say."""
+        """Closes at once; `reason`, if given, is what the log and `disconnected` say."""
         if self._transport is not None and not self._transport.is_closing():
             self._reason = reason
             self._transport.abort()
@@ -196,7 +187,7 @@ class FrameConnection(asyncio.Protocol):
         self._buffer.clear()
         self.disconnected(self._reason or (str(error) if error else None))
 
-    # The protocol above bytes
+    # -- the protocol above bytes
 
     def _send_greeting(self) -> None:
         assert self._transport is not None

@@ -40,8 +40,6 @@ from kraftpy.quorum.replica import Replica
 from kraftpy.quorum.snapshot import VOTERS_NAME
 from kraftpy.quorum.state import command_of, type_of
 
-__all__ = ["Proposal", "Voter", "VotersChangedError"]
-
 Proposal = tuple[bytes, asyncio.Future[Applied]]
 
 
@@ -148,7 +146,7 @@ class Voter:
         return future
 
     def stop(self) -> None:
-        """Close the journal; what is not committed yet is cancelled (outcome unknown)."""
+        """Closes the journal; what is not committed yet is cancelled (outcome unknown)."""
         if self._stopped:
             return
         self._stopped = True
@@ -207,7 +205,7 @@ class Voter:
 
 
 def _claim_folder(folder: Path, voter_ids: Collection[int], files: FileLayer, *, new: bool) -> None:
-    """Raise `VotersChangedError` if the folder is other voters'; note these in a new one."""
+    """Raises `VotersChangedError` if the folder is other voters'; note these in a new one."""
     path = folder / VOTERS_NAME
     given = ",".join(map(str, sorted(voter_ids)))
     if path.exists():

@@ -23,7 +23,7 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kraftpy")` known to a session, with filters that choose what is read.
+    """Makes `format("kraftpy")` known to a session, with filters that choose what is read.
 
     Only the filters need this: they are a setting of the session, off by default, and the option
     pushFilters, which is on by default from here on.

@@ -65,7 +65,7 @@ class DataLossError(RuntimeError):
 
 
 def report_loss(what: str, fail: bool) -> None:
-    """Raise DataLossError, or warn."""
+    """Raises DataLossError, or warns."""
     if fail:
         raise DataLossError(what)
     _logger.warning("%s; going on without them, as failOnDataLoss is false", what)
@@ -92,7 +92,7 @@ class Brokers:
         self.close()
 
     def close(self) -> None:
-        """Close the connections and the loop."""
+        """Closes the connections and the loop."""
         if self._loop.is_closed():
             return
         if self._cluster is not None:
@@ -100,7 +100,7 @@ class Brokers:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on this client's loop to its end."""
+        """Runs a coroutine on this client's loop to its end."""
         return self._loop.run_until_complete(work)
 
     def cluster(self) -> Cluster:
@@ -324,7 +324,7 @@ class _Reading:
         return min(limit, int(offsets * self._bytes_per_offset * 1.1) + (64 << 10))
 
     def move(self, next_offset: int, response: Any) -> None:
-        """Go on from an offset; an answer that leads nowhere is borne for a while."""
+        """Goes on from an offset; an answer that leads nowhere is borne for a while."""
         moved = next_offset - self.left.start
         now = time.monotonic()
         if moved:
@@ -355,7 +355,7 @@ class _Reading:
         return data
 
     async def recover(self, error: Exception) -> None:
-        """Wait before the next attempt; raises the error when it isn't worth one."""
+        """Waits before the next attempt; raises the error when it isn't worth one."""
         missing = (
             isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )

@@ -193,7 +193,7 @@ class _Numbers:
             raw, shown = rest, shown & more
 
     def join(self, other: _Numbers) -> None:
-        """Put another's numbers behind these."""
+        """Puts another's numbers behind these."""
         self._bytes += other._bytes
         self._used += other._used
 

@@ -101,7 +101,7 @@ class _Task:
         self._turn = random.randrange(1 << 16)  # noqa: S311 - tasks should not all begin at 0
 
     async def send(self, table: pa.RecordBatch) -> None:
-        """Encode the rows of a table and queue them; returns when there is room for more."""
+        """Encodes the rows of a table and queues them; returns when there is room for more."""
         for topic, places in self._topics(table):
             part = table if places is None else table.take(pa.array(places))
             rows = Rows(
@@ -174,12 +174,12 @@ def _groups(numbers: Numbers) -> Iterator[tuple[int, Any]]:
 
 
 def deliver(settings: WriteSettings, tables: Iterable[pa.RecordBatch]) -> Written:
-    """Write the rows of a task; returns when all of them are acknowledged, or raises."""
+    """Writes the rows of a task; returns when all of them are acknowledged, or raises."""
     return deliver_parts(settings, [Part(tables, lambda _: None)])
 
 
 def deliver_parts(settings: WriteSettings, parts: Iterable[Part]) -> Written:
-    """Write the parts of a task one after the other, and mark each; or raise."""
+    """Writes the parts of a task one after the other, and marks each; or raises."""
 
     async def run() -> Written:
         total = 0

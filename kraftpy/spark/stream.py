@@ -171,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Place(end, begin if first else new, ids).table()
 
     def _report_lost(self, known: Offsets, latest: Offsets, anew: set[str]) -> None:
-        """Report what was to be read and is gone, as far as it can be told without reading."""
+        """Reports what was to be read and is gone, as far as it can be told without reading."""
         for name in sorted(anew):
             ends = {number: end for (topic, number), end in sorted(known.items()) if topic == name}
             report_loss(

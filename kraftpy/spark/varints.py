@@ -130,7 +130,7 @@ def _checked(lengths: Numbers) -> Numbers:
 
 
 def _walk(raw: bytes, start: int, starts: Numbers) -> None:
-    """Fill in where the lengths of the records in `raw` are, which begins at `start`."""
+    """Fills in where the lengths of the records in `raw` are, which begins at `start`."""
     found: list[int] = []
     add = found.append
     pos = 0

@@ -14,8 +14,6 @@ from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.settings import Setting, parse_value
 from kraftpy.core.config.topic import TOPIC_SETTINGS
 
-__all__ = ["understood_broker_configs", "understood_configs", "understood_topic_configs"]
-
 
 def understood_topic_configs(configs: Mapping[str, str]) -> Mapping[str, str]:
     """The overrides of a topic that this release understands; `configs` itself if all are."""

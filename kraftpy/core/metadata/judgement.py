@@ -44,8 +44,6 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kraftpy.core.metadata.state import MetadataState
 
-__all__ = ["Judged", "judge"]
-
 
 class Judged(NamedTuple):
     """What is left to propose of a command, and what has been refused.

@@ -18,8 +18,6 @@ from kraftpy.quorum.raft import library
 from kraftpy.quorum.raft.log import RaftLog
 from kraftpy.quorum.raft.messages import Kind, Outcome
 
-__all__ = ["ELECTION_MAX_S", "ELECTION_MIN_S", "FALLBACK_S", "HEARTBEAT_S", "Bridge"]
-
 HEARTBEAT_S = 0.05
 ELECTION_MIN_S = 0.4
 ELECTION_MAX_S = 0.8
@@ -75,7 +73,7 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__serializer = None
         self._restored(applied_index)
 
-    # What holds
+    # -- what holds
 
     @property
     def leads(self) -> bool:
@@ -115,7 +113,7 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
         """Whether the leader asked this voter to take over."""
         return bool(self._SyncObj__transferInProgress)
 
-    # What pysyncobj is told
+    # -- what pysyncobj is told
 
     def _see_connected(self, voter_id: int) -> None:
         self._SyncObj__onNodeConnected(self._nodes[voter_id])
@@ -173,7 +171,7 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__onMessageReceived(self._nodes[sender], message)
 
     def _follow_term(self, term: int) -> None:
-        """Take over a higher term, whoever leads it."""
+        """Takes over a higher term, whoever leads it."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__transferInProgress = False
         self._step_down()
@@ -195,12 +193,12 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftMatchIndex[self._nodes[voter_id]] = match_index + 1
 
     def _call(self, voter_id: int) -> bool:
-        """Ask a follower that holds the whole log to take over; returns whether it was."""
+        """Asks a follower that holds the whole log to take over; returns whether it was."""
         told: list[bool] = []
         self.transferLeadership(self._nodes[voter_id], lambda _, error: told.append(not error))
         return told == [True]
 
-    # What pysyncobj calls
+    # -- what pysyncobj calls
 
     def _queue(self, voter_id: int, message: dict[str, Any]) -> None:
         packed: list[Any]
@@ -246,7 +244,7 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
         raise RuntimeError("pysyncobj's dumps are not used")
 
     def _say(self, voter_id: int, message: list[Any]) -> None:
-        """Send what promises nothing of the log, at once."""
+        """Sends what promises nothing of the log, at once."""
         raise NotImplementedError
 
     def _may_stand(self) -> bool:
@@ -262,5 +260,5 @@ class Bridge(library.SyncObj):  # type: ignore[misc]
         raise NotImplementedError
 
     def _apply_committed(self) -> int:
-        """Apply what is committed; returns how many entries that was."""
+        """Applies what is committed; returns how many entries that was."""
         raise NotImplementedError

@@ -18,8 +18,6 @@ import logging
 
 from kraftpy.quorum.replica import Replica
 
-__all__ = ["BLANK_WAIT_S", "Completeness"]
-
 logger = logging.getLogger(__name__)
 
 BLANK_WAIT_S = 2.0

@@ -79,7 +79,7 @@ class LibraryUnsuitable(Exception):
 
 
 def check(node: object) -> None:
-    """Raise `LibraryUnsuitable` unless `node`, a `SyncObj`, is of the version built for."""
+    """Raises `LibraryUnsuitable` unless `node`, a `SyncObj`, is of the version built for."""
     missing = [name for name in (*_METHODS, *_ATTRIBUTES) if not hasattr(node, name)]
     if VERSION != REQUIRED_VERSION or missing:
         raise LibraryUnsuitable(

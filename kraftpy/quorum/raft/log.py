@@ -25,8 +25,6 @@ from kraftpy.quorum.port import Entry
 from kraftpy.quorum.raft import library
 from kraftpy.quorum.replica import Replica
 
-__all__ = ["CommittedEntryLost", "RaftLog", "Sync"]
-
 LibraryEntry = tuple[Entry, int, int]
 """What pysyncobj takes for (command, index, term)."""
 
@@ -46,7 +44,7 @@ class Sync:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Write; a failure goes to `error`."""
+        """Writes; a failure goes to `error`."""
         with self._lock:
             write, self._write = self._write, None
             if write is not None:
@@ -117,12 +115,12 @@ class RaftLog:
         return index
 
     def stage(self, entry: Entry) -> None:
-        """Take `entry`, which follows the last one."""
+        """Takes `entry`, which follows the last one."""
         assert entry.index == self.last_index + 1, (entry.index, self.last_index)
         self._staged.append(entry)
 
     def cut(self, index: int, committed_index: int) -> None:
-        """Remove the entries from `index` on.
+        """Removes the entries from `index` on.
 
         On disk they stay until others take their place: an uncommitted entry does no harm there.
         """
@@ -136,7 +134,7 @@ class RaftLog:
         self._kept = min(self._kept, index - 1)
 
     def flush(self) -> None:
-        """Make what is staged durable. Raises as `Journal.append` does."""
+        """Makes what is staged durable. Raises as `Journal.append` does."""
         self.settle()
         while self.start_sync() is not None:
             self.settle()
@@ -158,7 +156,7 @@ class RaftLog:
         return 0.0 if self._sync is None else library.now() - self._sync.started_at
 
     def settle(self) -> None:
-        """Wait for the write that is under way, if any. Raises as `Journal.append` does."""
+        """Waits for the write that is under way, if any. Raises as `Journal.append` does."""
         if self._sync is not None:
             sync, self._sync = self._sync, None
             sync.run()
@@ -187,7 +185,7 @@ class RaftLog:
         assert not self._staged
         self._kept = self._replica.journal.last_index
 
-    # What pysyncobj calls
+    # -- what pysyncobj calls
 
     def __len__(self) -> int:
         return self.last_index - self.base_index + 1

@@ -26,8 +26,6 @@ from typing import Any
 
 from kraftpy.quorum.port import Entry
 
-__all__ = ["Kind", "MessageError", "Outcome", "entries_of", "pack_entries"]
-
 
 class Kind(IntEnum):
     """The first element of a message."""

@@ -44,8 +44,6 @@ from kraftpy.quorum.raft.progress import BATCH_BYTES, CHUNK_BYTES, Progress, Sna
 from kraftpy.quorum.replica import Replica
 from kraftpy.quorum.snapshot import SnapshotDamagedError
 
-__all__ = ["RaftNode"]
-
 logger = logging.getLogger(__name__)
 
 RETRY_MIN_S = 0.1
@@ -107,7 +105,7 @@ class RaftNode(Bridge):
         self._leaderless_since = library.now()
         self._election_at = self._leaderless_since + random.uniform(FIRST_MIN_S, FIRST_MAX_S)
 
-    # What holds
+    # -- what holds
 
     @property
     def is_open(self) -> bool:
@@ -148,7 +146,7 @@ class RaftNode(Bridge):
         """What the leader knows of another voter."""
         return self._progress[voter_id]
 
-    # What the owner calls
+    # -- what the owner calls
 
     def connected(self, voter_id: int) -> None:
         """A connection to another voter is up."""
@@ -179,7 +177,7 @@ class RaftNode(Bridge):
         self._election_at += seconds
 
     def tick(self) -> list[Applied]:
-        """Do what is due; returns what was applied."""
+        """Does what is due; returns what was applied."""
         if self.leads and self._log.sync_age_s > HANGING_DISK_S:
             logger.error(
                 "writing the journal has taken %.1f s; another voter may lead", self._log.sync_age_s
@@ -216,7 +214,7 @@ class RaftNode(Bridge):
                 self._replicate(voter_id, beat=False)
 
     def flush(self) -> None:
-        """Make the log durable, then send what waited for that."""
+        """Makes the log durable, then sends what waited for that."""
         self._log.flush()
         outbox, self._outbox = self._outbox, []
         for voter_id, message in outbox:
@@ -240,11 +238,11 @@ class RaftNode(Bridge):
         self._log.synced(sync)
 
     def transfer(self, to: int) -> bool:
-        """Tell `to` to stand for election if it holds the whole log; returns whether it was."""
+        """Tells `to` to stand for election if it holds the whole log; returns whether it was."""
         return self._call(to)
 
     def receive(self, sender: int, message: Any) -> None:
-        """Take a message; raises `MessageError` if it isn't one."""
+        """Takes a message; raises `MessageError` if it isn't one."""
         match message:
             case [Kind.APPEND, int(t), int(n), int(commit), int(prev), int(prev_t), list(packed)]:
                 if prev < 0:
@@ -284,7 +282,7 @@ class RaftNode(Bridge):
             case _:
                 raise MessageError("it sent a message of unknown kind or shape")
 
-    # Elections
+    # -- elections
 
     @property
     def _pre_vote_s(self) -> float:
@@ -388,7 +386,7 @@ class RaftNode(Bridge):
         self._be_impatient()
         return True
 
-    # Following
+    # -- following
 
     def _append(
         self,
@@ -477,7 +475,7 @@ class RaftNode(Bridge):
     def _ask_chunk(self, leader: int, number: int, index: int, position: int) -> None:
         self._outbox.append((leader, [Kind.SNAPSHOT_AT, self.term, number, index, position]))
 
-    # Leading
+    # -- leading
 
     def _beat(self) -> None:
         for voter_id in self._connected:
@@ -540,7 +538,7 @@ class RaftNode(Bridge):
         self._answered(sender, number, progress)
 
     def _answered(self, sender: int, number: int, progress: Progress) -> None:
-        """Have pysyncobj count what the follower holds, and that it lives."""
+        """Has pysyncobj count what the follower holds, and that it lives."""
         progress.answered(number, library.now(), self._log.last_index)
         self._see_answer(sender, progress.match_index)
 
@@ -579,7 +577,7 @@ class RaftNode(Bridge):
             transfer.position = position
             self._send_chunk(sender, progress)
 
-    # Applying
+    # -- applying
 
     def _apply_committed(self) -> int:
         applied, committed = self._replica.applied_index, self.committed_index

@@ -23,8 +23,6 @@ from kraftpy.quorum.port import Peer, PeerConnection
 from kraftpy.quorum.raft.messages import Kind
 from kraftpy.quorum.transport import FrameConnection
 
-__all__ = ["PeerOwner", "Peers"]
-
 logger = logging.getLogger(__name__)
 
 PING_INTERVAL_S = 0.5
@@ -101,13 +99,13 @@ class Peers:
         return self.up(other, connection)
 
     def send(self, voter_id: int, message: Any) -> None:
-        """Send if there is a connection."""
+        """Sends if there is a connection."""
         link = self._links.get(voter_id)
         if link is not None:
             link.connection.send(message)
 
     def close(self) -> None:
-        """Stop dialing and close all connections."""
+        """Stops dialing and closes all connections."""
         self._closed = True
         self._timer.cancel()
         for dialer in self._dialers:

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-__all__ = ["BATCH_BYTES", "CHUNK_BYTES", "Progress", "SnapshotTransfer"]
-
 BATCH_BYTES = 512 << 10
 WINDOW_BYTES = 4 << 20
 CHUNK_BYTES = 256 << 10

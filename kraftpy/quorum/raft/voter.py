@@ -50,8 +50,6 @@ from kraftpy.quorum.raft.peers import Peers
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.voter import Voter
 
-__all__ = ["RaftVoter"]
-
 TRANSFER_TIMEOUT_S = 1.0
 SLOW_SYNC_S = 0.005
 SLOW_PERIOD_S = 10.0
@@ -116,7 +114,7 @@ class RaftVoter(Voter):
         self._due = self._loop.time()
         self._timer = self._loop.call_soon(self._timed)
 
-    # What holds
+    # -- what holds
 
     @property
     def voters(self) -> Mapping[int, tuple[str, int]]:
@@ -172,7 +170,7 @@ class RaftVoter(Voter):
         """See `port.Quorum.voter_levels`."""
         return {**self._peers.levels, self.voter_id: levels.LEVEL}
 
-    # Calls
+    # -- calls
 
     def barrier(self) -> asyncio.Future[int]:
         """See `port.Quorum.barrier`."""
@@ -252,7 +250,7 @@ class RaftVoter(Voter):
     def _send(self, voter_id: int, message: list[Any]) -> None:
         self._peers.send(voter_id, message)
 
-    # Turns
+    # -- turns
 
     def _timed(self) -> None:
         late_s = self._loop.time() - self._due
@@ -347,7 +345,7 @@ class RaftVoter(Voter):
                 if not barrier.done():
                     barrier.set_result(self.applied_index)
 
-    # The lead
+    # -- the lead
 
     def _refusal(self) -> ProposalRefusedError | None:
         if self._node.leads:
