@@ -19,7 +19,6 @@ import logging
 import random
 import socket
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -49,7 +48,7 @@ from kraftpy.server.cluster.metadata_events import (
     tell_topic_created,
     tell_topic_deleted,
 )
-from kraftpy.server.cluster.proposals import Proposals, propose_growth
+from kraftpy.server.cluster.proposals import Proposals, new_topic_id, propose_growth
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
@@ -529,7 +528,7 @@ class Broker:
         topics = [
             NewTopic(
                 name,
-                uuid.uuid4().bytes,
+                new_topic_id(),
                 self.config.num_partitions,
                 self.config.default_replication_factor,
             )

@@ -10,6 +10,7 @@ applied in one go on every broker's event loop, so a list goes in commands of WE
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Protocol, TypeVar
@@ -37,6 +38,11 @@ WEIGHT_MAX = 1_000
 
 # A new topic is as much work as so many partitions more: its settings are resolved.
 _TOPIC_WEIGHT = 2
+
+
+def new_topic_id() -> bytes:
+    """A random topic id; Kafka's reserved ones have all but their last bits zero."""
+    return uuid.uuid4().bytes
 
 
 def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], ErrorCode]:

@@ -16,7 +16,6 @@ becomes commands, and the answers become a response. Rules:
 from __future__ import annotations
 
 import random
-import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -48,7 +47,7 @@ from kraftpy.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from kraftpy.server.cluster.proposals import propose_growth, propose_items
+from kraftpy.server.cluster.proposals import new_topic_id, propose_growth, propose_items
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
 from kraftpy.server.network.dispatch import RequestContext
@@ -72,11 +71,6 @@ GrowthAnswer = CreatePartitionsResponse.CreatePartitionsTopicResult
 def repeated(names: Iterable[Hashable]) -> set[Hashable]:
     """Those that come more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
-
-
-def new_topic_id() -> bytes:
-    """A random topic id; Kafka's reserved ones have all but their last bits zero."""
-    return uuid.uuid4().bytes
 
 
 @handles(ApiKey.CREATE_TOPICS)
