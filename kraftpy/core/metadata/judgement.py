@@ -8,6 +8,8 @@ proposes only what passes; `apply` takes settings as they come. Rules:
 * What is refused here is answered as `apply` would, item by item; the other items are proposed.
 * An item is refused for its settings only if nothing else is wrong with it that shows already.
 * What a list starts from that isn't set goes along with the command (`defaults`).
+* A new value has to be one that may be set today (`refuse_values`); what is committed is in force
+  whatever a later release takes.
 """
 
 from __future__ import annotations
@@ -20,9 +22,15 @@ from kraftpy.core.config import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    BrokerConfig,
     ConfigError,
     ConfigType,
     Setting,
+    SubscriptionError,
+    judge_client_metrics_configs,
+    judge_dynamic_broker_configs,
+    judge_group_configs,
+    judge_topic_configs,
     validate_client_metrics_configs,
     validate_dynamic_broker_configs,
     validate_group_configs,
@@ -31,6 +39,7 @@ from kraftpy.core.config import (
 from kraftpy.core.metadata import config_commands, topic_commands
 from kraftpy.core.metadata.commands import (
     OP_APPEND,
+    OP_SET,
     OP_SUBTRACT,
     AlterConfigs,
     Command,
@@ -126,6 +135,29 @@ def _judged_change(state: MetadataState, change: ConfigChange) -> ConfigChange:
             raise
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return judged if defaults else change
+
+
+def refuse_values(
+    change: ConfigChange, config: BrokerConfig
+) -> tuple[ErrorCode, str | None] | None:
+    """What is wrong with the values that somebody wants to set, None if nothing is."""
+    type_, wanted = change.type, change.configs
+    if change.ops is not None:
+        wanted = {key: value for key, op, value in change.ops if op == OP_SET}
+    try:
+        if type_ == ResourceType.TOPIC:
+            judge_topic_configs(wanted)
+        elif type_ == ResourceType.BROKER:
+            judge_dynamic_broker_configs(wanted)
+        elif type_ == ResourceType.GROUP:
+            judge_group_configs(wanted, config)
+        elif type_ == ResourceType.CLIENT_METRICS:
+            judge_client_metrics_configs(wanted)
+    except SubscriptionError as error:
+        return ErrorCode.INVALID_REQUEST, str(error)
+    except ConfigError as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
+    return None
 
 
 def _list_default(settings: Mapping[str, Setting], key: str) -> str:

@@ -17,14 +17,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kraftpy.core.config import (
-    ConfigError,
-    SubscriptionError,
-    judge_client_metrics_configs,
-    judge_dynamic_broker_configs,
-    judge_group_configs,
-    judge_topic_configs,
-)
 from kraftpy.core.config.describe import (
     ConfigEntry,
     describe_broker,
@@ -35,7 +27,8 @@ from kraftpy.core.config.describe import (
     describe_topic,
 )
 from kraftpy.core.metadata import ResourceType
-from kraftpy.core.metadata.commands import OP_SET, AlterConfigs, ConfigChange, ConfigOp
+from kraftpy.core.metadata.commands import AlterConfigs, ConfigChange, ConfigOp
+from kraftpy.core.metadata.judgement import refuse_values
 from kraftpy.core.metadata.limits import CONFIGS_MAX
 from kraftpy.core.metadata.partition_changes import ELECTION_KEYS
 from kraftpy.core.metadata.topic_commands import (
@@ -220,7 +213,7 @@ async def _alter(
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
         elif type_ == BROKER_LOGGER:
             answers[resource] = _alter_loggers(broker, change, validate_only)
-        elif refusal := refuse_configs(change) or _judge(broker, change):
+        elif refusal := refuse_configs(change) or refuse_values(change, broker.config):
             answers[resource] = refusal
         else:
             items[resource] = change
@@ -266,30 +259,6 @@ def _alter_loggers(broker: Broker, change: ConfigChange, validate_only: bool) ->
     except KafkaError as error:
         return error.code, error.message
     return ErrorCode.NONE, None
-
-
-def _judge(broker: Broker, change: ConfigChange) -> _Answer | None:
-    """What is wrong with the values that somebody wants to set.
-
-    Judged here, where a value is new: what is committed is in force whatever a later release takes.
-    """
-    type_, wanted = change.type, change.configs
-    if change.ops is not None:
-        wanted = {key: value for key, op, value in change.ops if op == OP_SET}
-    try:
-        if type_ == ResourceType.TOPIC:
-            judge_topic_configs(wanted)
-        elif type_ == ResourceType.BROKER:
-            judge_dynamic_broker_configs(wanted)
-        elif type_ == ResourceType.GROUP:
-            judge_group_configs(wanted, broker.config)
-        elif type_ == ResourceType.CLIENT_METRICS:
-            judge_client_metrics_configs(wanted)
-    except SubscriptionError as error:
-        return ErrorCode.INVALID_REQUEST, str(error)
-    except ConfigError as error:
-        return ErrorCode.INVALID_CONFIG, str(error)
-    return None
 
 
 def _describe(broker: Broker, type_: int, name: str) -> list[ConfigEntry]:
