@@ -44,6 +44,7 @@ from kraftpy.quorum.port import Applied, ProposalRefusedError, Quorum
 from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, pack_envelope
 
 if TYPE_CHECKING:
+    from kraftpy.core.config import BrokerConfig
     from kraftpy.core.metadata import MetadataState
 
 logger = logging.getLogger(__name__)
@@ -55,13 +56,24 @@ _NO_LONGER_THAT_LIFE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_RE
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """The settings of these names, with Kafka's defaults; the grace is kraftpy's own."""
+    """The settings of these names; what they default to stands in `kraftpy.core.config`."""
 
-    broker_session_timeout_ms: int = 9_000
-    broker_disconnect_grace_ms: int = 250
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_seconds: int = 300
-    leader_imbalance_per_broker_percentage: int = 10
+    broker_session_timeout_ms: int
+    broker_disconnect_grace_ms: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> ControllerSettings:
+        """Those of a node."""
+        return cls(
+            config.broker_session_timeout_ms,
+            config.broker_disconnect_grace_ms,
+            config.auto_leader_rebalance_enable,
+            config.leader_imbalance_check_interval_seconds,
+            config.leader_imbalance_per_broker_percentage,
+        )
 
 
 class ActiveController:

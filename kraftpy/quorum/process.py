@@ -105,10 +105,10 @@ class ControllerOptions:
     metadata_dir: Path
     voter_id: int
     machine_type: MachineType
+    settings: ControllerSettings
     host: str = "127.0.0.1"
     port: int = 0
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    settings: ControllerSettings = field(default_factory=ControllerSettings)
     secret_file: Path | None = None
     ssl_context: ssl.SSLContext | None = None
     ssl_client_context: ssl.SSLContext | None = None

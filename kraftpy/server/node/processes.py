@@ -237,13 +237,7 @@ def _controller_options(config: BrokerConfig) -> ControllerOptions:
         host=(listeners[0].host or "0.0.0.0") if listeners else "127.0.0.1",  # noqa: S104 - as configured
         port=listeners[0].port if listeners else 0,
         voters={voter.id: (voter.host, voter.port) for voter in config.voters},
-        settings=ControllerSettings(
-            broker_session_timeout_ms=config.broker_session_timeout_ms,
-            broker_disconnect_grace_ms=config.broker_disconnect_grace_ms,
-            auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
-            leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
-            leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
-        ),
+        settings=ControllerSettings.of(config),
         secret_file=_secret_file(config),
         force_vote=config.kraftpy_quorum_force_vote,
     )

@@ -21,7 +21,9 @@ from typing import Any
 
 from standin import Values  # type: ignore[import-not-found]
 
+from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState
+from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.process import (
     ControllerHandle,
     ControllerOptions,
@@ -35,7 +37,12 @@ def options(given: dict[str, Any]) -> ControllerOptions:
     voters = {int(id_): tuple(address) for id_, address in given.pop("voters", {}).items()}
     machine_type = MetadataState if given.pop("metadata", False) else Values
     given.setdefault("voter_id", 1)
-    return ControllerOptions(machine_type=machine_type, voters=voters, **given)
+    return ControllerOptions(
+        machine_type=machine_type,
+        settings=ControllerSettings.of(BrokerConfig()),
+        voters=voters,
+        **given,
+    )
 
 
 async def watched(handle: ControllerHandle) -> int:

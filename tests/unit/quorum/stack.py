@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from kraftpy.core.config import BrokerConfig
 from kraftpy.quorum.client import ControllerClient
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
@@ -22,7 +23,7 @@ from .standin import Values
 SECRET = b"0123456789abcdef" * 2
 VOTER = 1
 TIMEOUT_MS = 10_000
-SETTINGS = ControllerSettings()
+SETTINGS = ControllerSettings.of(BrokerConfig())
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:

@@ -14,12 +14,11 @@ import pytest
 from kraftpy.core.metadata import MetadataState
 from kraftpy.quorum import controller as controller_module
 from kraftpy.quorum.balancing import out_of_balance
-from kraftpy.quorum.controller import ControllerSettings
 
 from .commands import new_topic, registration
 from .faults import NO_SPACE, FailingLayer
 from .proxy import Proxy
-from .stack import VOTER, Broker, Controller, controller, until
+from .stack import SETTINGS, VOTER, Broker, Controller, controller, until
 
 SESSION = {"heartbeat_interval_ms": 50}
 
@@ -60,7 +59,7 @@ class Member(Broker):
 async def metadata_controller(
     folder: Path, port: int = 0, **settings: Any
 ) -> AsyncIterator[Controller]:
-    chosen = ControllerSettings(**settings)
+    chosen = replace(SETTINGS, **settings)
     async with controller(
         folder, port=port, machine_type=MetadataState, settings=chosen
     ) as serving:

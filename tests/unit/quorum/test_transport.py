@@ -18,7 +18,6 @@ from kraftpy import events
 from kraftpy.quorum import listener as listener_module
 from kraftpy.quorum import transport
 from kraftpy.quorum.client import ControllerUnavailable
-from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.messages import FromBroker, FromController
 from kraftpy.quorum.single import SingleVoter
@@ -28,6 +27,7 @@ from kraftpy.quorum.transport import FrameConnection, SecretUnusable, load_secre
 from .proxy import TO_BROKER, TO_CONTROLLER, Proxy
 from .stack import (
     SECRET,
+    SETTINGS,
     TIMEOUT_MS,
     VOTER,
     Broker,
@@ -432,7 +432,7 @@ async def test_tls_contexts_are_used_if_given(tmp_path: Path) -> None:
     server, trusting = tls_contexts(tmp_path)
 
     quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
-    listener = Listener(quorum, SECRET, ControllerSettings(), server)
+    listener = Listener(quorum, SECRET, SETTINGS, server)
     sock = listening_socket()
     await listener.start(sock)
     async with Broker({VOTER: port_of(sock)}, ssl_context=trusting) as broker:
@@ -453,7 +453,7 @@ async def test_a_stranger_that_does_not_finish_tls_is_closed_in_time(
     server, _ = tls_contexts(tmp_path)
 
     quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
-    listener = Listener(quorum, SECRET, ControllerSettings(), server)
+    listener = Listener(quorum, SECRET, SETTINGS, server)
     sock = listening_socket()
     await listener.start(sock)
     assert await asyncio.wait_for(stranger_says(port_of(sock), b"\x16"), 5) == b""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from standin import Values  # type: ignore[import-not-found]
 
+from kraftpy.core.config import BrokerConfig
+from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.process import ControllerOptions, run_controller
 
 
@@ -21,6 +23,7 @@ def main() -> int:
         metadata_dir=Path(given["folder"]),
         voter_id=voter_id,
         machine_type=Values,
+        settings=ControllerSettings.of(BrokerConfig()),
         port=voters[voter_id][1],
         voters=voters,
         secret_file=Path(given["secret_file"]),
