@@ -17,7 +17,7 @@
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race is
 of all rows unless `--only` names some by a part of their names (`--only "offset commits"`, several
-times if need be); five rounds of all of it take about an hour. `--into` puts its table into a
+times if need be); five rounds of all of it take an hour and a half. `--into` puts its tables into a
 document, between the lines that mark the place there.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
 """
@@ -145,6 +145,7 @@ class Entrant(Protocol):
     def log_tail(self) -> str: ...
 
 
+Entrants = tuple[Callable[..., Broker | Quorum], ...]
 Measured = TypeVar("Measured", bound=Entrant)
 
 
@@ -195,18 +196,35 @@ def bench(
     print(text if as_json else f"{figures.bench_table(values)}\nclient: {client_name()}")
 
 
-def race(rounds: int, nodes: int | None, only: Sequence[str]) -> Raced:
-    """All rows that `only` leaves; RuntimeError if it names none."""
+def race(rounds: int, nodes: int | None, only: Sequence[str], into: Path | None) -> Raced:
+    """All rows that `only` leaves; RuntimeError if it names none.
+
+    A part is put `into` its place in a document when it is over.
+    """
     fetch_broker_jars()
+    parts: dict[int, tuple[Starts, list[Row], Entrants]] = {
+        1: (
+            Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib),
+            rows.for_one(),
+            (Kraftpy, ApacheKafka),
+        ),
+        3: (
+            Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib),
+            rows.for_three(),
+            (KraftpyQuorum, ApacheKafkaQuorum),
+        ),
+    }
+    chosen = parts if nodes is None else [nodes]
+    if into is not None:
+        for count in chosen:
+            report.place_in(into, count)
     raced = Raced({}, {}, {}, {}, [])
-    if nodes != 3:
-        one = (Kraftpy, ApacheKafka)
-        starts = Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib)
-        _race(raced, starts, rows.for_one(), one, rounds, only)
-    if nodes != 1:
-        three = (KraftpyQuorum, ApacheKafkaQuorum)
-        starts = Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib)
-        _race(raced, starts, rows.for_three(), three, rounds, only)
+    for count in chosen:
+        part = Raced({}, {}, {}, {}, [])
+        _race(part, *parts[count], rounds, only)
+        if into is not None and part.ours:
+            report.fill(into, count, part, f"make race ROUNDS={rounds}{said(count, only)}")
+        raced.add(part)
     if not (raced.ours or raced.failures):
         raise RuntimeError(f"no row has {' or '.join(only)} in its name")
     return raced
@@ -216,7 +234,7 @@ def _race(
     raced: Raced,
     starts: Starts,
     every: Sequence[Row],
-    classes: tuple[Callable[..., Broker | Quorum], ...],
+    classes: Entrants,
     rounds: int,
     only: Sequence[str],
 ) -> None:
@@ -249,12 +267,12 @@ GROUPS = Works(groups_round, quorum_groups_round)
 BENCHES = {"bench": Works(bench_round, quorum_bench_round), "groups": GROUPS}
 
 
-def said(options: argparse.Namespace) -> str:
+def said(nodes: int, only: Sequence[str]) -> str:
     """What of the command says which rows were raced, as `make` takes it."""
-    words = [] if options.nodes is None else ["--nodes", str(options.nodes)]
-    for only in options.only:
-        words += ["--only", only]
-    return f" ARGS={shlex.quote(shlex.join(words))}" if words else ""
+    words = ["--nodes", str(nodes)]
+    for each in only:
+        words += ["--only", each]
+    return f" ARGS={shlex.quote(shlex.join(words))}"
 
 
 def main() -> int:
@@ -266,7 +284,7 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", default=[], metavar="WORDS", help="race only such rows"
     )
-    parser.add_argument("--into", type=Path, metavar="FILE", help="put the race's table into FILE")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the race's tables into FILE")
     parser.add_argument("mode", nargs="?", choices=MODES, default="bench")
     parser.add_argument(
         "files", nargs="*", type=Path, help="for compare: two saved runs; for spark: what"
@@ -302,15 +320,11 @@ def main() -> int:
             print(text)
             return 0 if holds else 1
         elif options.mode == "race":
-            if options.into is not None:
-                report.place_in(options.into)
             rounds = options.rounds or RACE_ROUNDS
-            raced = race(rounds, options.nodes, options.only)
+            raced = race(rounds, options.nodes, options.only, options.into)
             text = figures.save(options.json, client_name(), kraftpy=raced.ours, kafka=raced.theirs)
             table = f"{figures.race_table(raced)}\n{report.conditions()}"
             print(text if options.output == "json" else table)
-            if options.into is not None:
-                report.fill(options.into, raced, f"make race ROUNDS={rounds}{said(options)}")
             if raced.failures:
                 print("\n".join(["these rows failed:", *raced.failures]), file=sys.stderr)
                 return 1

@@ -1,4 +1,4 @@
-"""A race's table in a document, with the machine and the command that gave it."""
+"""A race's tables in a document, one for each number of nodes, with machine and command."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from tests.bench import figures
 from tests.bench.load import client_name
 from tests.bench.race import MEASURE_S, Raced
 
-_PLACE = re.compile(r"(<!-- race: begin -->\n).*?(<!-- race: end -->)", re.DOTALL)
+
+def _place(nodes: int) -> re.Pattern[str]:
+    begin, end = (f"<!-- race, nodes {nodes}: {part} -->" for part in ("begin", "end"))
+    return re.compile(rf"({begin}\n).*?({end})", re.DOTALL)
 
 
-def place_in(document: Path) -> str:
-    """The document's text; RuntimeError if it has no place for a table."""
+def place_in(document: Path, nodes: int) -> str:
+    """The document's text; RuntimeError if it has no place for a race of so many nodes."""
     text = document.read_text()
-    if not _PLACE.search(text):
+    if not _place(nodes).search(text):
         raise RuntimeError(
-            f"{document} has no place for the table: put the lines <!-- race: begin --> and "
-            "<!-- race: end --> where it belongs"
+            f"{document} has no place for the table: put the lines <!-- race, nodes {nodes}: begin "
+            f"--> and <!-- race, nodes {nodes}: end --> where it belongs"
         )
     return text
 
 
-def fill(document: Path, raced: Raced, command: str) -> None:
+def fill(document: Path, nodes: int, raced: Raced, command: str) -> None:
     """Puts the table into the place that `place_in` has found."""
     found = f"{figures.race_markdown(raced)}\n\n{conditions()}\n\n`{command}`\n"
-    filled = _PLACE.sub(lambda match: f"{match[1]}\n{found}\n{match[2]}", place_in(document))
+    text = place_in(document, nodes)
+    filled = _place(nodes).sub(lambda match: f"{match[1]}\n{found}\n{match[2]}", text)
     document.write_text(filled)
 
 

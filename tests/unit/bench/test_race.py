@@ -207,26 +207,31 @@ def test_the_table_says_what_was_met_what_was_missed_and_what_the_client_bounds(
     assert figures.race_markdown(slower).splitlines()[3].endswith("| MISSES FLOOR |")
 
 
-def test_a_document_takes_the_table_in_its_place(
+def test_a_document_takes_the_table_of_each_part_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "conditions", lambda: "a machine")
     document = tmp_path / "performance.md"
-    document.write_text("before\n<!-- race: begin -->\nold\n<!-- race: end -->\nafter\n")
+    places = [
+        f"<!-- race, nodes {nodes}: begin -->\nold {nodes}\n<!-- race, nodes {nodes}: end -->\n"
+        for nodes in (1, 3)
+    ]
+    document.write_text(f"before\n{places[0]}between\n{places[1]}after\n")
+    raced = Raced({"start": [1.0]}, {"start": [5.0]}, {}, {}, [])
     for _ in range(2):
-        report.fill(
-            document, Raced({"start": [1.0]}, {"start": [5.0]}, {}, {}, []), "make race ROUNDS=1"
-        )
+        report.fill(document, 1, raced, "make race ROUNDS=1")
     text = document.read_text()
-    assert text.startswith("before\n<!-- race: begin -->\n\n| ")
-    assert text.endswith("\na machine\n\n`make race ROUNDS=1`\n\n<!-- race: end -->\nafter\n")
-    assert "old" not in text
+    assert text.startswith("before\n<!-- race, nodes 1: begin -->\n\n| ")
+    filled = "\na machine\n\n`make race ROUNDS=1`\n\n<!-- race, nodes 1: end -->\nbetween\n"
+    assert text.endswith(f"{filled}{places[1]}after\n")
+    assert "old 1" not in text
     assert text.count("| start (s) |") == 1
-    document.write_text("no place")
-    with pytest.raises(RuntimeError, match="race: begin"):
-        report.place_in(document)
+    document.write_text(places[0])
+    with pytest.raises(RuntimeError, match="race, nodes 3: begin"):
+        report.place_in(document, 3)
 
 
-def test_the_document_has_the_place() -> None:
-    root = Path(__file__).resolve().parents[3]
-    assert "make race" in report.place_in(root / "docs" / "performance.md")
+def test_the_document_has_the_places() -> None:
+    document = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
+    for nodes in (1, 3):
+        assert "make race" in report.place_in(document, nodes)
