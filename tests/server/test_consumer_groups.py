@@ -17,7 +17,8 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
-from tests.server.wire import TIMEOUT_S, Wire
+from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 BEAT = messages.ConsumerGroupHeartbeatRequest
 SESSION_MS = 700
@@ -109,13 +110,6 @@ def owned(answer: Any) -> list[BEAT.TopicPartitions]:
     return [
         BEAT.TopicPartitions(t.topic_id, t.partitions) for t in answer.assignment.topic_partitions
     ]
-
-
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -240,7 +234,7 @@ def test_a_member_that_falls_silent_loses_its_place(group: Group) -> None:
         assert group.beat("m1", first.member_epoch).error_code in (0, ErrorCode.FENCED_MEMBER_EPOCH)
         return [member.member_id for member in group.describe().members] == ["m1"]
 
-    wait_until("the silent member is still there", is_alone)
+    wait_until(is_alone, "the silent member is still there")
     assert time.monotonic() - began_s >= SESSION_MS / 1000 * 0.9
     assert group.beat("m2", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -259,7 +253,7 @@ def test_a_member_that_gives_nothing_up_loses_its_place(group: Group) -> None:
         members = group.describe().members
         return [m.member_id for m in members] == ["m2"] and partitions(answer) == [0, 1, 2, 3]
 
-    wait_until("the stubborn member is still there", has_everything)
+    wait_until(has_everything, "the stubborn member is still there")
     assert group.beat("m1", first.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -309,7 +303,7 @@ def test_a_group_outlives_its_broker(tmp_path: Any) -> None:
     with Broker(dir=tmp_path) as second, Wire(second.host, second.port) as wire:
         again = Group(wire, "t")
         again.name = group.name
-        wait_until("loading", lambda: again.describe().error_code == 0)
+        wait_until(lambda: again.describe().error_code == 0, "loading")
         assert again.describe() == described
         answer = again.beat("m", before.member_epoch)
         assert (answer.error_code, answer.member_epoch) == (0, before.member_epoch)

@@ -10,8 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from kraftpy.protocol import messages
@@ -19,15 +17,9 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.server.node.processes import EXIT_BUG
 from kraftpy.testing import Broker, Cluster
 from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 TIMEOUT_S = 15.0
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def connect(bootstrap: str, client_id: str = "wire") -> Wire:
@@ -58,7 +50,7 @@ def test_a_quorum_tells_what_happens_to_it_and_never_its_secret(tmp_path: Path) 
             creatable = messages.CreateTopicsRequest.CreatableTopic("orders", 3, 3)
             wire.call(ApiKey.CREATE_TOPICS, 7, messages.CreateTopicsRequest([creatable], 10_000))
         for node in (1, 2, 3):
-            until(lambda n=node: events(n, "topic-created"), "a topic was created")
+            wait_until(lambda n=node: events(n, "topic-created"), "a topic was created")
             assert events(node, "node-starting")[0]["node"] == node
             assert events(node, "broker-started")[0]["node"] == node
             assert events(node, "quorum-leader")
@@ -73,11 +65,11 @@ def test_a_quorum_tells_what_happens_to_it_and_never_its_secret(tmp_path: Path) 
             stranger.sendall(b"\0\0\0\4spam")
             stranger.recv(100)
         cluster.kill(3)
-        until(lambda: events(1, "broker-fenced") or events(2, "broker-fenced"), "3 was fenced")
-        until(lambda: events(1, "isr-shrunk") + events(2, "isr-shrunk"), "the ISRs shrank")
+        wait_until(lambda: events(1, "broker-fenced") or events(2, "broker-fenced"), "3 was fenced")
+        wait_until(lambda: events(1, "isr-shrunk") + events(2, "isr-shrunk"), "the ISRs shrank")
         cluster.restart(3)
         cluster.wait_healthy()
-        until(lambda: events(1, "isr-expanded") + events(2, "isr-expanded"), "they grew")
+        wait_until(lambda: events(1, "isr-expanded") + events(2, "isr-expanded"), "they grew")
         cluster.stop(2)
         assert [each["left"] for each in events(2, "controlled-shutdown")] == [0]
         assert events(2, "node-stopped")
@@ -104,7 +96,7 @@ def test_a_slow_request_is_told_of_with_its_client_and_a_patient_one_isn_t() -> 
         with connect(broker.bootstrap, hostile) as wire:
             creatable = messages.CreateTopicsRequest.CreatableTopic("t", 200, 1)
             wire.call(ApiKey.CREATE_TOPICS, 7, messages.CreateTopicsRequest([creatable], 10_000))
-            until(slow, "creating 200 partitions takes more than a millisecond")
+            wait_until(slow, "creating 200 partitions takes more than a millisecond")
             (line,) = slow()
             assert re.match(r"api=CreateTopics version=7 milliseconds=\d+ client=", line)
             assert r'client="me\n2026-01-31 00:00:00,000 ERROR kraftpy: forged xxx' in line
@@ -143,7 +135,7 @@ def test_level_and_format_come_from_the_command_line_too(tmp_path: Path) -> None
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:
         assert node.stderr is not None
         try:
-            until(lambda: not marker.exists(), "it opens its logs")
+            wait_until(lambda: not marker.exists(), "it opens its logs")
         finally:
             node.send_signal(signal.SIGTERM)
         assert node.wait(TIMEOUT_S) == 0

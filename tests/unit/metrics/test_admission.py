@@ -5,8 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from http import HTTPStatus
 
@@ -17,6 +16,7 @@ from kraftpy.metrics.admission import CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX
 from kraftpy.metrics.frames import LABEL_MAX_LENGTH, label
 from kraftpy.metrics.http import PLAIN, Answer, HttpServer
 from kraftpy.server.network.listener import bind
+from tests.waiting import wait_until
 
 PAGE = b"x" * 8_000_000
 TIMEOUT_S = 20.0
@@ -90,13 +90,6 @@ def connect(server: HttpServer, source: str = "127.0.0.1", request: bytes = b"")
     return sock
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not happen"
-        time.sleep(0.01)
-
-
 def answers_bytes(server: HttpServer) -> int:
     return server.admission._answers_bytes
 
@@ -111,10 +104,10 @@ def test_who_reads_slowly_keeps_nobody_from_a_probe_and_takes_so_much(
             connections.enter_context(connect(server, request=request))
             assert b"all is well" in get(server, "/healthz")
             assert answers_bytes(server) <= 6 * len(PAGE), "two pages and a scrape may begin"
-        until(lambda: answers_bytes(server) >= 4 * len(PAGE))
+        wait_until(lambda: answers_bytes(server) >= 4 * len(PAGE), "four pages are being answered")
         assert get(server, "/", "127.0.0.2") == PAGE, "a reader has to go for it"
         assert exporter.most <= admission.Making.PAGE.value
-    until(lambda: answers_bytes(server) == 0)
+    wait_until(lambda: answers_bytes(server) == 0, "no answer is held")
     assert not server.admission._places
 
 
@@ -123,7 +116,10 @@ def test_one_address_takes_no_place_from_another(server: HttpServer) -> None:
     with connect(server, "127.0.0.3") as patient, ExitStack() as connections:
         for _ in range(3 * CONNECTIONS_PER_PEER_MAX):
             connections.enter_context(connect(server, "127.0.0.2", request))
-        until(lambda: server.admission._of_peer["127.0.0.2"] == CONNECTIONS_PER_PEER_MAX)
+        wait_until(
+            lambda: server.admission._of_peer["127.0.0.2"] == CONNECTIONS_PER_PEER_MAX,
+            "the address has all it may have",
+        )
         assert b"all is well" in get(server, "/readyz", "127.0.0.2")
         patient.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert patient.recv(15) == b"HTTP/1.1 200 OK"
@@ -133,9 +129,12 @@ def test_all_addresses_together_have_so_many(server: HttpServer) -> None:
     with ExitStack() as connections:
         for number in range(2 * CONNECTIONS_MAX):
             connections.enter_context(connect(server, f"127.0.1.{number % 100 + 1}"))
-        until(lambda: len(server.admission._places) == CONNECTIONS_MAX)
+        wait_until(
+            lambda: len(server.admission._places) == CONNECTIONS_MAX,
+            "all places are taken",
+        )
         assert b"all is well" in get(server, "/healthz")
-    until(lambda: not server.admission._places)
+    wait_until(lambda: not server.admission._places, "all places are free")
     assert not server.admission._of_peer
 
 
@@ -146,7 +145,7 @@ def test_when_nobody_can_go_the_wait_ends(
     monkeypatch.setattr(admission, "SLOW_S", 60.0)
     monkeypatch.setattr(admission, "TURN_MAX_S", 0.2)
     with connect(server, request=b"GET / HTTP/1.1\r\n\r\n"):
-        until(lambda: answers_bytes(server) == len(PAGE))
+        wait_until(lambda: answers_bytes(server) == len(PAGE), "a page is being answered")
         with connect(server, request=b"GET /metrics HTTP/1.1\r\n\r\n") as refused:
             answer = refused.recv(1000)
         assert answer.startswith(b"HTTP/1.1 503 ")

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +14,7 @@ from kraftpy.page import watch as module
 from kraftpy.page.model import Disks
 from kraftpy.page.survey import Gone
 from kraftpy.page.watch import DISKS, GROUPS, NODE, QUORUM, Key, Seen, Watch
+from tests.waiting import wait_until
 
 NO_DISKS = Disks({}, {}, {}, frozenset())
 
@@ -74,15 +75,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     monkeypatch.setitem(module.INTERVALS_S, "groups", 0.2)
     before = threading.active_count()
     yield survey
-    until(lambda: threading.active_count() == before)  # nobody looks: nothing of it is left
+    wait_until(
+        lambda: threading.active_count() == before, "nobody looks, and something of it is left"
+    )
     assert survey.closed > 0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def see(watch: Watch, key: Key, wait_s: float = 5.0) -> Seen:
@@ -95,7 +91,7 @@ def test_an_answer_is_used_for_its_time_and_then_asked_for_again(asked: Asked) -
     assert [seen[key].value for key in (NODE, QUORUM, GROUPS)] == ["node 1", "quorum 1", "groups 1"]
     assert seen[DISKS].value is NO_DISKS
     assert see(watch, GROUPS).value == "groups 1"
-    until(lambda: see(watch, GROUPS).value == "groups 2")
+    wait_until(lambda: see(watch, GROUPS).value == "groups 2", "it was asked again")
     assert see(watch, DISKS).value is NO_DISKS
     assert asked.counts["disks"] == 1
 
@@ -130,12 +126,15 @@ def test_a_failure_keeps_what_was_known_and_says_so(asked: Asked) -> None:
     watch = Watch(1, [])
     assert see(watch, GROUPS).value == "groups 1"
     asked.fails = ConnectionError("no broker answers")
-    until(lambda: see(watch, GROUPS).problem == "no broker answers")
+    wait_until(
+        lambda: see(watch, GROUPS).problem == "no broker answers",
+        "its failure is said",
+    )
     assert see(watch, GROUPS).value == "groups 1"
     asked.fails = ZeroDivisionError("secret detail")
-    until(lambda: "a defect" in see(watch, GROUPS).problem)
+    wait_until(lambda: "a defect" in see(watch, GROUPS).problem, "a defect is said")
     asked.fails = None
-    until(lambda: see(watch, GROUPS).problem == "")
+    wait_until(lambda: see(watch, GROUPS).problem == "", "it works again")
     assert see(watch, Key("group", "none")).gone
 
 
@@ -151,5 +150,5 @@ def test_few_of_those_with_names_are_kept(asked: Asked) -> None:
 def test_after_a_pause_it_begins_anew(asked: Asked) -> None:
     watch = Watch(1, [])
     assert see(watch, GROUPS).value == "groups 1"
-    until(lambda: asked.closed == 1)
+    wait_until(lambda: asked.closed == 1, "it is closed")
     assert see(watch, GROUPS).value == "groups 2"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from kraftpy.storage.appendable_log import FlushJob
 from kraftpy.storage.files import Files
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
+from tests.waiting import wait_until
 
 from .support import SMALL, Loop, Store, append, batch, fill, with_config
 
@@ -30,13 +30,6 @@ class SlowFiles(Files):
         self.begun += 1
         assert self.allowed.acquire(timeout=20)
         super().fdatasync(fd)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ def test_waiters_share_the_next_fsync(slow: tuple[Store, Loop, SlowFiles, Flushe
     done: list[tuple[int, int]] = []
     fill(log, 1)
     flusher.request(log, 1, lambda offset: done.append((1, offset)))
-    until(lambda: files.begun == 1)
+    wait_until(lambda: files.begun == 1, "an fsync has begun")
     for number in range(2, 50):  # all these arrive while the first fsync runs
         append(log, batch())
         flusher.request(log, number, lambda offset, number=number: done.append((number, offset)))
@@ -69,7 +62,7 @@ def test_waiters_share_the_next_fsync(slow: tuple[Store, Loop, SlowFiles, Flushe
     loop.run_one()
     assert done == [(1, 1)]
     assert log.recovery_point == 1
-    until(lambda: files.begun == 2)
+    wait_until(lambda: files.begun == 2, "the next fsync has begun")
     loop.run_all()
     assert len(done) == 1
     files.allowed.release()
@@ -87,7 +80,7 @@ def test_the_same_callback_is_called_once(slow: tuple[Store, Loop, SlowFiles, Fl
     for number in range(1, 4):
         append(log, batch())
         flusher.request(log, number, done.append)
-    until(lambda: files.begun >= 1)
+    wait_until(lambda: files.begun >= 1, "an fsync has begun")
     while log.recovery_point < 3:
         loop.run_one()
     assert done[-1] == 3
@@ -161,7 +154,7 @@ def test_a_log_deleted_while_it_is_flushed(slow: tuple[Store, Loop, SlowFiles, F
     for log in (doomed, other):
         fill(log, 1)
         flusher.request(log, 1, done.append)
-    until(lambda: files.begun == 1)
+    wait_until(lambda: files.begun == 1, "an fsync has begun")
     store.manager.delete("doomed", 0)
     files.allowed.release(100)
     while other.recovery_point < 1:
