@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Broker, BrokerError, Cluster
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 RECORDS = 100
 TIMEOUT_S = 20.0
@@ -58,13 +59,6 @@ def scrape(config: Path) -> Samples:
         for family in parse(text)
         for sample in family.samples
     }
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -258,12 +252,12 @@ def kill_exporter(node_pid: int, times: int, log_path: Path) -> None:
             said = log_path.read_text().count("exporter-restarted") == number
             return said and children(node_pid).get("kraftpy-metrics", victim) != victim
 
-        until(is_back, "there is no other exporter")
+        wait_until(is_back, "there is no other exporter")
         assert log_path.read_text().count("exporter-ended") == number
         assert f"exporter-ended pid={victim}" in log_path.read_text()
         assert children(node_pid).keys() == before.keys()
     # Either count may have caught a file that was open for a moment; four lost ones show anyway.
-    until(lambda: open_files(node_pid) <= files, f"the node has more than {files} open files")
+    wait_until(lambda: open_files(node_pid) <= files, f"the node has more than {files} open files")
 
 
 def test_an_exporter_that_dies_is_replaced_and_the_node_goes_on() -> None:
@@ -313,7 +307,7 @@ def test_a_controller_by_itself_serves_its_own(tmp_path: Path) -> None:
             [sys.executable, "-m", "kraftpy", "server", "--config", str(config)], stderr=log
         )
     try:
-        until(lambda: is_ready(metrics_url(config, "readyz")), "it isn't ready")
+        wait_until(lambda: is_ready(metrics_url(config, "readyz")), "it isn't ready")
         kill_exporter(process.pid, 2, log_path)
         found = scrape(config)
         assert found["kraftpy_quorum_is_leader",] == 1
@@ -368,7 +362,7 @@ def test_the_nodes_of_a_cluster_add_up() -> None:
         other = next(number for number in cluster.nodes if number != leader)
         cluster.kill(other)
         config = cluster.nodes[leader].config
-        until(
+        wait_until(
             lambda: scrape(config)["kafka_topic_partition_in_sync_replica", "0", "used"] == 2,
             "the ISR didn't shrink",
         )

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from kraftpy.metrics.admission import CONNECTIONS_PER_PEER_MAX
 from kraftpy.metrics.http import HEAD_MAX_BYTES
 from kraftpy.testing import Broker, Cluster
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 TIMEOUT_S = 20.0
 RECORDS = 60
@@ -59,15 +60,6 @@ def status(config: Path, query: str = "") -> dict[str, Any]:
     assert code == 200, text
     found: dict[str, Any] = json.loads(text)
     return found
-
-
-def until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> float:
-    """Waits; how long, in seconds."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < timeout_s, what
-        time.sleep(0.05)
-    return time.monotonic() - started
 
 
 def problems(config: Path) -> str:
@@ -100,7 +92,9 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.parametrize("node", [1, ONLY_BROKER])
 def test_every_node_shows_the_cluster(cluster: Cluster, node: int) -> None:
     config = cluster.nodes[node].config
-    until(lambda: status(config)["groups"] and status(config)["brokers"][0]["folders"], "asked")
+    wait_until(
+        lambda: status(config)["groups"] and status(config)["brokers"][0]["folders"], "asked"
+    )
     seen = status(config)
     assert seen["problems"] == []
     assert seen["healthy"]
@@ -195,12 +189,12 @@ def test_connections_are_bounded_and_those_that_wait_are_answered(cluster: Clust
     ]
     try:
         # Those that were turned away have ended; that is all there is to read.
-        until(lambda: len(select.select(idle, [], [], 0)[0]) >= 10, "they were turned away")
+        wait_until(lambda: len(select.select(idle, [], [], 0)[0]) >= 10, "they were turned away")
         assert len(select.select(idle, [], [], 0.2)[0]) == 10
     finally:
         for client in idle:
             client.close()
-    until(lambda: ask(cluster.nodes[3].config, "/healthz")[0] == 200, "places are free again")
+    wait_until(lambda: ask(cluster.nodes[3].config, "/healthz")[0] == 200, "places are free again")
 
 
 def test_nothing_of_the_page_is_loaded_before_somebody_looks() -> None:
@@ -218,13 +212,15 @@ def test_a_dead_broker_is_shown_then_a_lost_majority_then_a_broker_that_stops(
     left, other = cluster.nodes[1].config, cluster.nodes[ONLY_BROKER].config
     cluster.kill(3)
     for config in (left, other):
-        until(lambda: "Broker 3 is down (fenced)." in problems(config), "3 is down", 5)  # noqa: B023
+        wait_until(lambda: "Broker 3 is down (fenced)." in problems(config), "3 is down", 5)  # noqa: B023
     seen = status(left)
     assert seen["partitions"]["under_replicated"] + seen["partitions"]["under_min_isr"] > 0
     assert ask(left, "/readyz")[0] == 200
     cluster.kill(2)
     for config in (left, other):
-        took = until(lambda: "quorum has no leader" in problems(config), "the quorum is lost", 5)  # noqa: B023
+        took = wait_until(
+            lambda c=config: "quorum has no leader" in problems(c), "the quorum is lost", 5
+        )
         assert took < 2.5
         code, _, text = ask(config, "/")
         assert (code, "quorum has no leader" in text) == (200, True)
@@ -234,9 +230,9 @@ def test_a_dead_broker_is_shown_then_a_lost_majority_then_a_broker_that_stops(
     # Its controlled shutdown waits for the quorum a while; from its beginning on it isn't ready.
     leaving = cluster.nodes[ONLY_BROKER]
     os.kill(leaving.pid, signal.SIGTERM)
-    took = until(lambda: "broker serves: NO" in ask(other, "/readyz")[2], "it isn't ready", 2)
+    took = wait_until(lambda: "broker serves: NO" in ask(other, "/readyz")[2], "it isn't ready", 2)
     assert took < 1
-    until(lambda: "This node's broker is shutting down." in problems(other), "it is said", 2)
+    wait_until(lambda: "This node's broker is shutting down." in problems(other), "it is said", 2)
     assert ask(other, "/healthz")[0] == 200
     for node in (1, ONLY_BROKER):
         cluster.kill(node)
@@ -248,12 +244,14 @@ def test_a_broker_that_hangs_is_said_to_at_the_first_look_and_later() -> None:
             os.kill(broker.pid, signal.SIGSTOP)
             try:
                 started = time.monotonic()
-                until(lambda: "broker doesn't answer" in problems(broker.config), "it is said", 5)
+                wait_until(
+                    lambda: "broker doesn't answer" in problems(broker.config), "it is said", 5
+                )
                 assert "Healthy" not in ask(broker.config, "/")[2]
                 assert time.monotonic() - started < 5
             finally:
                 os.kill(broker.pid, signal.SIGCONT)
-            until(lambda: status(broker.config)["healthy"], "it is back")
+            wait_until(lambda: status(broker.config)["healthy"], "it is back")
 
 
 @contextmanager
@@ -276,7 +274,7 @@ def controller(folder: Path, voters: str, port: int) -> Iterator[Path]:
     (folder / "secret").chmod(0o600)
     process = subprocess.Popen([sys.executable, "-m", "kraftpy", "server", "--config", str(config)])
     try:
-        until(lambda: answers(config), "it answers")
+        wait_until(lambda: answers(config), "it answers")
         yield config
     finally:
         process.terminate()
@@ -305,8 +303,10 @@ def test_a_controller_by_itself_shows_the_brokers_that_it_has(tmp_path: Path) ->
             producer = Producer({"bootstrap.servers": broker.bootstrap})
             producer.produce("t", b"x")
             assert producer.flush(TIMEOUT_S) == 0
-            until(lambda: status(config)["brokers"], "the broker has registered")
-            until(lambda: status(config, "?topic=t")["partitions"][0]["end"] == 1, "it was asked")
+            wait_until(lambda: status(config)["brokers"], "the broker has registered")
+            wait_until(
+                lambda: status(config, "?topic=t")["partitions"][0]["end"] == 1, "it was asked"
+            )
             seen = status(config)
             assert [each["state"] for each in seen["brokers"]] == ["up"]
             assert seen["quorum"]["leader"] == 7

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import pytest
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.process import is_alive
-
-from .conftest import TIMEOUT_S
+from tests.waiting import wait_until
 
 Factory = Callable[..., Cluster]
 
@@ -36,13 +34,6 @@ def leader(cluster: Cluster) -> int:
     found = cluster.leader_of("t")
     assert found is not None
     return found
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def test_a_cluster_answers_and_is_healthy(kraftpy_cluster: Factory) -> None:
@@ -118,7 +109,7 @@ def test_the_controller_moves_when_its_node_dies(kraftpy_cluster: Factory) -> No
     first = cluster.controller()
     assert first is not None
     cluster.kill(first)
-    wait_for(lambda: cluster.controller() not in (None, first), "no other controller leads")
+    wait_until(lambda: cluster.controller() not in (None, first), "no other controller leads")
 
 
 def test_pause_and_resume(kraftpy_cluster: Factory) -> None:
@@ -130,7 +121,7 @@ def test_pause_and_resume(kraftpy_cluster: Factory) -> None:
         assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     with pytest.raises(ClusterError, match=f"broker {victim} is paused"):
         cluster.wait_healthy()
-    wait_for(lambda: cluster.leader_of("t") not in (None, victim), "nobody took over")
+    wait_until(lambda: cluster.leader_of("t") not in (None, victim), "nobody took over")
     cluster.resume(victim)
     cluster.wait_healthy()
     write(cluster, "after")
@@ -142,7 +133,7 @@ def test_an_isolated_leader_is_replaced_until_it_is_back(kraftpy_cluster: Factor
     write(cluster, "before")
     victim = leader(cluster)
     cluster.isolate(victim)
-    wait_for(lambda: cluster.leader_of("t") not in (None, victim), "nobody took over")
+    wait_until(lambda: cluster.leader_of("t") not in (None, victim), "nobody took over")
     others = [each for each in cluster.nodes.values() if each.id != victim]
     bootstrap = ",".join(each.bootstrap for each in others)
     kraftpy(bootstrap, "produce", "t", stdin=b"meanwhile\n")
@@ -169,7 +160,7 @@ def test_two_nodes_that_lost_each_other(close: bool, kraftpy_cluster: Factory) -
         return False
 
     write(cluster, "meanwhile")
-    wait_for(noticed, "nobody noticed")
+    wait_until(noticed, "nobody noticed")
     cluster.heal()
     cluster.wait_healthy()
     assert read(cluster) == ["before", "meanwhile"]
@@ -227,5 +218,5 @@ sys.stdin.read()
         folder = Path(parent.stdout.readline().decode().strip())
         os.kill(parent.pid, 9)
     assert len(pids) == 9
-    wait_for(lambda: not any(map(is_alive, pids)), "a node survived the parent")
-    wait_for(lambda: not folder.exists(), "the temporary folder survived the parent")
+    wait_until(lambda: not any(map(is_alive, pids)), "a node survived the parent")
+    wait_until(lambda: not folder.exists(), "the temporary folder survived the parent")
