@@ -13,16 +13,16 @@ of a later format is an error with its name, never a lake with something missing
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal, TypeAlias
 
+from kraftpy.core.fields import FieldError, reader
 from kraftpy.pipeline.ranges import OffsetRange
 
 FORMAT: Final = 1
 
 Kind: TypeAlias = Literal["load", "rerun", "stream", "compact", "write", "rollback"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 _RESTORE: Final = "restore it from a copy of the lake"
@@ -129,7 +129,7 @@ def _plain(content: Plan | Manifest) -> dict[str, Any]:
 
 def encode_checkpoint(content: Checkpoint) -> bytes:
     """The bytes of the file, of which `decode_checkpoint` gives back an equal object."""
-    fields = {
+    written = {
         "format": FORMAT,
         "version": content.version,
         # There may be very many: `asdict` takes ten times as long.
@@ -139,132 +139,76 @@ def encode_checkpoint(content: Checkpoint) -> bytes:
         "ended": dict(content.ended),
         "removed_at_ms": dict(content.removed_at_ms),
     }
-    return json.dumps(fields).encode() + b"\n"
+    return json.dumps(written).encode() + b"\n"
 
 
 def decode_plan(name: str, data: bytes) -> Plan:
     """Raises ManifestError."""
-    fields = _Fields(name, data)
-    return Plan(
-        run=fields.text("run"),
-        kind=fields.kind(),
-        topics=fields.topics(),
-        ranges=fields.ranges(),
-        options=fields.texts("options"),
-        created_at_ms=fields.number("created_at_ms"),
-        targets=fields.topics("targets"),
-        reads=fields.number("reads"),
-    )
+    plan: Plan = _decoded(Plan, name, data)
+    return plan
 
 
 def decode_manifest(name: str, data: bytes) -> Manifest:
     """Raises ManifestError."""
-    fields = _Fields(name, data)
-    return Manifest(
-        version=fields.number("version"),
-        run=fields.text("run"),
-        kind=fields.kind(),
-        committed_at_ms=fields.number("committed_at_ms"),
-        topics=fields.topics(),
-        ranges=fields.ranges(),
-        add=tuple(fields.file(one) for one in fields.items("add", list)),
-        remove=tuple(fields.checked(one, str) for one in fields.items("remove", list)),
-        targets=fields.topics("targets"),
-        written=fields.number("written"),
-    )
+    manifest: Manifest = _decoded(Manifest, name, data)
+    return manifest
 
 
 def decode_checkpoint(name: str, data: bytes) -> Checkpoint:
     """Raises ManifestError."""
-    fields = _Fields(name, data, "delete it: what it says is in the versions and the history too")
-    return Checkpoint(
-        version=fields.number("version"),
-        files=tuple(fields.file(one) for one in fields.items("files", list)),
-        covered=fields.ranges("covered"),
-        topics=fields.topics(),
-        ended=fields.numbers("ended"),
-        removed_at_ms=fields.numbers("removed_at_ms"),
-    )
+    advice = "delete it: what it says is in the versions and the history too"
+    checkpoint: Checkpoint = _decoded(Checkpoint, name, data, advice)
+    return checkpoint
 
 
-class _Fields:
-    """The fields of one JSON object, each of the type that is asked for, or ManifestError."""
+def _decoded(kind: Any, name: str, data: bytes, advice: str = _RESTORE) -> Any:
+    """What is in the file of that name; it has all fields, whether or not they have defaults."""
 
-    def __init__(self, name: str, data: bytes, advice: str = _RESTORE) -> None:
-        self._name = name
-        self._advice = advice
-        try:
-            self._content = json.loads(data)
-        except ValueError as error:
-            raise self._wrong(f"isn't JSON ({error})") from error
-        if not isinstance(self._content, dict):
-            raise self._wrong("isn't a JSON object")
-        if (found := self._content.get("format")) != FORMAT:
-            raise self._wrong(f"has format {found!r}, this version reads {FORMAT}: upgrade kraftpy")
+    def wrong(what: str) -> ManifestError:
+        return ManifestError(f"{name} {what}; {advice}")
 
-    def _wrong(self, what: str) -> ManifestError:
-        return ManifestError(f"{self._name} {what}; {self._advice}")
-
-    def checked(self, value: Any, kind: type) -> Any:
-        # bool is an int in Python and isn't one in JSON.
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self._wrong(f"has {value!r:.80} where {kind.__name__} belongs")
-        return value
-
-    def items(self, key: str, kind: type) -> Any:
-        return self.checked(self._content.get(key), kind)
-
-    def text(self, key: str) -> str:
-        return str(self.items(key, str))
-
-    def number(self, key: str) -> int:
-        return int(self.items(key, int))
-
-    def texts(self, key: str) -> dict[str, str]:
-        return {name: self.checked(value, str) for name, value in self.items(key, dict).items()}
-
-    def numbers(self, key: str) -> dict[str, int]:
-        return {name: self.checked(value, int) for name, value in self.items(key, dict).items()}
-
-    def kind(self) -> Kind:
-        found = self.text("kind")
-        for kind in KINDS:
-            if kind == found:
-                return kind
-        raise self._wrong(f"has the unknown kind {found!r:.80}")
-
-    def topics(self, key: str = "topics") -> dict[str, TopicIdentity]:
-        return {
-            name: TopicIdentity(
-                cluster_id=self.checked(self.checked(one, dict).get("cluster_id"), str),
-                topic_id=self.checked(one.get("topic_id"), str),
-            )
-            for name, one in self.items(key, dict).items()
-        }
-
-    def ranges(self, key: str = "ranges") -> tuple[OffsetRange, ...]:
-        found = []
-        for one in self.items(key, list):
-            if len(self.checked(one, list)) != len(OffsetRange._fields):
-                raise self._wrong(f"has {one!r:.80} where a range belongs")
-            topic, *numbers = one
-            partition, start, end = (self.checked(number, int) for number in numbers)
-            if not 0 <= start <= end or partition < 0:
-                raise self._wrong(f"has {one!r:.80} where a range belongs")
-            found.append(OffsetRange(self.checked(topic, str), partition, start, end))
-        return tuple(found)
-
-    def file(self, one: Any) -> DataFile:
-        values = self.checked(one, dict)
-        types = _FILE_FIELDS
-        if values.keys() != types.keys():
-            raise self._wrong(f"has {one!r:.200} where a data file belongs")
-        file = DataFile(**{name: self.checked(values[name], types[name]) for name in types})
-        if file.path.startswith("/") or ".." in file.path.split("/"):
-            raise self._wrong(f"names the file {file.path!r:.200}, which is outside of the lake")
-        return file
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise wrong(f"isn't JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise wrong("isn't a JSON object")
+    if (found := content.get("format")) != FORMAT:
+        raise wrong(f"has format {found!r}, this version reads {FORMAT}: upgrade kraftpy")
+    for each in fields(kind):
+        if content.get(each.name) is None:
+            raise wrong(f"has no {each.name}")
+    unknown: list[str] = []
+    try:
+        found = _READERS[kind](content, unknown)
+    except FieldError as error:
+        raise wrong(f"is damaged: {error}") from None
+    problem = next(_problems(found, unknown), None)
+    if problem is not None:
+        raise wrong(problem)
+    return found
 
 
-_FILE_FIELDS: Final[dict[str, type]] = {
-    name: str if kind == "str" else int for name, kind in DataFile.__annotations__.items()
+_READERS: Final = {
+    kind: reader(kind, kind.__name__.lower()) for kind in (Plan, Manifest, Checkpoint)
 }
+_RANGES: Final = ("ranges", "covered")
+_FILES: Final = ("add", "files")
+
+
+def _problems(content: Plan | Manifest | Checkpoint, unknown: list[str]) -> Iterator[str]:
+    """What no field says by itself."""
+    for place in unknown:
+        if place.split(".")[1] in _FILES:
+            yield f"has {place}, which isn't known"
+    for ranges in (getattr(content, name, ()) for name in _RANGES):
+        for one in ranges:
+            if not 0 <= one.start <= one.end or one.partition < 0:
+                yield f"has {one!r:.80} where a range belongs"
+    for files in (getattr(content, name, ()) for name in _FILES):
+        for file in files:
+            if file.path.startswith("/") or ".." in file.path.split("/"):
+                yield f"names the file {file.path!r:.200}, which is outside of the lake"
+
+
+_FILE_FIELDS: Final = tuple(each.name for each in fields(DataFile))

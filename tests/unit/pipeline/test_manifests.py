@@ -54,12 +54,24 @@ def test_a_plan_is_read_as_it_was_written() -> None:
         ("add", [{**json.loads(encode(MANIFEST))["add"][0], "path": "/x"}]),
         ("add", [{**json.loads(encode(MANIFEST))["add"][0], "rows": "4"}]),
         ("remove", [1]),
+        ("remove", None),
+        ("written", None),
+        ("add", [{**json.loads(encode(MANIFEST))["add"][0], "colour": "red"}]),
     ],
 )
 def test_a_field_of_another_kind_is_named_with_its_file(key: str, value: Any) -> None:
     content = {**json.loads(encode(MANIFEST)), key: value}
     with pytest.raises(ManifestError, match=r"versions/3\.json"):
         decode_manifest("versions/3.json", json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("name", ["targets", "written", "add", "remove", "ranges", "topics"])
+def test_a_manifest_has_all_of_its_fields(name: str) -> None:
+    """One that lacks some may be of a later format, and isn't the same as one that has none."""
+    content = json.loads(encode(MANIFEST))
+    del content[name]
+    with pytest.raises(ManifestError, match=f"m has no {name}"):
+        decode_manifest("m", json.dumps(content).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", encode(MANIFEST)[:-40]])
