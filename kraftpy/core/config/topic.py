@@ -4,7 +4,7 @@ Rules: the field `retention_ms` is the key `retention.ms`. A topic's own value w
 broker's setting counts, named by `broker_keys` in Kafka's order of precedence with the factor that
 turns its unit into the topic's (`log.retention.ms`, then `.minutes`, then `.hours`). The broker's
 setting is taken with its dynamic configuration applied, so the precedence of KIP-226 holds as a
-whole. Types and limits are Kafka's; a topic's default is the default of its broker setting. What
+whole. What may be set, and to what it defaults, is said once, where its broker setting is. What
 means something for one topic only has no broker setting. What tiered storage would need can only be
 set to what is so without it, so that tools that copy all settings of a topic get on (MirrorMaker).
 """
@@ -16,15 +16,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from kraftpy.core.config import kinds
 from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig
 from kraftpy.core.config.kinds import (
     ConfigError,
     Kind,
     boolean,
-    int32,
     int64,
-    one_of,
     only,
     shorten,
 )
@@ -36,9 +33,13 @@ _HOUR_MS = 3_600_000
 _NOT_TIERED = "there is no tiered storage"
 
 
-def _inherited(kind: Kind, doc: str, *broker_keys: str | tuple[str, int]) -> Any:
-    """A topic setting with the broker settings that stand in for it, first set one first."""
+def _inherited(*broker_keys: str | tuple[str, int], doc: str | None = None) -> Any:
+    """A topic setting with the broker settings that stand in for it, first set one first.
+
+    Its kind is the first one's, and so is its documentation unless it has its own.
+    """
     sources = tuple((key, 1) if isinstance(key, str) else key for key in broker_keys)
+    first = BROKER_SETTINGS[sources[0][0]]
     last_key, factor = sources[-1]
     last = BROKER_SETTINGS[last_key]
     default = last.default
@@ -46,9 +47,9 @@ def _inherited(kind: Kind, doc: str, *broker_keys: str | tuple[str, int]) -> Any
         assert default is not None, f"{last_key} must have a default"
         default = str(int(default) * factor)
     return setting(
-        kind,
+        first.kind,
         default,
-        doc,
+        first.doc if doc is None else doc,
         dynamic=True,
         broker_keys=sources,
         proposed=last.proposed,
@@ -65,139 +66,59 @@ def _without_effect(kind: Kind, value: str, doc: str, why: str) -> Any:
 class TopicConfig:
     """The settings of one topic on one broker. Make one with `resolve`."""
 
-    cleanup_policy: frozenset[str] = _inherited(
-        kinds.word_set("delete", "compact", empty=True),
-        "What happens to old records: delete, compact (keep the newest of each key), or both. "
-        "Empty, they stay.",
-        "log.cleanup.policy",
-    )
-    compression_type: str = _inherited(
-        kinds.codec_name(),
-        "Codec of stored batches; producer keeps what the producer chose.",
-        "compression.type",
-    )
-    compression_gzip_level: int = _inherited(
-        kinds.gzip_level(),
-        "Level at which the broker compresses with gzip, -1 for gzip's own.",
-        "compression.gzip.level",
-    )
-    compression_lz4_level: int = _inherited(
-        int32(1, 17), "Level at which the broker compresses with lz4.", "compression.lz4.level"
-    )
-    compression_zstd_level: int = _inherited(
-        int32(-131072, 22),
-        "Level at which the broker compresses with zstd.",
-        "compression.zstd.level",
-    )
+    cleanup_policy: frozenset[str] = _inherited("log.cleanup.policy")
+    compression_type: str = _inherited("compression.type")
+    compression_gzip_level: int = _inherited("compression.gzip.level")
+    compression_lz4_level: int = _inherited("compression.lz4.level")
+    compression_zstd_level: int = _inherited("compression.zstd.level")
     retention_ms: int = _inherited(
-        int64(-1),
-        "Age at which records are deleted, -1 for never.",
         "log.retention.ms",
         ("log.retention.minutes", _MINUTE_MS),
         ("log.retention.hours", _HOUR_MS),
+        doc="Age at which records are deleted, -1 for never.",
     )
-    retention_bytes: int = _inherited(
-        int64(-1),
-        "Size of a partition above which its oldest segments are deleted, -1 for no limit.",
-        "log.retention.bytes",
-    )
-    segment_bytes: int = _inherited(
-        int32(14), "Size at which a segment is closed.", "log.segment.bytes"
-    )
+    retention_bytes: int = _inherited("log.retention.bytes")
+    segment_bytes: int = _inherited("log.segment.bytes")
     internal_segment_bytes: int | None = _inherited(
-        int32(0),
-        "In place of segment.bytes, for tests: it may be smaller.",
-        "internal.segment.bytes",
+        "internal.segment.bytes", doc="In place of segment.bytes, for tests: it may be smaller."
     )
     segment_ms: int = _inherited(
-        int64(1),
-        "Age at which a segment is closed, so that retention and compaction get at it.",
         "log.roll.ms",
         ("log.roll.hours", _HOUR_MS),
+        doc="Age at which a segment is closed, so that retention and compaction get at it.",
     )
     segment_jitter_ms: int = _inherited(
-        int64(0),
-        "Up to so much earlier a segment is closed, at random, so that not all roll at once.",
         "log.roll.jitter.ms",
         ("log.roll.jitter.hours", _HOUR_MS),
+        doc="Up to so much earlier a segment is closed, at random, so that not all roll at once.",
     )
-    segment_index_bytes: int = _inherited(
-        int32(4), "Size of an index at which its segment is closed.", "log.index.size.max.bytes"
-    )
-    index_interval_bytes: int = _inherited(
-        int32(0), "Log bytes between two entries of the offset index.", "log.index.interval.bytes"
-    )
-    flush_messages: int = _inherited(
-        int64(1),
-        "Records in a partition after which it's flushed to disk; 1 flushes before each answer.",
-        "log.flush.interval.messages",
-    )
+    segment_index_bytes: int = _inherited("log.index.size.max.bytes")
+    index_interval_bytes: int = _inherited("log.index.interval.bytes")
+    flush_messages: int = _inherited("log.flush.interval.messages")
     flush_ms: int = _inherited(
-        int64(0),
-        "Age of unflushed records at which they're flushed to disk.",
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
+        doc="Age of unflushed records at which they're flushed to disk.",
     )
-    max_message_bytes: int = _inherited(
-        int32(0), "The largest record batch accepted, as it's stored.", "message.max.bytes"
-    )
+    max_message_bytes: int = _inherited("message.max.bytes")
     max_decompressed_message_bytes: int = _inherited(
-        int32(1, 2147483639),
-        "The most that a batch's records may take uncompressed; never more than 64 MiB, or "
-        "max.message.bytes if that is more.",
         "max.decompressed.message.bytes",
+        doc=(
+            "The most that a batch's records may take uncompressed; never more than 64 MiB, or "
+            "max.message.bytes if that is more."
+        ),
     )
-    message_timestamp_type: str = _inherited(
-        one_of("CreateTime", "LogAppendTime"),
-        "Whether a record's timestamp is its producer's or the broker's.",
-        "log.message.timestamp.type",
-    )
-    message_timestamp_before_max_ms: int = _inherited(
-        int64(0),
-        "How far a CreateTime timestamp may lie before the broker's clock.",
-        "log.message.timestamp.before.max.ms",
-    )
-    message_timestamp_after_max_ms: int = _inherited(
-        int64(0),
-        "How far a CreateTime timestamp may lie after the broker's clock.",
-        "log.message.timestamp.after.max.ms",
-    )
-    min_insync_replicas: int = _inherited(
-        int32(1),
-        "Replicas that must have a record before acks=all is answered.",
-        "min.insync.replicas",
-    )
-    unclean_leader_election_enable: bool = _inherited(
-        boolean(),
-        "Let a replica that is not in sync become leader if there is no other; loses records.",
-        "unclean.leader.election.enable",
-    )
-    file_delete_delay_ms: int = _inherited(
-        int64(0),
-        "Time between a file's removal from the log and from disk.",
-        "log.segment.delete.delay.ms",
-    )
-    delete_retention_ms: int = _inherited(
-        int64(0),
-        "How long a compacted log keeps a delete marker.",
-        "log.cleaner.delete.retention.ms",
-    )
-    min_compaction_lag_ms: int = _inherited(
-        int64(0), "Time for which a record is not compacted.", "log.cleaner.min.compaction.lag.ms"
-    )
-    max_compaction_lag_ms: int = _inherited(
-        int64(1),
-        "Time after which a record is compacted whatever the share of dirty bytes.",
-        "log.cleaner.max.compaction.lag.ms",
-    )
-    min_cleanable_dirty_ratio: float = _inherited(
-        kinds.ratio(),
-        "Share of dirty bytes at which a log is compacted.",
-        "log.cleaner.min.cleanable.ratio",
-    )
-    preallocate: bool = _inherited(
-        boolean(), "Reserve a new segment's disk space at once.", "log.preallocate"
-    )
+    message_timestamp_type: str = _inherited("log.message.timestamp.type")
+    message_timestamp_before_max_ms: int = _inherited("log.message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = _inherited("log.message.timestamp.after.max.ms")
+    min_insync_replicas: int = _inherited("min.insync.replicas")
+    unclean_leader_election_enable: bool = _inherited("unclean.leader.election.enable")
+    file_delete_delay_ms: int = _inherited("log.segment.delete.delay.ms")
+    delete_retention_ms: int = _inherited("log.cleaner.delete.retention.ms")
+    min_compaction_lag_ms: int = _inherited("log.cleaner.min.compaction.lag.ms")
+    max_compaction_lag_ms: int = _inherited("log.cleaner.max.compaction.lag.ms")
+    min_cleanable_dirty_ratio: float = _inherited("log.cleaner.min.cleanable.ratio")
+    preallocate: bool = _inherited("log.preallocate")
     remote_storage_enable: bool = _without_effect(
         boolean(), "false", "Whether segments are kept in tiered storage too.", _NOT_TIERED
     )
