@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line and leave the process with a documented exit code (see `app`)."""
+    """Runs the command line and leaves the process with a documented exit code (see `app`)."""
     from kraftpy.cli.app import run
 
     run()

@@ -94,7 +94,7 @@ def app() -> None:
 
 
 def run() -> None:
-    """Parse the arguments, run the command, exit."""
+    """Parses the arguments, runs the command, exits."""
     _open_standard_streams()
     try:
         code = app.main(standalone_mode=False)
@@ -114,7 +114,7 @@ def run() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Give a process that was started with stdin, stdout or stderr closed an empty one.
+    """Gives a process that was started with stdin, stdout or stderr closed an empty one.
 
     Otherwise the next socket or file gets the number, and what is printed goes there.
     """

@@ -147,7 +147,7 @@ def output_option(function: _F) -> _F:
 
 
 def run_client(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command's coroutine; what the client raises becomes a `Failure`."""
+    """Runs a command's coroutine; what the client raises becomes a `Failure`."""
     from kraftpy.client.cluster import AddressError, NoBrokerError
 
     try:
@@ -217,7 +217,7 @@ async def change_each(
     failure_of: Callable[[str, KafkaError], Failure],
     output: str,
 ) -> None:
-    """Do the work for each topic or group and say what became of it; exit as the first failed.
+    """Does the work for each topic or group and says what became of it; exits as the first failed.
 
     In JSON that is `[{kind: name, "status": ...} or {kind: name, "error": ..., "message": ...}]`.
     """
@@ -258,7 +258,7 @@ def echo_json(value: Any) -> None:
 
 
 def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print `table_lines`."""
+    """Prints `table_lines`."""
     for line in table_lines(header, rows):
         click.echo(line)
 

@@ -230,7 +230,7 @@ def run_command(
 
 
 def _enter_network(wanted: str, there: bool) -> Choice:
-    """Choose a network and be where its clients are; a cluster that is there has its own."""
+    """Chooses a network and is where its clients are; a cluster that is there has its own."""
     from kraftpy.testing.networks.choice import choose, enter
     from kraftpy.testing.networks.hub import NetworkError
 
@@ -243,7 +243,7 @@ def _enter_network(wanted: str, there: bool) -> Choice:
 
 
 def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, Any], bool]:
-    """Make one run and judge it: what its report says, and whether the cluster healed."""
+    """Makes one run and judges it: what its report says, and whether the cluster healed."""
     from kraftpy.testing.consistency.evidence import kept_files
     from kraftpy.testing.consistency.report import summary, write_report
     from kraftpy.testing.consistency.runner import Plan, Result, RunError, run
@@ -256,7 +256,7 @@ def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, A
     judged: list[dict[str, Any]] = []
 
     def keep(result: Result) -> bool:
-        """Judge it while the nodes are there; whether there is something to look for in them."""
+        """Judges it while the nodes are there; whether there is something to look for in them."""
         judged.append(_judge(plan.history, plan.folder))
         return bool(result.unhealthy or result.killed or judged[0]["valid"] is not True)
 

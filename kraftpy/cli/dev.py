@@ -186,7 +186,7 @@ def _temporary_folder(*, in_memory: bool) -> Path:
 
 
 def _start(supervisor: Supervisor, root: Path, configure: Callable[[], Prepared]) -> list[Node]:
-    """Start the nodes; [] when told to stop before they were ready.
+    """Starts the nodes; [] when told to stop before they were ready.
 
     A picked port may be gone when a node binds it; then others are picked.
     """
@@ -275,7 +275,7 @@ def _seconds_since_start() -> float:
 
 
 def _remove(root: Path, nodes: Sequence[Node]) -> None:
-    """Remove a temporary folder, unless a process uses one of its nodes."""
+    """Removes a temporary folder, unless a process uses one of its nodes."""
     in_use = [node for node in nodes if not _unlocked(node.log_dir / ".lock")]
     if in_use:
         click.echo(f"left {root} as it is: another process runs broker {in_use[0].id}", err=True)

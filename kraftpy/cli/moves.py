@@ -50,7 +50,7 @@ async def current_targets(admin: ClusterAdmin) -> Plan:
 async def start_moves(
     admin: ClusterAdmin, plan: Plan, before: Plan, throttle_bytes: int | None
 ) -> Plan:
-    """Begin to move the partitions of a plan; a `Failure` after saying which ones were refused."""
+    """Begins to move the partitions of a plan; a `Failure` after saying which ones were refused."""
     if throttle_bytes and plan:
         await _set_throttle(admin, plan, before, throttle_bytes)
     errors = await admin.alter_reassignments(plan) if plan else {}
@@ -70,7 +70,7 @@ async def start_moves(
 
 
 async def watch_moves(admin: ClusterAdmin, targets: Plan) -> None:
-    """Say on stderr how a plan gets on until it is done; then take throttles off."""
+    """Says on stderr how a plan gets on until it is done; then takes throttles off."""
     try:
         await _wait_done(admin, targets)
     except asyncio.CancelledError:
@@ -189,7 +189,7 @@ async def _set_throttle(admin: ClusterAdmin, plan: Plan, before: Plan, throttle_
 
 
 async def clear_throttle_if_idle(admin: ClusterAdmin) -> None:
-    """Take the throttles of all topics and brokers off, unless something is still being moved."""
+    """Takes the throttles of all topics and brokers off, unless something is still being moved."""
     if await admin.list_reassignments():
         return
     topics = {name.topic for name in await admin.describe_partitions()}

@@ -98,7 +98,7 @@ def existing_nodes(root: Path) -> list[Node]:
 def prepare(
     root: Path, brokers: int | None, port: int | None, settings: Settings, *, ephemeral: bool
 ) -> Prepared:
-    """Write what the nodes need, or change what is asked for. Raises `Failure`."""
+    """Writes what the nodes need, or changes what is asked for. Raises `Failure`."""
     there = existing_nodes(root)
     if there and brokers not in (None, len(there)):
         raise Failure(

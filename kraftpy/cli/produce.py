@@ -225,7 +225,7 @@ class _Summary:
         self.ends[partition] = (self.ends.get(partition, (delivery,))[0], delivery)
 
     async def resolve(self) -> None:
-        """Learn the offsets, once everything is flushed."""
+        """Learns the offsets, once everything is flushed."""
         for partition, (first, last) in sorted(self.ends.items()):
             self.offsets[partition] = ((await first).offset, (await last).offset)
 

@@ -438,7 +438,7 @@ def decommission(
 
 
 async def _free(admin: ClusterAdmin, broker_id: int, throttle_bytes: int | None) -> int:
-    """Move everything away and wait for the broker's end; how many partitions moved.
+    """Moves everything away and waits for the broker's end; how many partitions moved.
 
     While the broker is up, new topics may get to it: what is there when it stops moves, too.
     """

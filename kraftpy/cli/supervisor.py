@@ -88,7 +88,7 @@ class Surroundings:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, node_id: int) -> None:
-        """Make them this process's. Raises OSError."""
+        """Makes them this process's. Raises OSError."""
         for name, value in self.env.items():
             os.environ[name] = value.format(id=node_id)
         if self.netns:
@@ -151,7 +151,7 @@ class Supervisor:
             self.nodes.append(node)
 
     def wait_ready(self, nodes: Sequence[Node]) -> bool:
-        """Wait until the nodes serve, and set their addresses; False when told to stop meanwhile.
+        """Waits until the nodes serve, and sets their addresses; False when told to stop meanwhile.
 
         A `Failure` says why a node did not start.
         """
@@ -165,7 +165,7 @@ class Supervisor:
         return True
 
     def _is_ready(self, node: Node) -> bool:
-        """Read some of a node's report, and set its address once that is complete."""
+        """Reads some of a node's report, and sets its address once that is complete."""
         part = os.read(node.report_fd, 4096)
         node.report += part
         if not part:
@@ -188,7 +188,7 @@ class Supervisor:
         return Failure(text, EXIT_NOT_STARTED)
 
     def _wait_for_end(self, node: Node) -> int:
-        """Wait for the end of a node that did not start; its exit code."""
+        """Waits for the end of a node that did not start; its exit code."""
         _close_report(node)
         node.exit_code = os.waitstatus_to_exitcode(os.waitpid(node.pid, 0)[1])
         return node.exit_code
@@ -199,7 +199,7 @@ class Supervisor:
         on_start: Callable[[Node, str | None], None] | None,
         find: Callable[[], Sequence[Node]],
     ) -> None:
-        """Wait for Ctrl-C or SIGTERM; report each node that ends.
+        """Waits for Ctrl-C or SIGTERM; reports each node that ends.
 
         With `on_start`, also wait for the end of stdin, and do what its lines say: `start ID`
         starts a node that has ended, or one that `find` finds; `on_start` hears when it serves, or
@@ -264,7 +264,7 @@ class Supervisor:
                 starting.append(node)
 
     def _select(self, fds: list[int], timeout_s: float | None = None) -> tuple[list[int], bool]:
-        """Wait for input; the readable descriptors, and whether a signal told us to stop."""
+        """Waits for input; the readable descriptors, and whether a signal told us to stop."""
         readable, _, _ = select.select([self._signals.fileno(), *fds], [], [], timeout_s)
         numbers = b""
         if self._signals.fileno() in readable:

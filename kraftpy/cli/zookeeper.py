@@ -141,7 +141,7 @@ class ZooKeeper:
         self._client.close()
 
     def _check_reachable(self) -> None:
-        """Say at once why no server takes a connection; the session would be tried for long."""
+        """Says at once why no server takes a connection; the session would be tried for long."""
         reasons = []
         for host, port in collect_hosts(self._hosts)[0]:
             try:
@@ -213,7 +213,7 @@ class ZooKeeper:
     # -- writing
 
     def create(self, offsets: Mapping[Place, bytes]) -> dict[Place, str]:
-        """Make nodes with their parents; why some were not made."""
+        """Makes nodes with their parents; why some were not made."""
         for group, topic in sorted({place[:2] for place in offsets}):
             self._result(self._client.ensure_path_async(_path(group, topic)))
         return self._write(
@@ -224,7 +224,7 @@ class ZooKeeper:
         )
 
     def replace(self, offsets: Mapping[Place, tuple[bytes, int]]) -> dict[Place, str]:
-        """Give nodes another value if they have this version; why some were not replaced."""
+        """Gives nodes another value if they have this version; why some were not replaced."""
         return self._write(
             {
                 place: partial(self._client.set_async, _path(*place), value, version)

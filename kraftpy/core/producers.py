@@ -239,7 +239,7 @@ class ProducerStateManager:
     def update(
         self, header: BatchHeader, now_ms: int, marker: EndTxnMarker | None = None
     ) -> CompletedTransaction | None:
-        """Learn from a batch that is in the log now, at the offsets that `header` says.
+        """Learns from a batch that is in the log now, at the offsets that `header` says.
 
         Batches without a producer id teach nothing and need not be given. A control batch comes
         with its marker, or without when it holds none. Returns the transaction that it ended.
@@ -320,7 +320,7 @@ class ProducerStateManager:
         return min(max(first_unstable, self._log_start_offset), high_watermark)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Let the last stable offset pass the transactions whose markers are below."""
+        """Lets the last stable offset pass the transactions whose markers are below."""
         if self._unreplicated:
             self._unreplicated = [
                 txn for txn in self._unreplicated if txn.last_offset >= high_watermark
@@ -340,7 +340,7 @@ class ProducerStateManager:
         return found
 
     def restore_aborted(self, transactions: Iterable[CompletedTransaction]) -> None:
-        """Give back the aborted transactions from before the snapshot, in the log's order."""
+        """Gives back the aborted transactions from before the snapshot, in the log's order."""
         self._aborted = list(transactions)
 
     # -- forgetting
@@ -351,7 +351,7 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int) -> int:
-        """Forget the producers whose time is over; returns how many."""
+        """Forgets the producers whose time is over; returns how many."""
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -362,7 +362,7 @@ class ProducerStateManager:
         return len(expired)
 
     def advance_log_start(self, log_start_offset: int) -> None:
-        """Forget the transactions that ended below the log's new start.
+        """Forgets the transactions that ended below the log's new start.
 
         Producers stay, whatever became of their batches (KAFKA-7190): a producer that writes
         rarely keeps its protection.
@@ -422,7 +422,7 @@ class ProducerStateManager:
         return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(entries)) + entries
 
     def load(self, data: bytes, end_offset: int, now_ms: int) -> None:
-        """Replace the state by a snapshot of the log up to `end_offset` (the file's name).
+        """Replaces the state by a snapshot of the log up to `end_offset` (the file's name).
 
         The aborted transactions are not part of it. Raises `DecodeError` and changes nothing when
         the snapshot is damaged.
