@@ -12,6 +12,7 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import PartitionState
+from kraftpy.core.metadata.commands import AlterPartition
 from kraftpy.metrics.instruments import TIMED_EVERY
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch, stamp_batch
@@ -37,7 +38,7 @@ class Broker:
         self.flusher = store.flusher
         self.logs: Any = self
         self.controller: Any = self
-        self.proposed: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.proposed: asyncio.Queue[AlterPartition] = asyncio.Queue()
         self.topic_config = SMALL
         self._store = store
         self.replicas = ReplicaManager(self)  # type: ignore[arg-type]
@@ -51,7 +52,7 @@ class Broker:
     def take_failed(self) -> list[Log]:
         return []
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+    async def propose(self, command: AlterPartition, timeout_ms: int) -> tuple[int, Any]:
         self.proposed.put_nowait(command)
         return await self.loop.create_future()
 
@@ -103,8 +104,8 @@ def test_who_fetched_all_before_it_was_let_in_joins_when_it_is(run: Callable[[Te
         partition.fetched(FOLLOWER, BROKER_EPOCH, 0, 0, broker.replicas.monotonic_ms())
         broker.alive(FOLLOWER, BROKER_EPOCH)
         command = await broker.proposed.get()
-        (proposal,) = command["topics"][0]["partitions"]
-        assert [each["broker_id"] for each in proposal["isr"]] == [LEADER, FOLLOWER]
+        (proposal,) = command.topics[0].partitions
+        assert [each.broker_id for each in proposal.isr] == [LEADER, FOLLOWER]
 
     run(test)
 

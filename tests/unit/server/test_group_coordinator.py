@@ -13,6 +13,7 @@ import pytest
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups import Client, CommittedOffset, OffsetRecord, encode_record, partition_for
 from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata.commands import CreateTopics
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch, read_batch_header, stamp_batch
@@ -116,7 +117,7 @@ class FakeHost:
             topics={"t": topic(3)}, topics_by_id={}, configs={}, applied_index=1
         )  # type: ignore[assignment]
         self.controller = self
-        self.proposals: list[dict[str, Any]] = []
+        self.proposals: list[CreateTopics] = []
         self.refuses = False
         self.clock_ms: Callable[[], float] = lambda: self.loop.time() * 1000
         self.groups = GroupCoordinator(self)
@@ -131,11 +132,11 @@ class FakeHost:
             self.replicas.led.setdefault(index, bytearray())
         self.groups.refresh()
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+    async def propose(self, command: CreateTopics, timeout_ms: int) -> tuple[int, Any]:
         self.proposals.append(command)
         await asyncio.sleep(0)
-        (item,) = command["topics"]
-        answer = {"name": item["name"], "error": 0, "message": None}
+        (item,) = command.topics
+        answer = {"name": item.name, "error": 0, "message": None}
         if self.refuses:
             answer |= {"error": int(ErrorCode.INVALID_REPLICATION_FACTOR), "message": "too few"}
         else:
@@ -239,9 +240,9 @@ async def test_the_first_search_creates_the_topic_and_all_searches_share_it() ->
     )
     assert found == [1] * 20
     (proposal,) = host.proposals
-    (item,) = proposal["topics"]
-    assert (item["name"], item["partitions"]) == (OFFSETS_TOPIC, 50)
-    assert item["configs"]["cleanup.policy"] == "compact"
+    (item,) = proposal.topics
+    assert (item.name, item.partitions) == (OFFSETS_TOPIC, 50)
+    assert item.configs["cleanup.policy"] == "compact"
     assert errors(await answer(host.commit(1))) == [ErrorCode.NONE]  # ready at once
     await host.groups.stop()
 
@@ -758,7 +759,7 @@ async def test_who_waits_for_the_offsets_topic_is_answered_when_the_broker_stops
     host.groups.start()
     proposed = asyncio.Event()
 
-    async def propose(command: dict[str, Any], timeout_ms: int) -> tuple[int, Any]:
+    async def propose(command: CreateTopics, timeout_ms: int) -> tuple[int, Any]:
         host.proposals.append(command)
         proposed.set()
         await asyncio.Event().wait()
