@@ -168,6 +168,11 @@ async def test_a_rolling_upgrade_and_back_and_on(tmp_path: Path) -> None:
                 await leads(broker, 3)
                 await created(broker, f"led-by-old-{upgraded}")
                 await stays_at_0(broker)
+            voters.kill(3)  # it is down, and may come back as what it was
+            await created(broker, "without-old")
+            await stays_at_0(broker)
+            voters.start(3, program=EARLIER)
+            await follows(broker, 3)
             voters.kill(1)  # and back
             voters.start(1, program=EARLIER)
             await follows(broker, 1)
@@ -192,7 +197,7 @@ async def test_a_rolling_upgrade_and_back_and_on(tmp_path: Path) -> None:
                     assert newcomer.copy.applied_index <= broker.copy.applied_index
                     states.add(pack(newcomer.copy.snapshot() | {"applied_index": 0}))
             assert len(states) == 1
-            assert len(broker.copy.topics) == 6
+            assert len(broker.copy.topics) == 7
     finally:
         voters.kill(*voters.processes)
 
