@@ -192,5 +192,5 @@ def test_a_client_that_dies_is_replaced_and_owns_nothing_any_more(tmp_path: Path
     assert (len(killed), result.dead, result.killed) == (1, 1, 0)
     reader = HistoryReader(plan.history)
     operations = [each for each in pair(reader) if isinstance(each, Operation)]
-    assert any(each.f == "lost" and not each.client for each in operations)
+    assert any(each.f == "gone" and not each.client for each in operations)
     assert check(reader).valid

@@ -398,7 +398,7 @@ class _Run:
             keys = [f"{topic}-{i}" for topic, count in self._topics.items() for i in range(count)]
             for group in self._options["groups"].values():
                 value = {"group": group, "keys": keys}
-                self._history.note(worker.sessions[-1], "lost", value)
+                self._history.note(worker.sessions[-1], "gone", value)
 
     def _dismiss(self, timeout_s: float) -> None:
         """Has all workers finish; kills those that take longer."""

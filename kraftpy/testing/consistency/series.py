@@ -27,7 +27,7 @@ _DOTS_MAX = 3000
 _IDLE, _BUSY = ord("."), ord("w")
 _MARKS = tuple(map(ord, "oif"))
 _DOES = (
-    ("member", {"assigned", "revoked", "lost", "processed"}),
+    ("member", {"assigned", "revoked", "lost", "gone", "processed"}),
     ("disks", {"stored"}),
     ("final read", {"drain"}),
     ("read", {"poll"}),

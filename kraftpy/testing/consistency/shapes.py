@@ -22,8 +22,8 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | epochs | {node, key, epochs}: each [epoch, first offset], as a replica notes them | |
 | led | {key, epoch, leader, source}: who says so | |
 | journals | {nodes}: two whose metadata journals are compared | |
-| assigned | {group, keys, epoch, instance?} | |
-| revoked, lost | {group, keys} | |
+| assigned | {group, keys, epoch, instance?, member?}: a static member, and its member id | |
+| revoked, lost, gone | {group, keys}; `gone` is noted by who has killed the process | |
 | processed | {group, key, first, last} | |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
 
@@ -250,9 +250,12 @@ SHAPES: dict[str, Check] = {
     "epochs": _fields("epochs", {**_REPLICA, "epochs": _lists_of(2)}),
     "led": _fields("led", {"key": _is_key, "epoch": _epoch, "leader": _epoch, "source": _is_key}),
     "journals": _fields("journals", {"nodes": _numbers}),
-    "assigned": _fields("assigned", {**_OWNED, "epoch": _epoch, "instance?": _is_key}),
+    "assigned": _fields(
+        "assigned", {**_OWNED, "epoch": _epoch, "instance?": _is_key, "member?": _is_key}
+    ),
     "revoked": _fields("revoked", _OWNED),
     "lost": _fields("lost", _OWNED),
+    "gone": _fields("gone", _OWNED),
     "processed": _fields("processed", {**_REGISTER, "first": _is_offset, "last": _is_offset}),
     "txn": _txn,
 }

@@ -53,7 +53,14 @@ def _commits(options: Options) -> Sequence[Checker]:
 
 
 def _groups(options: Options) -> Sequence[Checker]:
-    return [OwnershipChecker(), *_offsets(options)]
+    # A heartbeat may be that much older than what a member notes next.
+    fenced_after_ms = _whole(options, "session_timeout_ms") - _whole(options, "heartbeat_ms")
+    return [OwnershipChecker(fenced_after_ms / 1000), *_offsets(options)]
+
+
+def _whole(options: Options, name: str) -> int:
+    value = options.get(name)
+    return value if type(value) is int else 0
 
 
 def _metadata(_: Options) -> Sequence[Checker]:

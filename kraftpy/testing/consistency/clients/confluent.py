@@ -291,7 +291,9 @@ class _Member:
         self._consumer = Consumer(settings)
         self._consumer.subscribe(
             [topic],
-            on_assign=lambda _, parts: watch.assigned(_keys(parts), self.epoch),
+            on_assign=lambda consumer, parts: watch.assigned(
+                _keys(parts), self.epoch, consumer.memberid() or ""
+            ),
             on_revoke=lambda _, parts: watch.revoked(_keys(parts)),
             on_lost=lambda _, parts: watch.lost(_keys(parts)),
         )

@@ -260,7 +260,7 @@ class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._watch = watch
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._watch.assigned(_keys(assigned), self._member.epoch)
+        self._watch.assigned(_keys(assigned), *self._member.join())
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self._watch.revoked(_keys(revoked))
@@ -270,6 +270,12 @@ class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class _Member:
+    """One that goes on with what is committed once it has missed a generation.
+
+    kafka-python 3.0 keeps its positions over a rebalance for partitions that it gets again, also
+    when others had them in generations that it missed: it would go on where it was.
+    """
+
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch) -> None:
         assert protocol == RangePartitionAssignor.name, "the only one here that all clients have"
         self._consumer = _consumer(
@@ -278,14 +284,39 @@ class _Member:
             auto_offset_reset="earliest",
             partition_assignment_strategy=[RangePartitionAssignor],
         )
+        self._joined = (-1, "")
+        self._missed = False
         self._consumer.subscribe([topic], listener=_Listener(self, watch))
 
     @property
     def epoch(self) -> int:
         return int(self._consumer._coordinator._generation.generation_id)
 
+    def join(self) -> tuple[int, str]:
+        """It is in a generation now: that and its member id."""
+        member_id = str(self._consumer._coordinator._generation.member_id)
+        self._missed |= self._joined != (self.epoch - 1, member_id)
+        self._joined = (self.epoch, member_id)
+        return self._joined
+
     def poll(self, timeout_s: float) -> Records:
-        return _poll(self._consumer, timeout_s)
+        records = _poll(self._consumer, timeout_s)
+        if not self._missed:
+            return records
+        self._seek_to_committed()
+        self._missed = False
+        return {}
+
+    def _seek_to_committed(self) -> None:
+        try:
+            for place in self._consumer.assignment():
+                offset = self._consumer.committed(place, timeout_ms=_TIMEOUT_MS)
+                if offset is None:
+                    self._consumer.seek_to_beginning(place)
+                else:
+                    self._consumer.seek(place, offset)
+        except KafkaError as error:
+            raise GoneError(repr(error)) from None
 
     def commit(self, place: Place, offset: int) -> None:
         wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1)}

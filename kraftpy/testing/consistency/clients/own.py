@@ -392,7 +392,8 @@ class _Listener(RebalanceListener):
         self._watch = watch
 
     async def assigned(self, partitions: Sequence[Partition]) -> None:
-        self._watch.assigned(list(map(key_of, partitions)), self._member.epoch)
+        keys = list(map(key_of, partitions))
+        self._watch.assigned(keys, self._member.epoch, self._member.member_id)
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
         self._watch.revoked(list(map(key_of, partitions)))
@@ -426,6 +427,10 @@ class _Member:
     @property
     def epoch(self) -> int:
         return self._consumer.generation.id
+
+    @property
+    def member_id(self) -> str:
+        return self._consumer.generation.member_id
 
     def poll(self, timeout_s: float) -> Records:
         async def poll() -> Records:

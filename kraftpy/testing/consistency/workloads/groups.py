@@ -13,7 +13,14 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.testing.consistency.clients import Member, Place, Registers, key_of
+from kraftpy.testing.consistency.clients import (
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
+    Member,
+    Place,
+    Registers,
+    key_of,
+)
 from kraftpy.testing.consistency.workloads import queue
 from kraftpy.testing.consistency.workloads.play import Part, Play
 
@@ -33,6 +40,8 @@ def _options(name: str, _: float) -> dict[str, Any]:
     return {
         "topic": name,
         "partitions": PARTITIONS,
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "heartbeat_ms": HEARTBEAT_INTERVAL_MS,
         "groups": {_ASSIGNOR: f"{name}-classic", _CONSUMER: f"{name}-consumer"},
     }
 
@@ -45,9 +54,10 @@ class _Watch:
         self._group = group
         self.owned: set[str] = set()
 
-    def assigned(self, keys: list[str], epoch: int) -> None:
+    def assigned(self, keys: list[str], epoch: int, member_id: str) -> None:
         self.owned.update(keys)
-        self._note("assigned", {"group": self._group, "keys": keys, "epoch": epoch})
+        value = {"group": self._group, "keys": keys, "epoch": epoch}
+        self._note("assigned", value | ({"member": member_id} if member_id else {}))
 
     def revoked(self, keys: list[str]) -> None:
         self.owned.difference_update(keys)
