@@ -65,7 +65,7 @@ def _run(workload: str, folder: Path, bootstrap: str, times: int) -> set[tuple[s
                 done.add((each.client, each.value["group"].rpartition("-")[2]))
     wanted = {(name, f) for name in PLAYS[workload].final.clients for f in WANTED[workload]}
     if workload == "groups":
-        wanted.add(("confluent-kafka", "consumer"))
+        wanted |= {("confluent-kafka", "consumer"), ("aiokafka", "classic")}
     if wanted <= done:
         assert outcome.valid
         assert "Every promise was kept" in render(report)

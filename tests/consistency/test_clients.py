@@ -10,9 +10,9 @@ from kraftpy.testing.consistency.clients import (
     NotDoneError,
     UnknownError,
     adapter,
-    available,
     kafka_python,
 )
+from kraftpy.testing.consistency.workloads.play import ALL_CLIENTS
 
 PLACE = ("t", 0)
 
@@ -23,7 +23,7 @@ def test_what_is_too_large_is_refused_for_certain_and_the_sender_goes_on() -> No
         topic = NewTopic("t", 1, config={"max.message.bytes": "500"})
         admin.create_topics([topic])["t"].result(timeout=20)
         end = 0
-        for name in available():
+        for name in ALL_CLIENTS:
             sender = adapter(name).sender(cluster.bootstrap)
             for _ in range(2):
                 assert sender.send([(PLACE, "small")]) == [end], name

@@ -70,7 +70,12 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
         assert set(said.values()) == {"kept"}, said  # each one had something to judge
     if workload == "offsets":
         assert compared_and_set(plan) > 20
-    assert outcome.header.options["clients"] == ["confluent-kafka", "kafka-python", "kraftpy"]
+    assert outcome.header.options["clients"] == [
+        "confluent-kafka",
+        "kafka-python",
+        "kraftpy",
+        "aiokafka",
+    ]
 
 
 def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) -> None:

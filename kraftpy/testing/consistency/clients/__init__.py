@@ -47,6 +47,7 @@ LIBRARIES = {
     "confluent-kafka": Library("confluent_kafka", "confluent", "confluent-kafka>=2.16"),
     "kafka-python": Library("kafka", "kafka_python", "kafka-python>=3.0.12"),
     "kraftpy": Library("kraftpy.client", "own", "kraftpy"),
+    "aiokafka": Library("aiokafka", "aio", "aiokafka>=0.14"),
 }
 
 

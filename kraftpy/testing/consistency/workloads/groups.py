@@ -2,8 +2,10 @@
 
 A member notes what it is assigned, what is taken from it, what it processed, and commits that.
 After a while it leaves, or crashes, and comes back as another one. Members of all clients share
-one group with the assignor `range`, and those that know KIP-848 another one. In the end what is
-committed is fetched.
+one group with the assignor `range`, and those that know KIP-848 another one. With more workers than
+usual there is one with `cooperative-sticky`, and one whose members have both protocols: it is
+converted from one to the other and back while they come and go. In the end what is committed is
+fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from kraftpy.testing.consistency.clients import (
     key_of,
 )
 from kraftpy.testing.consistency.workloads import queue
-from kraftpy.testing.consistency.workloads.play import Part, Play
+from kraftpy.testing.consistency.workloads.play import ALL_CLIENTS, Part, Play
 
 if TYPE_CHECKING:
     from kraftpy.testing.consistency.worker import Worker
@@ -32,8 +34,8 @@ _POLL_S = 0.3
 _SESSION_S = (6.0, 20.0)
 _CRASHES = 0.3
 _FINAL_S = 30.0
-_ASSIGNOR = "range"
-_CONSUMER = "consumer"
+_GROUPS = ("classic", "consumer", "cooperative", "converted")
+_WITH_RANGE = (*ALL_CLIENTS, "aiokafka")
 
 
 def _options(name: str, _: float) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def _options(name: str, _: float) -> dict[str, Any]:
         "partitions": PARTITIONS,
         "session_timeout_ms": SESSION_TIMEOUT_MS,
         "heartbeat_ms": HEARTBEAT_INTERVAL_MS,
-        "groups": {_ASSIGNOR: f"{name}-classic", _CONSUMER: f"{name}-consumer"},
+        "groups": {group: f"{name}-{group}" for group in _GROUPS},
     }
 
 
@@ -72,8 +74,8 @@ class _Watch:
         worker.history.note(worker.process, f, value, client=worker.task.client)
 
 
-def join(worker: Worker, protocol: str) -> None:
-    options, group = worker.options, worker.options["groups"][protocol]
+def join(worker: Worker, protocol: str, group: str) -> None:
+    options, group = worker.options, worker.options["groups"][group]
     places = {key_of(place): place for place in queue.places_of(options)}
 
     def session() -> None:
@@ -143,16 +145,31 @@ PLAY = Play(
     about="members of a group share partitions: does each have one owner, is all processed?",
     roles={
         "send": queue.send,
-        "join": partial(join, protocol=_ASSIGNOR),
-        "join-consumer": partial(join, protocol=_CONSUMER),
+        "join": partial(join, protocol="range", group="classic"),
+        "join-consumer": partial(join, protocol="consumer", group="consumer"),
+        "join-cooperative": partial(join, protocol="cooperative-sticky", group="cooperative"),
+        "join-converted": partial(join, protocol="range", group="converted"),
+        "convert": partial(join, protocol="consumer", group="converted"),
         "fetch-all": fetch_all,
     },
     cast=[
         Part("send"),
-        Part("join"),
+        Part("join", _WITH_RANGE),
         Part("join-consumer", ("confluent-kafka",)),
-        Part("join"),
+        Part("join", _WITH_RANGE),
         Part("join-consumer", ("confluent-kafka",)),
+        Part("join", _WITH_RANGE),
+        Part("join", _WITH_RANGE),
+        Part("send"),
+        # From here on only runs of more clients than is usual have them.
+        Part("join-cooperative", ("confluent-kafka", "kraftpy")),
+        Part("join-cooperative", ("confluent-kafka", "kraftpy")),
+        Part("join-converted", _WITH_RANGE),
+        Part("convert", ("confluent-kafka",)),
+        Part("join-converted", _WITH_RANGE),
+        Part("join-cooperative", ("confluent-kafka", "kraftpy")),
+        Part("join-converted", _WITH_RANGE),
+        Part("join-converted", _WITH_RANGE),
     ],
     final=Part("fetch-all"),
     options=_options,
