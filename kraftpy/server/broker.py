@@ -50,9 +50,9 @@ from kraftpy.server.cluster.metadata_events import (
 )
 from kraftpy.server.cluster.proposals import Proposals, new_topic_id, propose_growth
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
-from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.producer_ids import ProducerIds
+from kraftpy.server.coordination.runtime import CoordinatorRuntime
 from kraftpy.server.network.addresses import Node, endpoint_of, endpoints_to_register, node_for
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
@@ -116,6 +116,7 @@ class Broker:
         self.logs = logs
         self.replicas: ReplicaManager
         self.groups: GroupCoordinator
+        self.coordinators: list[CoordinatorRuntime[Any]] = []
         self.offset_forwarding = OffsetForwarding(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
@@ -178,6 +179,7 @@ class Broker:
             )
         self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
+        self.coordinators.append(self.groups)
         file = self.config.with_dynamic({})  # The rest of the configuration is known to all.
         cluster_id = await self._membership.register(
             lambda: self.metadata,
@@ -194,7 +196,8 @@ class Broker:
         self.logs.begin()
         self._live = True
         self.replicas.load(self.metadata, self.topic_config)
-        self.groups.start()
+        for coordinator in self.coordinators:
+            coordinator.start()
         for listener, sock in zip(self.config.broker_listeners, sockets, strict=True):
             self.listener.start(sock, listener.name)
         await self._membership.unfence()
@@ -217,7 +220,8 @@ class Broker:
                 timer.cancel()
         self.listener.drain()
         await self.offset_forwarding.close()
-        await self.groups.stop()
+        for coordinator in self.coordinators:
+            await coordinator.stop()
         self.stopping = True
         for partition in self.replicas:
             partition.fetches.wake(partition)
@@ -235,7 +239,7 @@ class Broker:
         self._ticker = self.loop.call_later(self._tick_interval_s(), self._tick)
         self.logs.tick(self.logs.clock_ms(), self.replicas.high_watermarks)
         if self.replicas.open_missing(self.metadata, self.topic_config):
-            self.groups.refresh()
+            self._refresh_coordinators()
         self.replicas.tick()
         self._membership.changed(self.metadata.brokers.get(self.node_id))
 
@@ -252,7 +256,7 @@ class Broker:
             if not self.replicas.resigned:
                 emit(log, logging.WARNING, "session-lapsed", node=self.node_id)
                 self.replicas.resign()
-                self.groups.refresh()
+                self._refresh_coordinators()
         elif self.replicas.resigned and self._resuming is None:
             self._resuming = self.loop.create_task(self._resume())
 
@@ -263,7 +267,7 @@ class Broker:
             log.warning("can't catch up with the quorum: %s", error)
         else:
             self.replicas.resume(self.metadata, self.topic_config)
-            self.groups.refresh()
+            self._refresh_coordinators()
             emit(log, logging.INFO, "session-resumed", node=self.node_id)
         finally:
             self._resuming = None
@@ -289,11 +293,16 @@ class Broker:
             self._set_config()
             self.replicas.load(self.metadata, self.topic_config)
             self.replicas.update_configs(self.topic_config)
-            self.groups.metadata_replaced()
-            for topic in before.topics.values():
-                if topic.id not in self.metadata.topics_by_id:
-                    self.groups.topic_deleted(topic.name)
-            self.groups.refresh()
+            gone = [
+                topic.name
+                for topic in before.topics.values()
+                if topic.id not in self.metadata.topics_by_id
+            ]
+            for coordinator in self.coordinators:
+                coordinator.metadata_replaced()
+                for name in gone:
+                    coordinator.topic_deleted(name)
+            self._refresh_coordinators()
             self._membership.changed(self.metadata.brokers.get(self.node_id))
 
     def _on_commit(self, index: int, command: dict[str, Any]) -> None:
@@ -306,23 +315,24 @@ class Broker:
         match change:
             case TopicCreated(topic=topic):
                 self.replicas.apply_topic(topic, self.topic_config)
-                self.groups.topic_changed(topic.name)
-                if topic.name == OFFSETS_TOPIC:
-                    self.groups.refresh()
+                for coordinator in self.coordinators:
+                    coordinator.topic_changed(topic.name)
+                    coordinator.leads_changed(topic.name)
                 tell_topic_created(topic)
             case PartitionChanged(topic=topic, index=index, old=old, new=new):
                 self.leader_changes.note(self.node_id, topic.name, index, old, new)
                 self.replicas.apply_partition(topic, index, new, self.topic_config)
-                if old is None:
-                    self.groups.topic_changed(topic.name)
-                if topic.name == OFFSETS_TOPIC:
-                    self.groups.refresh()
+                for coordinator in self.coordinators:
+                    if old is None:
+                        coordinator.topic_changed(topic.name)
+                    coordinator.leads_changed(topic.name)
             case BrokerChanged(old=old, new=new):
                 self._broker_changed(old, new)
             case TopicDeleted(topic=topic):
                 self.replicas.delete_topic(topic.name)
-                self.groups.topic_changed(topic.name)
-                self.groups.topic_deleted(topic.name)
+                for coordinator in self.coordinators:
+                    coordinator.topic_changed(topic.name)
+                    coordinator.topic_deleted(topic.name)
                 self._topic_configs.pop(topic.name, None)
                 tell_topic_deleted(topic)
             case ConfigChanged(resource_type=ResourceType.TOPIC, name=name):
@@ -336,6 +346,10 @@ class Broker:
                 self.replicas.update_configs(self.topic_config)
             case LevelRaised(level=level):
                 log.info("the metadata has level %d now", level)
+
+    def _refresh_coordinators(self) -> None:
+        for coordinator in self.coordinators:
+            coordinator.refresh()
 
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
         changed = new or old

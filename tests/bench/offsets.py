@@ -22,8 +22,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+from kraftpy.core.coordination import Loaded
 from kraftpy.core.groups import (
     CommittedOffset,
+    GroupCodec,
     GroupConfig,
     GroupMachine,
     GroupMemory,
@@ -31,7 +33,6 @@ from kraftpy.core.groups import (
     decode_record,
     encode_record,
 )
-from kraftpy.core.groups.loading import Loaded, load_batches
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.records import RecordInput, build_batch, iter_records
@@ -126,11 +127,11 @@ def rates(kind: str) -> tuple[float, float]:
 def _load_map(log: Iterator[bytes]) -> tuple[object, int, float]:
     """(what was filled, entries, seconds), by a coordinator."""
     machine = GroupMachine(GroupConfig(), ClusterTopics(MetadataState), GroupMemory(1 << 40))
-    loaded = Loaded()
+    codec, loaded = GroupCodec(), Loaded()
     seconds = 0.0
     for batch in log:
         started_at = time.perf_counter()
-        load_batches(machine, batch, loaded)
+        codec.replay(batch, machine, loaded)
         seconds += time.perf_counter() - started_at
     return machine, machine.offsets_count, seconds
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftpy.core.groups import partition_for
+from kraftpy.core.coordination import partition_for
 from kraftpy.testing.consistency.clients import adapter
 from kraftpy.testing.consistency.faults import FAULTS, Ground, lacking
 from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC

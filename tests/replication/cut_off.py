@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.core.groups import partition_for
+from kraftpy.core.coordination import partition_for
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftpy.core.groups import partition_for
+from kraftpy.core.coordination import partition_for
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode

@@ -3,13 +3,13 @@
 `GroupMachine` is one partition's coordinator; its module says how to drive it.
 """
 
+from kraftpy.core.groups.codec import GroupCodec
 from kraftpy.core.groups.config import ConsumerTimes, GroupConfig
 from kraftpy.core.groups.effects import Effects, Write
 from kraftpy.core.groups.machine import GroupMachine
 from kraftpy.core.groups.membership import Client, new_member_id
 from kraftpy.core.groups.memory import GroupMemory
 from kraftpy.core.groups.offsets import OffsetRow, no_offset
-from kraftpy.core.groups.partitioner import java_string_hash, partition_for
 from kraftpy.core.groups.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -27,6 +27,7 @@ __all__ = [
     "ConsumerTimes",
     "CoordinatorRecord",
     "Effects",
+    "GroupCodec",
     "GroupConfig",
     "GroupMachine",
     "GroupMemory",
@@ -38,8 +39,6 @@ __all__ = [
     "Write",
     "decode_record",
     "encode_record",
-    "java_string_hash",
     "new_member_id",
     "no_offset",
-    "partition_for",
 ]

@@ -1,15 +1,7 @@
 """The group coordinator of one partition of `__consumer_offsets`, as a deterministic machine.
 
-Its contract with the shell (docs/architecture.md, decision 8):
+`core.coordination.machine` is its contract with the shell. Beyond that:
 
-* Time and randomness are arguments. Every call gives `Effects`: batches to append, then replies.
-* A batch that committed comes back through `committed`, in the order of the log; it is replayed,
-  which is the only way that committed state changes, and then its requests are answered.
-* A batch that failed comes back through `failed`. One whose fate is unknown after
-  `offsets.commit.timeout.ms` does too, and may still come back through `committed` later: its
-  requests have been answered, but its records count.
-* Loading is replaying: the shell feeds the log's records to `load`, then calls `finish_load`.
-* `next_deadline` says when `handle_timers` is due at the latest.
 * What groups take is counted in `memory` whenever they may have changed.
 """
 
@@ -340,7 +332,7 @@ class GroupMachine:
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)
         if has_groups:
-            self._account(*write.group_ids)
+            self._account(*write.keys)
         return self._out.take()
 
     def _replay(self, records: Sequence[CoordinatorRecord], now_ms: int) -> bool:
@@ -369,7 +361,7 @@ class GroupMachine:
         self._settle(write, error, now_ms)
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)
-        self._account(*write.group_ids)
+        self._account(*write.keys)
         return self._out.take()
 
     def timed_out(self, write: Write, now_ms: int) -> Effects:
@@ -385,7 +377,7 @@ class GroupMachine:
             write.on_failed(error, now_ms)
 
     def _discard_unused(self, write: Write) -> None:
-        for group_id in write.group_ids:
+        for group_id in write.keys:
             group = self._groups.get(group_id)
             if group is not None:
                 self._rebalance.discard_if_unused(group)
@@ -486,7 +478,7 @@ class GroupMachine:
             self._rebalance.forget(group, error)
         self._consumers.close(error)
         self._memory.close(self._groups)
-        return Effects([], self._out.take().replies)
+        return self._out.take()._replace(writes=[])
 
     # -- numbers for metrics
 

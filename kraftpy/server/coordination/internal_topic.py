@@ -40,28 +40,37 @@ class TopicHost(Protocol):
 class InternalTopic:
     """One such topic; `setting` names the replication setting in errors."""
 
-    def __init__(self, host: TopicHost, name: str, setting: str) -> None:
+    def __init__(
+        self,
+        host: TopicHost,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str],
+        setting: str,
+    ) -> None:
+        self.name = name
         self._host = host
-        self._name = name
+        self._partitions = partitions
+        self._replication_factor = replication_factor
+        self._configs = configs
         self._setting = setting
         self._creating: asyncio.Task[None] | None = None
         self._last_failure: str | None = None
         self._stopped = False
 
-    async def ensure(
-        self, partitions: int, replication_factor: int, configs: dict[str, str]
-    ) -> None:
+    async def ensure(self) -> None:
         """Returns when the topic exists; the first caller decides on its shape.
 
         Raises KafkaError: COORDINATOR_NOT_AVAILABLE.
         """
-        if self._name in self._host.metadata.topics:
+        if self.name in self._host.metadata.topics:
             return
         if self._stopped:
             raise _stops()
         if self._creating is None:
-            creation = self._create(partitions, replication_factor, configs)
-            self._creating = self._host.loop.create_task(creation)
+            self._creating = self._host.loop.create_task(self._create())
             self._creating.add_done_callback(self._created)
         await await_shared(self._creating, _stops())
 
@@ -72,11 +81,13 @@ class InternalTopic:
             self._creating.cancel()
             await asyncio.gather(self._creating, return_exceptions=True)
 
-    async def _create(
-        self, partitions: int, replication_factor: int, configs: dict[str, str]
-    ) -> None:
+    async def _create(self) -> None:
         topic = NewTopic(
-            self._name, uuid.uuid4().bytes, partitions, replication_factor, configs=configs
+            self.name,
+            uuid.uuid4().bytes,
+            self._partitions,
+            self._replication_factor,
+            configs=self._configs,
         )
         command = CreateTopics((topic,), seed=secrets.randbits(31))
         try:
@@ -84,10 +95,10 @@ class InternalTopic:
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
         # Another broker may have created it in the same moment, which is as good.
-        if self._name not in self._host.metadata.topics:
+        if self.name not in self._host.metadata.topics:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{self._name} can't be created with {self._setting}={replication_factor}: "
+                f"{self.name} can't be created with {self._setting}={self._replication_factor}: "
                 f"{_why_not_created(result)}",
             )
 
@@ -97,7 +108,7 @@ class InternalTopic:
         failure = None if error is None else str(error)
         # Clients try again many times a second; a reason that is known needs no further line.
         if failure is not None and failure != self._last_failure:
-            log.error("could not create %s: %s", self._name, failure)
+            log.error("could not create %s: %s", self.name, failure)
         self._last_failure = failure
 
 

@@ -45,7 +45,7 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
 )
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
-from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
+from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext

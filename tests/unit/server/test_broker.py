@@ -68,6 +68,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
     broker.logs = SimpleNamespace(cleaner=broker.listener)  # type: ignore[assignment]
     broker.dispatcher = Dispatcher(broker, {})
+    broker.coordinators = [broker.groups]
     broker._membership = broker.replicas  # type: ignore[assignment]
     broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)
     broker._live = True

@@ -9,86 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_log import FakeLog
 
 from kraftpy.core.config import BrokerConfig
-from kraftpy.core.groups import Client, CommittedOffset, OffsetRecord, encode_record, partition_for
+from kraftpy.core.coordination import partition_for
+from kraftpy.core.groups import Client, CommittedOffset, OffsetRecord, encode_record
 from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.commands import CreateTopics
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import build_batch, read_batch_header, stamp_batch
-from kraftpy.server.coordination import group_loading
-from kraftpy.server.coordination.group_coordinator import GroupCoordinator
-from kraftpy.server.coordination.group_partition import OFFSETS_TOPIC
+from kraftpy.protocol.records import build_batch
+from kraftpy.server.coordination import loading
+from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 
 PARTITIONS = 4
 CLIENT = Client(9, "c", "/127.0.0.1")
-
-
-class FakeLog:
-    """The offsets topic; with `holds` on, appends end when the test says so."""
-
-    def __init__(self) -> None:
-        self.led: dict[int, bytearray] = {}
-        self.ends: dict[int, int] = {}
-        self.epochs: dict[int, int] = {}
-        self.unsettled: list[Callable[[bool], None]] | None = None
-        self.holds = False
-        self.held: list[tuple[asyncio.Future[int], int]] = []
-        self.read_error: KafkaError | None = None
-        self.refusals: list[tuple[int, int]] = []
-
-    def led_epochs(self, topic: str) -> dict[int, int]:
-        return {index: self.epochs.get(index, 0) for index in self.led}
-
-    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
-        if self.unsettled is None:
-            settled(True)
-        else:
-            self.unsettled.append(settled)
-
-    def put(self, index: int, batch: bytes) -> int:
-        data = bytearray(batch)
-        offset = self.ends.get(index, 0)
-        stamp_batch(data, 0, offset, 0)
-        self.ends[index] = offset + read_batch_header(data, 0).last_offset_delta + 1
-        self.led[index] += data
-        return offset
-
-    def log_size_bytes(self, topic: str, partition: int) -> int:
-        return len(self.led[partition])
-
-    def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
-        assert topic == OFFSETS_TOPIC
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        offset = self.put(partition, batch)
-        if self.holds:
-            self.held.append((future, offset))
-        else:
-            future.set_result(offset)
-        return future
-
-    def release(self, number: int) -> None:
-        """The append of this number is committed."""
-        future, offset = self.held[number]
-        future.set_result(offset)
-
-    def read_batches(
-        self, topic: str, partition: int, start_offset: int, max_bytes: int
-    ) -> tuple[bytes, int]:
-        if self.read_error is not None:
-            raise self.read_error
-        data, position = bytes(self.led[partition]), 0
-        while position < len(data):
-            header = read_batch_header(data, position)
-            if header.last_offset >= start_offset:
-                end = position + header.size_bytes
-                return data[position:end], header.last_offset + 1
-            position += header.size_bytes
-        return b"", start_offset
-
-    def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
-        self.refusals.append((partition, start_offset))
 
 
 class FakeHost:
@@ -112,7 +47,7 @@ class FakeHost:
         self.in_touch = True
         self.avoided: frozenset[int] = frozenset()
         self.loop = asyncio.get_running_loop()
-        self.replicas = FakeLog()
+        self.replicas = FakeLog(OFFSETS_TOPIC)
         self.metadata: MetadataState = SimpleNamespace(
             topics={"t": topic(3)}, topics_by_id={}, configs={}, applied_index=1
         )  # type: ignore[assignment]
@@ -455,7 +390,7 @@ async def test_what_was_committed_is_loaded_again() -> None:
 def test_a_long_load_says_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_loading, "_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(loading, "_REPORT_INTERVAL_S", 0.0)
 
     @on_loop
     async def test() -> None:
@@ -793,7 +728,7 @@ async def test_a_coordinator_that_has_stopped_stays_so() -> None:
     stopping = asyncio.create_task(host.groups.stop())
     await asyncio.sleep(0)
     assert host.groups._partitions, "it waits for what is under way"
-    host.groups._reload(host.groups._partitions[0])
+    host.groups.reload(host.groups._partitions[0])
     host.replicas.epochs[1] = 1
     host.groups.refresh()
     assert host.groups._partitions.keys() == {2, 3}

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from kraftpy.core.coordination import Committed
 from kraftpy.core.groups.config import GroupConfig, GroupTimes
 from kraftpy.core.groups.consumer.conversion import (
     downgrade,
@@ -26,7 +27,6 @@ from kraftpy.core.groups.consumer.conversion import (
 from kraftpy.core.groups.consumer.heartbeat import fence
 from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
-from kraftpy.core.groups.effects import Committed
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord

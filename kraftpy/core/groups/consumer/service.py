@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from kraftpy.core.coordination import Committed, Failed
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
     RETRY_MS_MIN,
@@ -45,7 +46,7 @@ from kraftpy.core.groups.consumer.records import (
 )
 from kraftpy.core.groups.consumer.state import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
-from kraftpy.core.groups.effects import Committed, Failed, Outbox, Write
+from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.events import tell_gone, tell_refused
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
@@ -216,7 +217,7 @@ class ConsumerGroups:
 
     def landed(self, write: Write, now_ms: int) -> None:
         """The write's fate is known, its requests are answered: the next ones have their turn."""
-        for group_id in write.group_ids:
+        for group_id in write.keys:
             live = self._live.get(group_id)
             if live is None or live.write is not write:
                 continue
@@ -233,7 +234,7 @@ class ConsumerGroups:
 
     def overdue(self, write: Write) -> None:
         """The write takes too long: nobody waits behind it any more."""
-        for group_id in write.group_ids:
+        for group_id in write.keys:
             live = self._live.get(group_id)
             if live is not None and live.write is write:
                 live.overdue = True

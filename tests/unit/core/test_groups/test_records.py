@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftpy.core.coordination import java_string_hash, partition_for
 from kraftpy.core.groups import (
     CommittedOffset,
     GroupMachine,
@@ -18,8 +19,6 @@ from kraftpy.core.groups import (
     OffsetRecord,
     decode_record,
     encode_record,
-    java_string_hash,
-    partition_for,
 )
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.protocol import messages

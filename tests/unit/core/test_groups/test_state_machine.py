@@ -174,7 +174,7 @@ class Stories(RuleBasedStateMachine):
     @rule()
     def time_out(self) -> None:
         if self.driver.in_flight:
-            for group in self.driver.in_flight[0].group_ids:
+            for group in self.driver.in_flight[0].keys:
                 self.unsure.add((group, self.generation(group)))
             self.driver.time_out()
 
@@ -276,7 +276,7 @@ class Stories(RuleBasedStateMachine):
             if (
                 group.state is GroupState.STABLE
                 and (group.group_id, group.generation) not in self.unsure
-                and not any(group.group_id in w.group_ids for w in self.driver.in_flight)
+                and not any(group.group_id in w.keys for w in self.driver.in_flight)
             ):
                 described = self.driver.machine.describe(group.group_id)
                 assert other.machine.describe(group.group_id) == described

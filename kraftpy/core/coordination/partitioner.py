@@ -1,10 +1,13 @@
-"""Which partition of `__consumer_offsets` keeps a group: Kafka's rule, so that its tools agree."""
+"""Which partition of a coordinator's topic keeps a key: Kafka's rule, so that its tools agree.
+
+A key of `__consumer_offsets` is a group.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-_REMEMBERED_MAX_CHARS = 100  # groups choose the lengths of their names
+_REMEMBERED_MAX_CHARS = 100  # clients choose the lengths of their keys
 
 
 def java_string_hash(text: str) -> int:
@@ -20,19 +23,19 @@ def java_string_hash(text: str) -> int:
     return value
 
 
-def partition_for(group_id: str, partitions_count: int) -> int:
-    """The partition of the offsets topic that the group lives in.
+def partition_for(key: str, partitions_count: int) -> int:
+    """The partition of the topic that the key lives in.
 
     By the absolute value of the signed hash, 0 for the one that has none in 32 bits: not by its
     lower 31 bits, as keys of messages.
     """
-    if len(group_id) > _REMEMBERED_MAX_CHARS:
-        return _positive_hash(group_id) % partitions_count
-    return _remembered_hash(group_id) % partitions_count
+    if len(key) > _REMEMBERED_MAX_CHARS:
+        return _positive_hash(key) % partitions_count
+    return _remembered_hash(key) % partitions_count
 
 
-def _positive_hash(group_id: str) -> int:
-    value = java_string_hash(group_id)
+def _positive_hash(key: str) -> int:
+    value = java_string_hash(key)
     return value if value < 1 << 31 else ((1 << 32) - value) & 0x7FFFFFFF
 
 

@@ -1,17 +1,18 @@
-"""One partition of `__consumer_offsets` on the broker that coordinates its groups.
+"""One partition of a coordinator's internal topic, on the broker that coordinates it.
 
 The machine decides, this shell carries out (docs/architecture.md, decision 8):
 
 * What a machine gives back is carried out in order: batches are appended, then replies go to the
-  futures that the requests wait on.
-* Outcomes of appends are handed to the machine in the order of the log, whatever order the appends
-  end in, so that the map of offsets never goes back to an older commit.
+  futures that the requests wait on, then messages go to other brokers.
+* Outcomes of appends are handed to the machine in the order of their log, whatever order the
+  appends end in, so that what it knows never goes back to something older. A coordinator with two
+  logs has a queue for each.
 * A machine that the log's order or an error of its own put in doubt takes no more requests; it is
   loaded again once the appends under way have ended, since loading sees what is committed only.
-* `offsets.commit.timeout.ms` ends the wait of the client, not of the append: a batch that commits
-  later still counts.
+* The timeout of writes ends the wait of the client, not of the append: a batch that commits later
+  still counts.
 * A client that goes away while its request is parked cancels the future; the answer is dropped when
-  it comes, and the member ends with its session, as in Kafka.
+  it comes.
 """
 
 from __future__ import annotations
@@ -21,25 +22,27 @@ import logging
 import math
 import struct
 from collections import deque
-from collections.abc import Callable
-from itertools import islice
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from kraftpy.core.config import BrokerConfig
-from kraftpy.core.groups import Effects, GroupMachine, Write, encode_record
-from kraftpy.core.groups.offset_runs import build_offset_batch
+from kraftpy.core.coordination import Codec, Effects, Machine, Write
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import RecordInput, build_batch
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
+M = TypeVar("M", bound=Machine[Any])
 
-_EXPIRE_GROUPS_AT_A_TIME = 200
+
+class CoordinatorLog(NamedTuple, Generic[M]):
+    """An internal topic and its format."""
+
+    topic: str
+    codec: Codec[M]
 
 
 class PartitionLog(Protocol):
-    """The logs of the offsets topic, as the coordinator needs them."""
+    """The logs of internal topics, as coordinators need them."""
 
     def led_epochs(self, topic: str) -> dict[int, int]:
         """The leader epochs of the topic's partitions that this broker leads, by index."""
@@ -72,74 +75,92 @@ class PartitionLog(Protocol):
         """What `read_batches` gave could not be used: the disk may have damaged it."""
 
 
-class GroupPartitionHost(Protocol):
+class CoordinatorPartitionHost(Protocol):
     """What a partition needs of its broker."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
-    def config(self) -> BrokerConfig: ...
-    @property
     def replicas(self) -> PartitionLog: ...
 
 
-class _Append:
-    """A write on its way into the log; `deadline_s` is in the loop's time."""
+class Owner(Protocol[M]):
+    """What a partition needs of its coordinator."""
 
-    __slots__ = ("deadline_s", "future", "write")
+    @property
+    def logs(self) -> Sequence[CoordinatorLog[M]]: ...
+    @property
+    def write_timeout_ms(self) -> int: ...
 
-    def __init__(self, write: Write, future: asyncio.Future[int]) -> None:
-        self.write = write
-        self.future = future
-        self.deadline_s = math.inf
+    def now_ms(self) -> int:
+        """The clock of the machines."""
+
+    def send(self, message: Any) -> None:
+        """Sends what a machine has for another broker."""
+
+    def reload(self, partition: CoordinatorPartition[M]) -> None:
+        """Loads the partition again, as its machine can't be trusted any more."""
 
 
-class GroupPartition:
-    """A partition of the offsets topic that this broker coordinates.
+_Append = tuple[Write[Any], asyncio.Future[int], float]
+"""A write on its way into the log, its base offset to be, and until when clients wait for that, in
+the loop's time. A plain tuple, as every commit makes one."""
 
-    `machine` is None while it loads (`group_loading`), and stays so if loading failed. `loaded` is
-    done when it is known which. `now_ms` is the clock of the machine. `on_disorder` is called to
-    have the partition loaded again, if its machine can't be trusted any more.
+
+class _Queue:
+    """The appends under way to one log, in its order."""
+
+    __slots__ = ("appends", "draining", "encode", "last_offset", "topic")
+
+    def __init__(self, topic: str, encode: Callable[[Write[Any], int], bytes]) -> None:
+        self.topic = topic
+        self.encode = encode
+        self.appends: deque[_Append] = deque()
+        self.draining = False
+        self.last_offset = -1
+
+
+class CoordinatorPartition(Generic[M]):
+    """A partition that this broker coordinates, since these leader epochs of its logs.
+
+    `machine` is None while it loads (`loading`), and stays so if loading failed. `loaded` is done
+    when it is known which.
     """
 
     def __init__(
         self,
-        host: GroupPartitionHost,
+        host: CoordinatorPartitionHost,
+        owner: Owner[M],
         index: int,
-        leader_epoch: int,
-        now_ms: Callable[[], int],
-        on_disorder: Callable[[GroupPartition], None],
+        leader_epochs: Sequence[int],
     ) -> None:
         self.index = index
-        self.leader_epoch = leader_epoch
-        self.machine: GroupMachine | None = None
+        self.leader_epochs = leader_epochs
+        self.machine: M | None = None
         self.loaded: asyncio.Future[None] = host.loop.create_future()
         self.failed = False
         self.closed = False
-        self._host = host
         self._loop = host.loop
-        self.now_ms = now_ms
-        self._on_disorder = on_disorder
-        # In log order.
-        self._appends: deque[_Append] = deque()
-        self._draining = False
-        self._last_offset = -1
+        self._replicas = host.replicas
+        self._owner = owner
+        self._queues = [_Queue(each.topic, each.codec.encode) for each in owner.logs]
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
 
     def __str__(self) -> str:
-        return f"{OFFSETS_TOPIC}-{self.index}"
+        return f"{self._queues[0].topic}-{self.index}"
 
-    def take_on(self, machine: GroupMachine, last_offset: int) -> None:
-        """The log has been read into this machine, up to this offset."""
-        self._last_offset = last_offset
+    def take_on(self, machine: M, last_offsets: Sequence[int]) -> None:
+        """The logs have been read into this machine, up to these offsets."""
+        for queue, last_offset in zip(self._queues, last_offsets, strict=True):
+            queue.last_offset = last_offset
         self.machine = machine
         self.loaded.set_result(None)
-        now_ms = self.now_ms()
+        now_ms = self._owner.now_ms()
         self.carry_out(machine.finish_load(now_ms), now_ms)
 
     def fail(self) -> None:
-        """The log can't be read; the partition's groups are not served here."""
+        """A log can't be read; the partition is not served here."""
         self.failed = True
         self.loaded.set_result(None)
 
@@ -152,74 +173,86 @@ class GroupPartition:
         if not self.loaded.done():
             self.loaded.set_result(None)
         if machine is not None:
-            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms()))
+            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._owner.now_ms()))
 
     # -- carrying out effects
 
-    def carry_out(self, effects: Effects, now_ms: int) -> None:
+    def carry_out(self, effects: Effects[Any], now_ms: int) -> None:
         """Does what the machine asked for at `now_ms`."""
         for write in effects.writes:
             self._append(write, now_ms)
         if effects.replies:
             _reply(effects)
+        if effects.messages:
+            for message in effects.messages:
+                self._owner.send(message)
         if self.machine is not None:
             deadline_ms = self.machine.next_deadline()
             if deadline_ms is not None:
                 left_ms = deadline_ms - now_ms
                 self._arm(self._loop.time() + left_ms / 1000)
 
-    def _append(self, write: Write, now_ms: int) -> None:
+    def _append(self, write: Write[Any], now_ms: int) -> None:
+        queue = self._queues[write.log]
         try:
-            batch = _encode(write, now_ms)
+            batch = queue.encode(write, now_ms)
         except (ValueError, struct.error) as error:
-            # Whoever let it in was wrong. The groups go on without it all the same.
+            # Whoever let it in was wrong. The others go on without it all the same.
             log.error("%s: a record can't be written: %s", self, error)
             future: asyncio.Future[int] = self._loop.create_future()
             future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
-            future = self._host.replicas.append_records(OFFSETS_TOPIC, self.index, batch)
-        append = _Append(write, future)
-        self._appends.append(append)
-        if future.done() and self._appends[0] is append:
-            self._drain(now_ms)
+            future = self._replicas.append_records(queue.topic, self.index, batch)
+        if future.done() and not queue.appends:
+            queue.appends.append((write, future, math.inf))
+            self._drain(queue, now_ms)
             return
-        timeout_ms = self._host.config.offsets_commit_timeout_ms
-        append.deadline_s = self._loop.time() + timeout_ms / 1000
-        self._arm(append.deadline_s)
-        future.add_done_callback(lambda future: self._drain(self.now_ms()))
+        deadline_s = self._loop.time() + self._owner.write_timeout_ms / 1000
+        queue.appends.append((write, future, deadline_s))
+        self._arm(deadline_s)
+        future.add_done_callback(partial(self._landed, queue))
 
-    def _drain(self, now_ms: int) -> None:
-        """Tells the machine of the appends that have ended, in log order."""
-        if self._draining:
+    def _landed(self, queue: _Queue, future: asyncio.Future[int]) -> None:
+        self._drain(queue, self._owner.now_ms())
+
+    def _drain(self, queue: _Queue, now_ms: int) -> None:
+        """Tells the machine of the log's appends that have ended, in log order."""
+        if queue.draining:
             return
-        self._draining = True
-        appends = self._appends
-        while appends and appends[0].future.done():
+        queue.draining = True
+        appends = queue.appends
+        while appends and appends[0][1].done():
+            write, future, _ = appends.popleft()
             try:
-                effects = self._outcome(appends.popleft(), now_ms)
+                effects = self._outcome(queue, write, future, now_ms)
                 if effects is not None:
                     self.carry_out(effects, now_ms)
             except Exception:
                 log.exception("%s: a bug; loading the partition again", self)
                 self._distrust()
-        self._draining = False
-        if self.failed and not appends and not self.closed:
-            self._on_disorder(self)
+        queue.draining = False
+        if self.failed and not self.closed and self._is_idle():
+            self._owner.reload(self)
+
+    def _is_idle(self) -> bool:
+        return not any(queue.appends or queue.draining for queue in self._queues)
 
     def _distrust(self) -> None:
         """Takes the machine away. What comes of the appends under way it isn't told any more."""
         machine, self.machine = self.machine, None
         self.failed = True
         if machine is not None:
-            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms()))
+            _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._owner.now_ms()))
 
-    def _outcome(self, append: _Append, now_ms: int) -> Effects | None:
+    def _outcome(
+        self, queue: _Queue, write: Write[Any], future: asyncio.Future[int], now_ms: int
+    ) -> Effects[Any] | None:
         error = ErrorCode.NONE
         offset = -1
-        if append.future.cancelled():
+        if future.cancelled():
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif (raised := append.future.exception()) is None:
-            offset = append.future.result()
+        elif (raised := future.exception()) is None:
+            offset = future.result()
         elif isinstance(raised, KafkaError):
             error = raised.code
         else:
@@ -229,18 +262,18 @@ class GroupPartition:
         if machine is None:
             return None
         if error is not ErrorCode.NONE:
-            return machine.failed(append.write, error, now_ms)
-        if offset <= self._last_offset:
+            return machine.failed(write, error, now_ms)
+        if offset <= queue.last_offset:
             log.error(
                 "%s: offset %d came after %d; loading the partition again",
                 self,
                 offset,
-                self._last_offset,
+                queue.last_offset,
             )
             self._distrust()
             return None
-        self._last_offset = offset
-        return machine.committed(append.write, now_ms)
+        queue.last_offset = offset
+        return machine.committed(write, now_ms)
 
     # -- time
 
@@ -259,47 +292,19 @@ class GroupPartition:
         machine = self.machine
         if machine is None:
             return
-        now_ms = self.now_ms()
+        now_ms = self._owner.now_ms()
         loop_s = self._loop.time()
-        for append in list(self._appends):
-            if append.deadline_s > loop_s:
-                self._arm(append.deadline_s)
-                break
-            if not append.write.settled:
-                self.carry_out(machine.timed_out(append.write, now_ms), now_ms)
+        for queue in self._queues:
+            for write, _, deadline_s in list(queue.appends):
+                if deadline_s > loop_s:
+                    self._arm(deadline_s)
+                    break
+                if not write.settled:
+                    self.carry_out(machine.timed_out(write, now_ms), now_ms)
         self.carry_out(machine.handle_timers(now_ms), now_ms)
 
-    async def expire_offsets(self) -> None:
-        """Deletes the committed offsets whose time is over, some groups at a time."""
-        machine = self.machine
-        if machine is None:
-            return
-        expired = 0
-        group_ids = machine.group_ids()
-        while chunk := list(islice(group_ids, _EXPIRE_GROUPS_AT_A_TIME)):
-            now_ms = self.now_ms()
-            count, effects = machine.expire_offsets(chunk, now_ms)
-            expired += count
-            self.carry_out(effects, now_ms)
-            await asyncio.sleep(0)
-            if self.closed:
-                return
-        if expired:
-            log.info("%s: %d committed offsets expired", self, expired)
 
-
-def _encode(write: Write, now_ms: int) -> bytes:
-    """The write's batch; raises ValueError or struct.error if a record can't hold
-    what it is to.
-    """
-    batch = build_offset_batch(write.records, now_ms)
-    if batch is not None:
-        return batch
-    records: list[RecordInput] = [(now_ms, *encode_record(record), []) for record in write.records]
-    return build_batch(records)
-
-
-def _reply(effects: Effects) -> None:
+def _reply(effects: Effects[Any]) -> None:
     for token, response in effects.replies:
         assert isinstance(token, asyncio.Future)
         if not token.done():  # done: the client went away

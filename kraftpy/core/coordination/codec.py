@@ -1,0 +1,36 @@
+"""How a machine's writes become batches of a log, and how these become its state again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from kraftpy.core.coordination.effects import Write
+from kraftpy.protocol.records import Buffer
+
+M_contra = TypeVar("M_contra", contravariant=True)
+
+
+@dataclass
+class Loaded:
+    """How many records were read and left out so far; `problem` says why the first one was."""
+
+    records: int = 0
+    skipped: int = 0
+    problem: str = ""
+
+
+class Codec(Protocol[M_contra]):
+    """The format of one log."""
+
+    def encode(self, write: Write[Any], now_ms: int) -> bytes:
+        """The write's batch; raises ValueError or struct.error if a record can't hold what it is
+        to.
+        """
+
+    def replay(self, batches: Buffer, machine: M_contra, loaded: Loaded) -> None:
+        """Takes in whole batches, oldest first; adds to `loaded`.
+
+        A record that can't be read is left out and counted. Raises `DecodeError` for a damaged
+        batch, since what a client was promised might be lost behind it.
+        """

@@ -1,0 +1,337 @@
+"""What every coordinator of this broker runs on: one machine per partition of its internal topic.
+
+A coordinator is a machine in `core` and a subclass of `CoordinatorRuntime` that names its
+operations through `write` and `read`. Kafka has one runtime, too (coordinator-common's
+CoordinatorRuntime).
+
+* A request becomes a call of its key's machine; what comes back is carried out by the partition
+  (`partition`).
+* A partition is loaded before it takes requests: COORDINATOR_LOAD_IN_PROGRESS until then
+  (`loading`). Another leader epoch, of any of its logs, loads it again.
+* One that has stopped takes on nothing more, though partitions are led here for a while yet.
+* All partitions have one clock: the wall clock, and when it is set their deadlines move along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from kraftpy.core.coordination import Effects, partition_for
+from kraftpy.metrics.instruments import LOAD_BUCKETS, Histogram
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.coordination.internal_topic import InternalTopic, TopicHost
+from kraftpy.server.coordination.loading import Loading, LoadProgress, Task, Turns
+from kraftpy.server.coordination.partition import (
+    CoordinatorLog,
+    CoordinatorPartition,
+    M,
+    PartitionLog,
+)
+
+log = logging.getLogger(__name__)
+
+_CLOCK_STEP_MS = 1_000
+
+T = TypeVar("T")
+
+# Gets the machine, the token by which to reply, and the time.
+Operation = Callable[[M, asyncio.Future[T], int], Effects[Any]]
+
+
+class Host(TopicHost, Protocol):
+    """What coordinators need of their broker."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def replicas(self) -> PartitionLog: ...
+    @property
+    def avoided(self) -> frozenset[int]:
+        """Brokers that clients aren't sent to."""
+
+    def now_ms(self) -> int: ...
+
+
+class CoordinatorRuntime(Generic[M]):
+    """`name` is of the coordinator, for log lines; `topic` is made when somebody first needs it.
+
+    `logs` are the partitioned logs, of most coordinators `topic` alone; a partition's machine is
+    kept in the partitions of its number. `new_machine` makes one for this leader epoch (of the
+    first log), by which other brokers may tell an old coordinator from a new one.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        topic: InternalTopic,
+        logs: Sequence[CoordinatorLog[M]],
+        new_machine: Callable[[int], M],
+    ) -> None:
+        self.logs = logs
+        self.new_machine = new_machine
+        self.loads = Histogram(LOAD_BUCKETS)
+        self.clock_set_s = -math.inf
+        """When the clock was last seen to have been set, in the loop's time."""
+        self._host = host
+        self._loop = host.loop
+        self._name = name
+        self._topic = topic
+        self._partitions: dict[int, CoordinatorPartition[M]] = {}
+        self._loading: dict[int, Loading[M]] = {}
+        self._load_turns = Turns(host.loop)
+        self._upkeep: list[asyncio.Task[None]] = []
+        self._stopped = False
+        self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
+
+    # -- what a coordinator may have of its own
+
+    @property
+    def write_timeout_ms(self) -> int:
+        """How long requests wait for a write."""
+        raise NotImplementedError
+
+    def contents(self, machine: M) -> str:
+        """How much a machine has, in words."""
+        raise NotImplementedError
+
+    def prepare(self, machine: M) -> Awaitable[None] | None:
+        """What has to be waited for before a machine whose logs have been read takes requests."""
+        return None
+
+    def after_load(self, machine: M) -> Iterable[Task[M]]:
+        """What a machine is to do as soon as it takes requests."""
+        return ()
+
+    def tell_loaded(self, loading: Loading[M], machine: M) -> None:
+        """A machine has been loaded and is about to take requests."""
+
+    def tell_unloaded(self, partition: CoordinatorPartition[M], machine: M) -> None:
+        """A machine is about to be closed: its partition is led here no more, or loaded anew."""
+
+    def send(self, message: Any) -> None:
+        """Sends what a machine has for another broker; the answer comes as a request."""
+        raise NotImplementedError
+
+    # -- life
+
+    def start(self) -> None:
+        """Takes on the partitions that this broker leads."""
+        self.refresh()
+
+    async def stop(self) -> None:
+        """Answers every parked request with NOT_COORDINATOR and stops."""
+        self._stopped = True
+        await self._topic.stop()
+        for task in self._upkeep:
+            task.cancel()
+        await asyncio.gather(*self._upkeep, return_exceptions=True)
+        for partition in list(self._partitions.values()):
+            self._unload(partition)
+
+    def every(self, interval_s: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
+        """Has this done again and again as long as the coordinator lives."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_s())
+                await work()
+
+        self._upkeep.append(self._loop.create_task(repeat()))
+
+    # -- following the metadata
+
+    def refresh(self) -> None:
+        """Loads and drops partitions so as to coordinate exactly those that this broker leads."""
+        led = self._led()
+        for index, partition in list(self._partitions.items()):
+            # Another leader may have been there between two epochs of this one.
+            if led.get(index) != partition.leader_epochs:
+                self._unload(partition)
+        for index in led.keys() - self._partitions.keys():
+            self._load(index, led[index])
+
+    def _led(self) -> dict[int, tuple[int, ...]]:
+        """By index the epochs of each log; -1 for one whose lead has yet to follow the first's."""
+        epochs, *others = (self._host.replicas.led_epochs(each.topic) for each in self.logs)
+        return {
+            index: (epoch, *(other.get(index, -1) for other in others))
+            for index, epoch in epochs.items()
+        }
+
+    def leads_changed(self, topic: str) -> None:
+        """Partitions of this topic may have come or have another leader."""
+        if any(topic == each.topic for each in self.logs):
+            self.refresh()
+
+    def topic_changed(self, name: str) -> None:
+        """A topic came, went or got partitions."""
+
+    def metadata_replaced(self) -> None:
+        """Any topic may have come, gone or got partitions, and anything another configuration."""
+
+    def topic_deleted(self, name: str) -> None:
+        """A topic is gone; with it what was kept in it."""
+        if any(name == each.topic for each in self.logs):
+            for partition in list(self._partitions.values()):
+                self._unload(partition)
+
+    # -- finding the coordinator
+
+    async def coordinator_of(self, key: str, load_deadline_s: float) -> int:
+        """The node id of the key's coordinator; makes the internal topic if there is none yet.
+
+        If it is this broker, its partition is ready to take requests, unless that takes until
+        `load_deadline_s` (of the loop's time). Raises KafkaError: COORDINATOR_NOT_AVAILABLE.
+        """
+        await self._topic.ensure()
+        name = self._topic.name
+        topic = self._host.metadata.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        index = partition_for(key, len(topic.partitions))
+        leader = topic.partitions[index].leader
+        if leader < 0 or leader in self._host.avoided:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{name}-{index} has no leader; is a broker down, or cut off?",
+            )
+        partition = self._partitions.get(index)
+        if leader == self._host.node_id and partition is not None:
+            wait_s = max(0.0, load_deadline_s - self._loop.time())
+            await asyncio.wait([partition.loaded], timeout=wait_s)
+        return leader
+
+    # -- operations
+
+    def write(
+        self, key: str, operation: Operation[M, T], abandon: Operation[M, T] | None = None
+    ) -> T | asyncio.Future[T]:
+        """Carries out what may change the key; gives the reply, or a future of it.
+
+        `abandon` is carried out when the client goes away before. Raises KafkaError:
+        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        partition, machine = self._route(key)
+        future: asyncio.Future[T] = self._loop.create_future()
+        now_ms = self.now_ms()
+        partition.carry_out(operation(machine, future, now_ms), now_ms)
+        if future.done():
+            return future.result()
+        if abandon is not None:
+            future.add_done_callback(partial(self._ended, partition, machine, abandon))
+        return future
+
+    def _ended(
+        self,
+        partition: CoordinatorPartition[M],
+        machine: M,
+        abandon: Operation[M, T],
+        future: asyncio.Future[T],
+    ) -> None:
+        if future.cancelled() and partition.machine is machine:
+            now_ms = self.now_ms()
+            partition.carry_out(abandon(machine, future, now_ms), now_ms)
+
+    def read(self, key: str, operation: Callable[[M, int], T]) -> T:
+        """What the key's machine says now. Raises KafkaError as `write` does."""
+        return operation(self._route(key)[1], self.now_ms())
+
+    def check_served(self, key: str) -> None:
+        """Raises KafkaError as `write` does."""
+        self._route(key)
+
+    def all_machines(self) -> Iterator[M]:
+        """The machines of all partitions that are led here and can be served.
+
+        Partitions may come and go in between. Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        for partition in list(self._partitions.values()):
+            if partition.machine is not None:
+                yield partition.machine
+            elif not partition.failed:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def on_all(self, task: Task[M]) -> None:
+        """Has every machine do this, those that are being loaded as soon as they have been."""
+        for partition in list(self._partitions.values()):
+            if partition.machine is not None:
+                now_ms = self.now_ms()
+                partition.carry_out(task(partition.machine, now_ms), now_ms)
+            elif not partition.failed:
+                self._loading[partition.index].postponed[task] = None
+
+    def _route(self, key: str) -> tuple[CoordinatorPartition[M], M]:
+        """The key's partition; raises KafkaError if it isn't (or isn't yet) served here."""
+        topic = self._host.metadata.topics.get(self._topic.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        partition = self._partitions.get(partition_for(key, len(topic.partitions)))
+        if partition is None or partition.failed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if partition.machine is None:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return partition, partition.machine
+
+    # -- time
+
+    def now_ms(self) -> int:
+        """The wall clock; when it was set, running deadlines move along with it."""
+        now_ms = self._host.now_ms()
+        step_ms = now_ms - self._loop.time() * 1000 - self._clock_offset_ms
+        if abs(step_ms) > _CLOCK_STEP_MS:
+            log.warning("the clock was set by %d ms; %s deadlines follow it", step_ms, self._name)
+            self._clock_offset_ms += step_ms
+            self.clock_set_s = self._loop.time()
+            for partition in self._partitions.values():
+                if partition.machine is not None:
+                    partition.machine.shift_deadlines(round(step_ms))
+        return now_ms
+
+    # -- loading and unloading
+
+    def _load(self, index: int, leader_epochs: Sequence[int]) -> None:
+        if self._stopped:
+            return
+        partition = CoordinatorPartition(self._host, self, index, leader_epochs)
+        self._partitions[index] = partition
+        loading = self._loading[index] = Loading(self._host, self, partition, self._load_turns)
+        partition.loaded.add_done_callback(lambda _: self._load_ended(loading))
+        loading.start()
+
+    def _load_ended(self, loading: Loading[M]) -> None:
+        if loading.partition.machine is not None:
+            self.loads.observe(self._loop.time() - loading.started_s)
+        if self._loading.get(loading.partition.index) is loading:
+            del self._loading[loading.partition.index]
+
+    def _unload(self, partition: CoordinatorPartition[M]) -> None:
+        del self._partitions[partition.index]
+        machine = partition.machine
+        if machine is not None:
+            self.tell_unloaded(partition, machine)
+        partition.close()
+
+    def reload(self, partition: CoordinatorPartition[M]) -> None:
+        """Loads the partition again, as its machine can't be trusted any more."""
+        self._unload(partition)
+        self._load(partition.index, partition.leader_epochs)
+
+    # -- numbers for metrics
+
+    def loading(self) -> Iterator[LoadProgress]:
+        """The partitions that are being loaded."""
+        for loading in self._loading.values():
+            if not loading.partition.loaded.done():
+                yield loading.progress
+
+    def machines(self) -> Iterator[tuple[int, M]]:
+        """The loaded partitions with their machines."""
+        for index, partition in self._partitions.items():
+            if partition.machine is not None:
+                yield index, partition.machine

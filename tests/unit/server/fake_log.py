@@ -1,0 +1,76 @@
+"""The partitions of an internal topic that this broker leads, in memory: the test is the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.records import read_batch_header, stamp_batch
+
+
+class FakeLog:
+    """One topic; with `holds` on, appends end when the test says so."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.led: dict[int, bytearray] = {}
+        self.ends: dict[int, int] = {}
+        self.epochs: dict[int, int] = {}
+        self.unsettled: list[Callable[[bool], None]] | None = None
+        self.holds = False
+        self.held: list[tuple[asyncio.Future[int], int]] = []
+        self.read_error: KafkaError | None = None
+        self.refusals: list[tuple[int, int]] = []
+
+    def led_epochs(self, topic: str) -> dict[int, int]:
+        return {index: self.epochs.get(index, 0) for index in self.led}
+
+    def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
+        if self.unsettled is None:
+            settled(partition in self.led)
+        else:
+            self.unsettled.append(settled)
+
+    def put(self, index: int, batch: bytes) -> int:
+        data = bytearray(batch)
+        offset = self.ends.get(index, 0)
+        stamp_batch(data, 0, offset, 0)
+        self.ends[index] = offset + read_batch_header(data, 0).last_offset_delta + 1
+        self.led[index] += data
+        return offset
+
+    def log_size_bytes(self, topic: str, partition: int) -> int:
+        return len(self.led.get(partition, b""))
+
+    def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
+        assert topic == self.topic
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        offset = self.put(partition, batch)
+        if self.holds:
+            self.held.append((future, offset))
+        else:
+            future.set_result(offset)
+        return future
+
+    def release(self, number: int) -> None:
+        """The append of this number is committed."""
+        future, offset = self.held[number]
+        future.set_result(offset)
+
+    def read_batches(
+        self, topic: str, partition: int, start_offset: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        if self.read_error is not None:
+            raise self.read_error
+        data, position = bytes(self.led[partition]), 0
+        while position < len(data):
+            header = read_batch_header(data, position)
+            if header.last_offset >= start_offset:
+                end = position + header.size_bytes
+                return data[position:end], header.last_offset + 1
+            position += header.size_bytes
+        return b"", start_offset
+
+    def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
+        self.refusals.append((partition, start_offset))
