@@ -12,12 +12,15 @@ import pytest
 from kraftpy.core.coordination import partition_for
 from kraftpy.testing.consistency.clients import adapter
 from kraftpy.testing.consistency.faults import FAULTS, Ground, lacking
-from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC
+from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Part
 
 from .effects import TOPIC, Stage, happen, stage
 
 # Mounts take a process of its own.
 ALONE = {name for name, kind in FAULTS.items() if kind.need and kind.need.option == "small_disks"}
+
+# test_client_faults.py has these.
+CLIENTS = {name for name, kind in FAULTS.items() if kind.part == Part.CLIENTS}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def shared(missing: dict[str, str]) -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ALONE])
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ALONE | CLIENTS])
 def test_a_fault_shows_and_heals(name: str, missing: dict[str, str], shared: Stage) -> None:
     if name in missing:
         pytest.skip(missing[name])

@@ -207,6 +207,9 @@ class _Process:
     def __init__(self, task: Task, errors: Path) -> None:
         self.task = task
         self.sessions: list[int] = []
+        self.crashed = False
+        self.stood_still_ms = 0
+        self._frozen_at = 0.0
         self._unread = b""
         with errors.open("ab") as stderr:
             self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
@@ -238,6 +241,23 @@ class _Process:
         """Has it write to its log where it hangs."""
         self._popen.send_signal(WHERE_SIGNAL)
         time.sleep(_WHERE_S)
+
+    @property
+    def name(self) -> str:
+        return f"client {self.task.number} ({self.task.role}, {self.task.client})"
+
+    def crash(self) -> None:
+        self.crashed = True
+        os.killpg(self._popen.pid, signal.SIGKILL)
+
+    def freeze(self) -> None:
+        self._frozen_at = time.monotonic()
+        os.killpg(self._popen.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGCONT)
+        self.stood_still_ms = int(1000 * (time.monotonic() - self._frozen_at))
 
     @property
     def ended(self) -> int | None:
@@ -377,7 +397,7 @@ class _Run:
                 worker.listen()
                 if worker.ended is not None:
                     self._bury(worker)
-                    if worker.ended == CRASHED:
+                    if worker.ended == CRASHED or worker.crashed:
                         self._result.crashed += 1
                     else:
                         self._result.dead += 1
@@ -399,6 +419,14 @@ class _Run:
             for group in self._options["groups"].values():
                 value = {"group": group, "keys": keys}
                 self._history.note(worker.sessions[-1], "gone", value)
+
+    def _note_frozen(self) -> None:
+        """Says of those that stood still, and go on now, for how long they did."""
+        for worker in self._workers:
+            if worker.stood_still_ms and worker.sessions:
+                value = {"ms": worker.stood_still_ms}
+                self._history.note(worker.sessions[-1], "frozen", value)
+            worker.stood_still_ms = 0
 
     def _dismiss(self, timeout_s: float) -> None:
         """Has all workers finish; kills those that take longer."""
@@ -474,7 +502,9 @@ class _Run:
     def _inflict_one(self, cluster: Cluster, planned: Planned) -> None:
         """Begins a fault, lets it last, ends it; several that belong together at the same time."""
         rng = random.Random(planned.seed)  # noqa: S311 - has to be repeatable
-        ground = Ground(cluster, self._topics, rng, planned.target)
+        alive = [worker for worker in self._workers if worker.ended is None]
+        ground = Ground(cluster, self._topics, rng, planned.target, clients=alive)
+        duration_s = max(planned.duration_s, *(FAULTS[name].least_s for name in planned.names))
         begun: list[tuple[int, str, Act, str]] = []
         for name in planned.names:
             act = FAULTS[name].plan(ground)
@@ -490,11 +520,12 @@ class _Run:
             self._result.faults[name] = self._result.faults.get(name, 0) + 1
             self._say(
                 f"{name}: {', '.join(targets)} ({act.detail}{'; ' * bool(more)}{more})"
-                f" for {planned.duration_s:.1f} s"
+                f" for {duration_s:.1f} s"
             )
-        self._watch_until(time.monotonic() + planned.duration_s)
+        self._watch_until(time.monotonic() + duration_s)
         for number, name, act, more in reversed(begun):
             act.end()
+            self._note_frozen()
             phase = "void" if isinstance(more, LeftOut) else "end"
             self._history.fault(name, phase, number, [str(node) for node in act.targets], more)
         for each in cluster.nodes.values():

@@ -219,6 +219,12 @@ def test_who_was_killed_may_have_been_fenced_if_it_was_silent() -> None:
     assert handed_over(heard, ended="gone", ended_s=12).valid is False
     refused = heard._replace(outcome="info")
     assert handed_over(refused, ended="gone", ended_s=12).valid is True
+    # One that stood still from second 3 to 11 hasn't heard of anything either.
+    frozen = at(11 * _SECOND, 1, "frozen", ms=8000)
+    assert handed_over(frozen, ended="revoked", ended_s=12).valid is True
+    assert handed_over(frozen, heard, ended="revoked", ended_s=12).valid is False
+    short = at(11 * _SECOND, 1, "frozen", ms=5000)
+    assert handed_over(short, ended="revoked", ended_s=12).valid is False
     # One that lives and isn't told that it lost anything has been a member all the time.
     assert handed_over(ended="revoked", ended_s=12).valid is False
     assert handed_over(ended="lost", ended_s=12).valid is True

@@ -7,8 +7,8 @@ Rules:
   last sign of life.
 * Two owners may overlap only if the older one (of the smaller epoch) lost its partitions: it was
   fenced and doesn't know yet. Not every library tells; whoever has another member id at its next
-  assignment has lost what it had. One that was killed may have been fenced if the coordinator
-  can't have heard of it for a session timeout.
+  assignment has lost what it had. One that was killed, or stood still, may have been fenced if the
+  coordinator can't have heard of it for a session timeout.
 * Two owners in one epoch never may overlap (KIP-848; a generation of a classic group counts as
   epoch), unless one is the same static member (KIP-345) as the other.
 * A commit must be refused of what a member never had, of an epoch that another member's assignment
@@ -91,6 +91,8 @@ class OwnershipChecker:
         self._fenced_after_ns = fenced_after_s * 1e9
         self._partitions: dict[_Place, _Partition] = {}
         self._lives: dict[tuple[str, int], _Life] = {}
+        self._frozen: dict[int, list[tuple[float, int]]] = {}
+        """When a process stood still, from and to."""
         self._contacts: dict[int, list[int]] = {}
         """When a coordinator had not forgotten a process, or had just heard of it."""
         self._last_sign_ns: dict[int, int] = {}
@@ -115,6 +117,9 @@ class OwnershipChecker:
                     if owner is not None:
                         owner.until_ns, owner.ended_by = operation.invoked_ns, operation.f
                         owner.end_line = operation.line
+            case "frozen":
+                began_ns = operation.invoked_ns - value["ms"] * 1e6
+                self._frozen.setdefault(process, []).append((began_ns, operation.invoked_ns))
             case "processed" if operation.outcome != "fail":
                 self._observe_processed(operation)
             case "commit" if operation.outcome == "ok":
@@ -213,13 +218,18 @@ class OwnershipChecker:
         return self._last_sign_ns[owner.process]
 
     def _was_fenced(self, owner: _Ownership, now_ns: int) -> bool:
-        """Whether a member that was killed may have been thrown out by now, not knowing of it."""
-        if owner.ended_by != "gone":
-            return False
-        if owner.since_ns >= now_ns:
-            return True  # it noted late what was over by then
+        """Whether a member that was killed or stood still may have been thrown out unaware."""
+        gone, least_ns = owner.ended_by == "gone", self._fenced_after_ns
+        frozen = self._frozen.get(owner.process, ())
+        if owner.since_ns >= now_ns:  # it noted late what was over by then
+            return gone or any(
+                began_ns < owner.since_ns and ended_ns - began_ns >= least_ns
+                for began_ns, ended_ns in frozen
+            )
         heard_ns = max(at_ns for at_ns in self._contacts[owner.process] if at_ns <= now_ns)
-        return now_ns - heard_ns >= self._fenced_after_ns
+        return (gone and now_ns - heard_ns >= least_ns) or any(
+            heard_ns <= began_ns <= now_ns - least_ns for began_ns, _ in frozen
+        )
 
     def _stale_commits(self) -> Verdict:
         findings = Findings()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Protocol
 
 from kraftpy.testing.cluster import Cluster, ClusterError
 
@@ -16,9 +17,25 @@ _IN_SYNC_TIMEOUT_S = 15.0
 _POLL_S = 0.05
 
 
+class Client(Protocol):
+    """A process that loads the cluster."""
+
+    @property
+    def name(self) -> str: ...
+
+    def crash(self) -> None:
+        """SIGKILL."""
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+
+
 @dataclass(slots=True)
 class Ground:
-    """Where faults happen: a cluster, and the topics (name -> partitions) under load.
+    """Where faults happen: a cluster, the topics (name -> partitions) under load, and its clients.
 
     `busy` are the nodes that a fault begun together with others has chosen already.
     """
@@ -28,6 +45,7 @@ class Ground:
     rng: random.Random
     target: str = "any"
     busy: set[int] = field(default_factory=set)
+    clients: Sequence[Client] = ()
 
     def victims(self, count: int) -> list[int]:
         """Nodes, the target first; not those that another fault works on, if there are others."""
@@ -92,7 +110,7 @@ class Ground:
 
 
 class Part(IntEnum):
-    """What of a cluster a kind of fault works on.
+    """What of a cluster a kind of fault works on, or its clients.
 
     Of faults that overlap the last begins last and ends first: a process that has ended doesn't
     come back while its links are cut.
@@ -102,6 +120,7 @@ class Part(IntEnum):
     CLOCKS = 2
     PROCESSES = 3
     LINKS = 4
+    CLIENTS = 5
 
 
 class LeftOut(str):
@@ -145,7 +164,7 @@ class Kind:
     """`nodes` is how many there have to be; `need` what else, None for nothing.
 
     Kinds that work on different `part`s of a cluster can happen at the same time; those with none
-    only alone.
+    only alone. A fault lasts for `least_s`, whatever the schedule says.
     """
 
     about: str
@@ -153,3 +172,4 @@ class Kind:
     nodes: int = 1
     part: Part | None = None
     need: Need | None = None
+    least_s: float = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kraftpy.testing.cluster import Cluster
-from kraftpy.testing.consistency.faults import clocks, failovers, membership, storage
+from kraftpy.testing.consistency.faults import clients, clocks, failovers, membership, storage
 from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, LeftOut, Need, Part
 
 _SLOW_MS = (20, 400)
@@ -285,6 +285,15 @@ FAULTS: dict[str, Kind] = {
         "kill -9 of a leader that has passed on what it was sent, and not answered",
         failovers.unanswered,
         3,
+    ),
+    "kill-client": Kind(
+        "kill -9 of a client's process, which is replaced", clients.kill, part=Part.CLIENTS
+    ),
+    "freeze-client": Kind(
+        "SIGSTOP of a client's process for longer than a group waits for a member",
+        clients.freeze,
+        part=Part.CLIENTS,
+        least_s=clients.FREEZE_S,
     ),
     "late-expansion": Kind(
         "an ISR change that is decided when its replica has crashed, and the leader is dead",
