@@ -45,7 +45,8 @@ class _Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         async with self._member.handed_out:
-            self._watch.revoked(_keys(revoked))
+            if not self._member.closing:
+                self._watch.revoked(_keys(revoked))
 
 
 class _Member:
@@ -56,7 +57,11 @@ class _Member:
         self._watch = watch
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        self._run(self._open(bootstrap, group, topic))
+        try:
+            self._run(self._open(bootstrap, group, topic))
+        except UnknownError:
+            self._end()
+            raise
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -80,11 +85,7 @@ class _Member:
             metadata_max_age_ms=2_000,
         )
         self._consumer.subscribe([topic], listener=_Listener(self, self._watch))
-        try:
-            await self._consumer.start()
-        except KafkaError:
-            await self._consumer.stop()
-            raise
+        await self._consumer.start()
 
     @property
     def epoch(self) -> int:
@@ -125,7 +126,12 @@ class _Member:
         try:
             self._run(self._close())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._end()
+
+    def _end(self) -> None:
+        """No task of it goes on, however far it has come: the group hears no heartbeat any more."""
+        self.closing = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _close(self) -> None:
         """It leaves without a word to its listener, and others hear of it before `stop` is back."""
