@@ -32,6 +32,7 @@ from kraftpy.client.cluster_admin import (
     UNCLEAN_ELECTION,
     ClusterAdmin,
     ClusterInfo,
+    MetadataLevel,
     PartitionName,
     QuorumInfo,
     QuorumReplica,
@@ -167,6 +168,7 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
                 await admin.transfer_quorum(voter_id)
             described = await admin.describe_quorum()
             level = await admin.metadata_level()
+            next_level = None if level is None else await _next_level(admin, level)
         rows = [_quorum_row(described, each) for each in described.voters]
         rows += [_quorum_row(described, each) for each in described.observers]
         if output == "json":
@@ -175,7 +177,8 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
                     "leader": described.leader_id,
                     "epoch": described.leader_epoch,
                     "high_watermark": described.high_watermark,
-                    "metadata_level": level,
+                    "metadata_level": None if level is None else level.current,
+                    "next_metadata_level": next_level,
                     "nodes": rows,
                 }
             )
@@ -196,7 +199,51 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
             ],
         )
         if level is not None:
-            click.echo(f"metadata level {level}")
+            line = f"metadata level {level.current}"
+            if next_level is not None:
+                line += f"; all nodes know {next_level}: kraftpy cluster raise-level"
+            click.echo(line)
+
+    run_client(run())
+
+
+async def _next_level(admin: ClusterAdmin, level: MetadataLevel) -> int | None:
+    """The level that could be reached now, if there is one above that in use."""
+    if level.current == level.newest:
+        return None
+    try:
+        await admin.raise_metadata_level(level.newest, validate_only=True)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+            raise
+        return None
+    return level.newest
+
+
+@command.command()
+@bootstrap_option
+@timeout_option
+@output_option
+def raise_level(bootstrap: str, timeout_ms: int, output: str) -> None:
+    """Let everything into the metadata that this release knows, once all nodes run it.
+
+    There is no way back: nodes of the release before stop with a sentence from then on. It is
+    refused while a voter or a registered broker is down or runs a release without it.
+    """
+
+    async def run() -> None:
+        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+            admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
+            level = await admin.metadata_level()
+            if level is None:
+                raise Failure("this cluster has no metadata level", EXIT_BROKER_ERROR)
+            await admin.raise_metadata_level(level.newest)
+        if output == "json":
+            echo_json({"metadata_level": level.newest, "raised_from": level.current})
+        elif level.current == level.newest:
+            click.echo(f"the metadata level is {level.newest} already")
+        else:
+            click.echo(f"the metadata level is {level.newest} now, it was {level.current}")
 
     run_client(run())
 

@@ -77,6 +77,13 @@ class QuorumInfo:
     addresses: dict[int, str]
 
 
+class MetadataLevel(NamedTuple):
+    """What may be in the metadata, and the newest level that the broker knows that was asked."""
+
+    current: int
+    newest: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicatedPartition:
     """A partition with all that is known of its replicas; `leader` is -1 if there is none."""
@@ -157,15 +164,32 @@ class ClusterAdmin(Admin):
             },
         )
 
-    async def metadata_level(self) -> int | None:
+    async def metadata_level(self) -> MetadataLevel | None:
         """What may be in the metadata, as all nodes know it; None if nothing is said of that."""
         response = await self._request_any(
             messages.ApiVersionsRequest(
                 client_software_name="kraftpy", client_software_version=kraftpy.__version__
             )
         )
+        known = {each.name: each.max_version for each in response.supported_features}
+        if METADATA_LEVEL_FEATURE not in known:
+            return None
         found = {each.name: each.max_version_level for each in response.finalized_features}
-        return found.get(METADATA_LEVEL_FEATURE)
+        return MetadataLevel(found.get(METADATA_LEVEL_FEATURE, 0), known[METADATA_LEVEL_FEATURE])
+
+    async def raise_metadata_level(self, level: int, *, validate_only: bool = False) -> None:
+        """Has the metadata reach a level; it never falls.
+
+        KafkaErrors: INVALID_UPDATE_VERSION if not all nodes are up and know it, with who doesn't.
+        """
+        kinds = messages.UpdateFeaturesRequest
+        await self._ask(
+            kinds(
+                self._timeout_ms,
+                [kinds.FeatureUpdateKey(METADATA_LEVEL_FEATURE, level)],
+                validate_only,
+            )
+        )
 
     async def describe_partitions(
         self, topics: Sequence[str] | None = None

@@ -66,6 +66,7 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_QUORUM: (0, 2),
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
     ApiKey.UNREGISTER_BROKER: (0, 0),
+    ApiKey.UPDATE_FEATURES: (1, 2),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
 

@@ -8,9 +8,10 @@ Rules:
   deposed leader still decides is refused by the rules, on all nodes alike.
 * Whom this voter suspects (`liveness.py`) all brokers hear at once, from the leader or not: a
   client that asks who leads is then told to ask again, instead of being sent to who is gone.
-* The metadata level (`kraftpy.core.metadata.levels`) is raised as soon as every voter is connected
-  and has said that it knows the next one, and so have all brokers that are registered and whoever
-  else follows. What somebody has said counts for as long as the connection lasts on which it did.
+* The metadata level (`kraftpy.core.metadata.levels`) of a new cluster is the newest one, before
+  anything else. Later an operator raises it, and the controller that leads judges: every voter is
+  connected and has said that it knows the level, and so have all brokers that are registered and
+  whoever else follows. What somebody has said counts for as long as its connection lasts.
 * Balancing moves few leaders at a time, and waits for each step to be committed: it's never urgent,
   and clients have to look for every partition that moves.
 """
@@ -41,7 +42,7 @@ from kraftpy.quorum.balancing import out_of_balance
 from kraftpy.quorum.liveness import Fencing, Liveness
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Quorum
-from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, pack_envelope
+from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, command_of, pack_envelope, type_of
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
@@ -126,6 +127,18 @@ class ActiveController:
         if self._leads:
             self._tick()
 
+    def propose(self, envelope: bytes) -> asyncio.Future[Applied]:
+        """A broker's proposal, as `port.Quorum.propose`; a level is judged before."""
+        if self._leads and type_of(envelope) == RaiseLevel.NAME:
+            level = command_of(envelope).get("level")
+            refusal = self.level_refusal(level) if isinstance(level, int) else None
+            if refusal is not None:
+                refused: asyncio.Future[Applied] = self._loop.create_future()
+                error = ProposalRefusedError(ErrorCode.INVALID_UPDATE_VERSION, refusal)
+                refused.set_exception(error)
+                return refused
+        return self._quorum.propose(envelope)
+
     def describe(self, observers: Iterable[QuorumReplica]) -> QuorumDescription | None:
         """The quorum as its leader sees it; None if this voter is not the leader."""
         quorum = self._quorum
@@ -137,6 +150,7 @@ class ActiveController:
             high_watermark=quorum.committed_index + 1,
             voters=tuple(QuorumReplica(*state) for state in quorum.voter_states()),
             observers=tuple(each for each in observers if each.replica_id not in quorum.voters),
+            level_refusals=tuple(map(self.level_refusal, range(1, levels.LEVEL + 1))),
         )
 
     # -- leading
@@ -177,7 +191,7 @@ class ActiveController:
         unfenced = {broker.id: broker.epoch for broker in brokers if not broker.fenced}
         for fencing in self._liveness.tick(unfenced, self._now_ms()):
             self._fence(fencing)
-        self._raise_level()
+        self._raise_level_of_new_cluster()
         self._tell_suspects()
         if self._timer is not None:
             self._timer.cancel()
@@ -213,22 +227,37 @@ class ActiveController:
 
     # -- the metadata level
 
-    def _raise_level(self) -> None:
-        """Proposes the level that everybody knows, if that is above what there is."""
+    def level_refusal(self, level: int) -> str | None:
+        """Why the metadata can't be raised to `level` now; None if it can, or is there already."""
+        metadata = self._metadata()
+        if level <= metadata.level:
+            return None
+        voters = {self._quorum.voter_id: levels.LEVEL, **self._quorum.voter_levels()}
+        connected = list(self._connected_levels())
+        here = {node_id for node_id, _ in connected}
+        reasons = [
+            f"voter {voter} is not connected" if voter not in voters else _behind("voter", voter)
+            for voter in sorted(self._quorum.voters)
+            if voters.get(voter, 0) < level
+        ]
+        # Who is registered and down may come back as what it was.
+        reasons += [
+            f"broker {broker} is registered and down: start it, or unregister it"
+            for broker in sorted(metadata.brokers.keys() - here)
+        ]
+        reasons += [_behind("node", node) for node, known in sorted(connected) if known < level]
+        if not reasons:
+            return None
+        return f"level {level} has to be known by all nodes: {'; '.join(reasons)}"
+
+    def _raise_level_of_new_cluster(self) -> None:
+        """There is nothing yet that an earlier release could have to go on with."""
         metadata = self._metadata()
         if not self._leads or self._raising or metadata.level >= levels.LEVEL:
             return
-        voters = self._quorum.voter_levels()
-        known = [levels.LEVEL, *(voters.get(voter, 0) for voter in self._quorum.voters)]
-        connected = list(self._connected_levels())
-        known += [level for _, level in connected]
-        # Who is registered and down may come back as what it was.
-        if not metadata.brokers.keys() <= {broker_id for broker_id, _ in connected}:
-            return
-        level = min(known)
-        if level > metadata.level:
+        if metadata.cluster_id is None and not metadata.brokers and not metadata.topics:
             self._raising = True
-            self._proposer.propose(RaiseLevel(level)).add_done_callback(self._level_raised)
+            self._proposer.propose(RaiseLevel(levels.LEVEL)).add_done_callback(self._level_raised)
 
     def _level_raised(self, future: asyncio.Future[Applied]) -> None:
         self._raising = False
@@ -313,6 +342,10 @@ def _problem(future: asyncio.Future[Applied]) -> tuple[ErrorCode, str] | None:
         raise error
     result = future.result().result
     return None if result.error is ErrorCode.NONE else (result.error, result.message or "")
+
+
+def _behind(kind: str, node_id: int) -> str:
+    return f"{kind} {node_id} runs a release that doesn't know it"
 
 
 def _log_problem(future: asyncio.Future[Applied]) -> None:

@@ -293,7 +293,8 @@ class _Broker(FrameConnection):
                 )
             case [FromBroker.DESCRIBE, int(request_id)]:
                 description = self._listener.controller.describe(self._listener.observers())
-                packed = None if description is None else description.pack()
+                with_levels = self.level > 0
+                packed = None if description is None else description.pack(with_levels=with_levels)
                 self.send([FromController.DESCRIPTION, request_id, packed])
             case [FromBroker.TRANSFER, int(request_id), int(voter_id)]:
                 self._transfer(request_id, voter_id)
@@ -334,7 +335,7 @@ class _Broker(FrameConnection):
         self._under_way += 1
         if self._under_way == MAX_OUTSTANDING:
             self.pause_reading()
-        self._quorum.propose(envelope).add_done_callback(
+        self._listener.controller.propose(envelope).add_done_callback(
             lambda future: self._answer(sequence, future)
         )
 

@@ -97,28 +97,43 @@ class QuorumReplica(NamedTuple):
 
 
 class QuorumDescription(NamedTuple):
-    """What Kafka's DescribeQuorum answers (KIP-595, KIP-836)."""
+    """What Kafka's DescribeQuorum answers (KIP-595, KIP-836), and what stands against a level.
+
+    `level_refusals` has for each metadata level from 1 on why it can't be reached now, None where
+    it can. It has none of levels that the leader doesn't know, and is only said to who knows some.
+    """
 
     leader_id: int
     leader_epoch: int
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+    level_refusals: tuple[str | None, ...] = ()
 
-    def pack(self) -> list[Any]:
+    def pack(self, *, with_levels: bool) -> list[Any]:
         """Plain lists, for msgpack."""
         voters, observers = [list(v) for v in self.voters], [list(o) for o in self.observers]
-        return [self.leader_id, self.leader_epoch, self.high_watermark, voters, observers]
+        packed = [self.leader_id, self.leader_epoch, self.high_watermark, voters, observers]
+        return [*packed, list(self.level_refusals)] if with_levels else packed
 
     @classmethod
     def unpack(cls, packed: Any) -> QuorumDescription:
         """What `pack` returned. Raises `ValueError`."""
         match packed:
-            case [int(leader_id), int(epoch), int(high_watermark), list(voters), list(observers)]:
+            case [int(leader), int(epoch), int(end), list(voters), list(observers), *more]:
                 return cls(
-                    leader_id, epoch, high_watermark, _replicas(voters), _replicas(observers)
+                    leader, epoch, end, _replicas(voters), _replicas(observers), _refusals(more)
                 )
         raise ValueError("a description of the quorum has the wrong shape")
+
+
+def _refusals(packed: list[Any]) -> tuple[str | None, ...]:
+    match packed:
+        case []:
+            return ()
+        case [list(refusals)] if all(each is None or isinstance(each, str) for each in refusals):
+            return tuple(refusals)
+    raise ValueError("what a description says of levels has the wrong shape")
 
 
 def _replicas(packed: list[Any]) -> tuple[QuorumReplica, ...]:

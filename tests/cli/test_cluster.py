@@ -115,10 +115,12 @@ def test_one_node(one: Commands, name: str) -> None:
     (voter,) = described["nodes"]
     assert (described["leader"], voter["node"], voter["role"], voter["lag"]) == (1, 1, "leader", 0)
     assert voter["log_end_offset"] >= described["high_watermark"] > 0
-    assert described["metadata_level"] == LEVEL
+    assert (described["metadata_level"], described["next_metadata_level"]) == (LEVEL, None)
     shown = one("quorum").splitlines()
     assert shown[1].split()[:2] == ["1", "leader"]
     assert shown[2:] == [f"metadata level {LEVEL}"]
+    assert one("raise-level") == f"the metadata level is {LEVEL} already\n"
+    assert one.json("raise-level") == {"metadata_level": LEVEL, "raised_from": LEVEL}
     assert one.json("quorum", "--transfer", "1")["leader"] == 1
 
     assert one.json("health")["healthy"]

@@ -5,9 +5,12 @@ knows would be carried out by some and not by others, whose metadata would diffe
 
 * Each release knows the levels up to `LEVEL`. A command or field that is new belongs to a level of
   its own, and is only proposed once the cluster has reached that (`commands.codec.level_of`).
-* The level is part of the state. `raise_level` raises it, which the controller that leads proposes
-  by itself as soon as every voter, every broker that is registered and whoever follows has said on
-  a connection that it knows the next level. It never falls.
+* The level is part of the state. `raise_level` raises it; it never falls. A new cluster begins with
+  the newest level: the controller that leads proposes it before anything else. A cluster that there
+  is keeps its level until an operator raises it (as Kafka's metadata.version: KIP-584, KIP-778), so
+  that all nodes can go back to the release before. The controller that leads refuses it until every
+  voter, every broker that is registered and whoever follows has said on a connection that it knows
+  that level.
 * A node that meets in the log what is above what it knows stops and says so: it would go on with
   another state than the others. So does one that is given a snapshot of such a level.
 

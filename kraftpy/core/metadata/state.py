@@ -128,7 +128,7 @@ class MetadataState(MetadataTables):
             return None
         return (
             f"can't carry out {name!r} at metadata level {self.level}, it takes {needed}: upgrade "
-            "all nodes, and the level rises by itself"
+            "all nodes, then `kraftpy cluster raise-level`"
         )
 
     def snapshot(self) -> dict[str, Any]:

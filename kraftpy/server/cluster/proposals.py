@@ -96,7 +96,7 @@ class Proposals:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"this takes metadata level {level_of(command)}, and the cluster has {level}: "
-                "upgrade all nodes, and it rises by itself",
+                "upgrade all nodes, then `kraftpy cluster raise-level`",
             )
         judged = judge(self._metadata(), command)
         if judged.command is None:

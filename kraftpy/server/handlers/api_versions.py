@@ -6,7 +6,8 @@ neither: another one than this is answered with REBOOTSTRAP_REQUIRED, so that a 
 broker's address was given to somebody else looks for its cluster again.
 
 UpdateFeatures asks for levels of features. They are what they are here, so it finds the level in
-use right and any other one wrong: INVALID_UPDATE_VERSION, and for all features of the request.
+use right and any other one wrong: INVALID_UPDATE_VERSION, and for all features of the request. Only
+the metadata level can be raised, once the controller that leads finds that all nodes know it.
 
 The response header is always v0, and a request of an unknown version is answered by the dispatcher
 with UNSUPPORTED_VERSION in a v0 body, so that any client can read it.
@@ -18,8 +19,9 @@ import re
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata import LEVEL
+from kraftpy.core.metadata.commands import RaiseLevel
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
 from kraftpy.protocol.messages import (
     ApiVersionsRequest,
@@ -28,6 +30,7 @@ from kraftpy.protocol.messages import (
     UpdateFeaturesResponse,
 )
 from kraftpy.server.cluster.features import LEVELS
+from kraftpy.server.cluster.proposals import TIMEOUT_MAX_MS
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 
@@ -80,18 +83,18 @@ def api_versions(
 
 
 @handles(ApiKey.UPDATE_FEATURES)
-def update_features(
+async def update_features(
     broker: Broker, ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """NONE if all features have the wanted levels already, INVALID_UPDATE_VERSION if one hasn't."""
-    for update in request.feature_updates:
-        problem = _why_not(broker, update)
-        if problem is not None:
-            return UpdateFeaturesResponse(
-                error_code=ErrorCode.INVALID_UPDATE_VERSION,
-                error_message=f"no feature was changed, because of {update.feature[:120]!r}: "
-                f"{problem}",
-            )
+    """NONE if all features have the wanted levels now, INVALID_UPDATE_VERSION if one can't."""
+    try:
+        for update in request.feature_updates:
+            _check(broker, update)
+        for update in request.feature_updates:
+            if update.max_version_level != _levels(broker)[update.feature]:
+                await _raise_level(broker, update, request)
+    except KafkaError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     names = dict.fromkeys(update.feature for update in request.feature_updates)
     result = UpdateFeaturesResponse.UpdatableFeatureResult
     return UpdateFeaturesResponse(
@@ -99,14 +102,55 @@ def update_features(
     )
 
 
-def _why_not(broker: Broker, update: UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
-    """What is wrong with an update, if it isn't to what is there already."""
-    levels = {**LEVELS, METADATA_LEVEL_FEATURE: broker.metadata.level}
-    level = levels.get(update.feature)
+def _levels(broker: Broker) -> dict[str, int]:
+    return {**LEVELS, METADATA_LEVEL_FEATURE: broker.metadata.level}
+
+
+def _refusal(update: UpdateFeaturesRequest.FeatureUpdateKey, problem: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"no feature was changed, because of {update.feature[:120]!r}: {problem}",
+    )
+
+
+def _check(broker: Broker, update: UpdateFeaturesRequest.FeatureUpdateKey) -> None:
+    """Raises KafkaError for an update to another level, except for one that may be raised to it."""
+    levels = _levels(broker)
+    level, wanted = levels.get(update.feature), update.max_version_level
     if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        return f"there is no upgrade type {update.upgrade_type}"
+        raise _refusal(update, f"there is no upgrade type {update.upgrade_type}")
     if level is None:
-        return f"there is no such feature; there are {', '.join(levels)}"
-    if update.max_version_level != level:
-        return f"it has level {level} and no other, so it can't become {update.max_version_level}"
-    return None
+        raise _refusal(update, f"there is no such feature; there are {', '.join(levels)}")
+    if wanted == level:
+        return
+    if update.feature != METADATA_LEVEL_FEATURE:
+        raise _refusal(update, f"it has level {level} and no other, so it can't become {wanted}")
+    if wanted < level:
+        raise _refusal(update, f"it has level {level} and never falls")
+    if update.upgrade_type != _UPGRADE:
+        raise _refusal(update, f"it has level {level}, and from there to {wanted} is no downgrade")
+    if wanted > LEVEL:
+        raise _refusal(update, f"it has level {level}, and node {broker.node_id} knows {LEVEL}")
+
+
+async def _raise_level(
+    broker: Broker,
+    update: UpdateFeaturesRequest.FeatureUpdateKey,
+    request: UpdateFeaturesRequest,
+) -> None:
+    """Raises KafkaError if it can't be; as the controller that leads judges."""
+    wanted = update.max_version_level
+    timeout_ms = max(1, min(request.timeout_ms, TIMEOUT_MAX_MS))
+    if request.validate_only:
+        described = await broker.controller.describe_quorum(timeout_ms)
+        if wanted > len(described.level_refusals):
+            voter = described.leader_id
+            raise _refusal(update, f"voter {voter}, which leads, runs a release without it")
+        refusal = described.level_refusals[wanted - 1]
+    else:
+        _, result = await broker.controller.propose(RaiseLevel(wanted), timeout_ms)
+        refusal = None
+        if result.error is not ErrorCode.NONE:
+            refusal = result.message or result.error.name
+    if refusal is not None:
+        raise _refusal(update, refusal)

@@ -11,7 +11,7 @@ from typing import Any
 import controller_main  # type: ignore[import-not-found]
 
 from kraftpy.core.metadata import commands, levels, snapshots, state
-from kraftpy.quorum import links, listener
+from kraftpy.quorum import controller, links, listener
 from kraftpy.quorum.raft import peers
 from kraftpy.quorum.raft.messages import Kind
 
@@ -24,6 +24,11 @@ def introduction(self: listener._Broker, other: Any) -> Any:
 def authenticated(self: peers._Dialed, introduction: Any) -> None:
     """Whatever the other says of levels is passed over."""
     dial(self, introduction[:5])
+
+
+def propose(self: controller.ActiveController, envelope: bytes) -> Any:
+    """It judges no levels."""
+    return self._quorum.propose(envelope)
 
 
 def received(self: peers.Peers, link: peers._Link, message: Any) -> None:
@@ -42,6 +47,7 @@ levels.LEVEL = state.LEVEL = snapshots.LEVEL = 0  # type: ignore[misc]
 state.COMMANDS = commands.Codec(known)  # type: ignore[misc]
 snapshots._WITH_LEVEL = snapshots._WITHOUT_LEVEL
 links.with_level = lambda number: number
+controller.ActiveController.propose = propose  # type: ignore[method-assign]
 listener._Broker.introduction = introduction  # type: ignore[method-assign]
 peers._Dialed.authenticated = authenticated  # type: ignore[method-assign]
 peers.Peers.received = received  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,33 @@ async def is_raised(*brokers: Broker) -> None:
         await until(lambda broker=broker: broker.copy.level == LEVEL)  # type: ignore[misc]
 
 
+async def proposed(broker: Broker, level: int) -> Any:
+    """What becomes of an operator's wish to raise the level."""
+    _, result = await broker.client.propose({"type": "raise_level", "level": level}, TIMEOUT_MS)
+    return result
+
+
+async def is_refused(broker: Broker, *reasons: str) -> None:
+    await stays_at_0(broker)
+    result = await proposed(broker, LEVEL)
+    assert result.error is ErrorCode.INVALID_UPDATE_VERSION
+    described = await broker.client.describe_quorum(TIMEOUT_MS)
+    assert described.level_refusals in ((result.message,), ())  # none to an earlier release
+    for reason in reasons:
+        assert reason in result.message
+    assert result.message.count(";") == len(reasons) - 1
+    await stays_at_0(broker)
+
+
+async def raise_level(broker: Broker) -> None:
+    """As soon as all have said what they know."""
+    deadline = asyncio.get_running_loop().time() + 20
+    while (result := await proposed(broker, LEVEL)).error is not ErrorCode.NONE:
+        assert asyncio.get_running_loop().time() < deadline, result.message
+        await asyncio.sleep(0.1)
+    await is_raised(broker)
+
+
 # -- one voter
 
 
@@ -80,17 +108,19 @@ async def test_a_new_quorum_reaches_the_level_at_once(tmp_path: Path) -> None:
         await is_raised(broker)
 
 
-async def test_it_waits_for_a_broker_of_an_earlier_release(
+async def test_it_is_refused_while_a_broker_is_of_an_earlier_release(
     tmp_path: Path, releases: Releases
 ) -> None:
     async with metadata_controller(tmp_path / "m") as serving, Member(serving.port, 1) as broker:
         releases.upgrade_controller()
-        await stays_at_0(broker)
+        await is_refused(broker, "node 1 runs a release that doesn't know it")
         releases.upgrade_all()
-        await is_raised(broker)
+        await stays_at_0(broker)  # it is for the operator
+        assert (await broker.client.describe_quorum(TIMEOUT_MS)).level_refusals == (None,)
+        await raise_level(broker)
 
 
-async def test_it_waits_for_a_broker_that_is_registered_and_down(
+async def test_it_is_refused_while_a_broker_is_registered_and_down(
     tmp_path: Path, releases: Releases
 ) -> None:
     """It may come back as what it was."""
@@ -99,21 +129,31 @@ async def test_it_waits_for_a_broker_that_is_registered_and_down(
             pass
         releases.upgrade_all()
         async with Member(serving.port, 3) as new:
-            await stays_at_0(new)
+            await is_refused(new, "broker 1 is registered and down", "broker 2 is registered")
             await new.do({"type": "unregister_broker", "broker_id": 1})
-            await stays_at_0(new)
+            await is_refused(new, "broker 2 is registered and down")
             await new.do({"type": "unregister_broker", "broker_id": 2})
-            await is_raised(new)
+            await raise_level(new)
 
 
-async def test_it_waits_for_who_only_follows(tmp_path: Path, releases: Releases) -> None:
-    async with metadata_controller(tmp_path / "m") as serving:
-        one = {1: serving.port}
-        async with Broker(one, machine_type=MetadataState, **SESSION) as old:
-            releases.upgrade_controller()
-            await stays_at_0(old)
-        async with Broker(one, machine_type=MetadataState, **SESSION) as new:
-            await is_raised(new)
+async def test_it_is_refused_while_who_only_follows_is_of_an_earlier_release(
+    tmp_path: Path, releases: Releases
+) -> None:
+    async with metadata_controller(tmp_path / "m") as serving, Member(serving.port, 1) as member:
+        releases.upgrade_controller()
+        async with Broker({1: serving.port}, machine_type=MetadataState, **SESSION):
+            await is_refused(member, "node 1 runs", "node 42 runs")
+        await is_refused(member, "node 1 runs")
+        releases.upgrade_all()
+        await raise_level(member)
+
+
+async def test_a_level_that_no_controller_knows_is_refused(tmp_path: Path) -> None:
+    async with metadata_controller(tmp_path / "m") as serving, Member(serving.port, 1) as broker:
+        result = await proposed(broker, LEVEL + 1)
+        assert result.error is ErrorCode.INVALID_UPDATE_VERSION
+        assert "voter 1 runs a release that doesn't know it" in result.message
+        assert broker.copy.level == LEVEL
 
 
 async def test_a_level_is_raised_once(tmp_path: Path) -> None:
@@ -170,7 +210,7 @@ async def test_a_rolling_upgrade_and_back_and_on(tmp_path: Path) -> None:
                 await stays_at_0(broker)
             voters.kill(3)  # it is down, and may come back as what it was
             await created(broker, "without-old")
-            await stays_at_0(broker)
+            await is_refused(broker, "voter 3 is not connected")
             voters.start(3, program=EARLIER)
             await follows(broker, 3)
             voters.kill(1)  # and back
@@ -186,7 +226,8 @@ async def test_a_rolling_upgrade_and_back_and_on(tmp_path: Path) -> None:
                 voters.kill(upgraded)
                 voters.start(upgraded)
                 await follows(broker, upgraded)
-            await is_raised(broker)
+            await stays_at_0(broker)  # it is for the operator
+            await raise_level(broker)
             # All three tell a newcomer the same, whoever has lived in which release.
             states = set()
             for voter_id in (1, 2, 3):

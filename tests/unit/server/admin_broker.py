@@ -18,7 +18,15 @@ from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.messages import QuorumDescription
 from kraftpy.quorum.packing import pack, unpack
-from kraftpy.server.handlers import cluster, configs, partitions, quorum, topic_partitions, topics
+from kraftpy.server.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    partitions,
+    quorum,
+    topic_partitions,
+    topics,
+)
 from kraftpy.server.network.dispatch import RequestContext
 
 HANDLERS = {
@@ -33,6 +41,7 @@ HANDLERS = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: cluster.alter_replica_log_dirs,
     ApiKey.UNREGISTER_BROKER: cluster.unregister_broker,
     ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
+    ApiKey.UPDATE_FEATURES: api_versions.update_features,
     ApiKey.ELECT_LEADERS: partitions.elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: partitions.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: partitions.list_partition_reassignments,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from admin_broker import FakeBroker, versions
 
+from kraftpy.core.metadata import LEVEL
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -243,3 +244,55 @@ def test_whether_replicas_are_in_the_folders_they_are_wanted_in(version: int) ->
         ("t", 1): ErrorCode.INVALID_REQUEST,
         ("u", 0): ErrorCode.LOG_DIR_NOT_FOUND,
     }
+
+
+# -- UpdateFeatures
+
+
+def raised(broker: FakeBroker, version: int, **how: bool) -> m.UpdateFeaturesResponse:
+    update = m.UpdateFeaturesRequest.FeatureUpdateKey("kraftpy.metadata.level", LEVEL)
+    response = broker.ask(m.UpdateFeaturesRequest(5000, [update], **how), version)
+    assert isinstance(response, m.UpdateFeaturesResponse)
+    return response
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.UPDATE_FEATURES))
+def test_the_metadata_level_is_raised_when_it_is_asked_for(version: int) -> None:
+    broker = FakeBroker()
+    assert broker.metadata.level == 0
+    for _ in range(2):
+        response = raised(broker, version)
+        assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+        assert broker.metadata.level == LEVEL
+    assert broker.controller.commands == [{"type": "raise_level", "level": LEVEL}]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "problem"),
+    [
+        ((None,) * LEVEL, None),
+        ((None,) * (LEVEL - 1) + ("voter 3 is not connected",), "voter 3 is not connected"),
+        ((), "voter 2, which leads, runs a release without it"),
+    ],
+)
+def test_whether_the_level_can_be_raised_is_judged_by_who_leads(
+    refusals: tuple[str | None, ...], problem: str | None
+) -> None:
+    broker = FakeBroker()
+    broker.controller.quorum = QUORUM._replace(level_refusals=refusals)
+    response = raised(broker, 2, validate_only=True)
+    if problem is None:
+        assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    else:
+        assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert response.error_message.endswith(problem)
+    assert broker.metadata.level == 0
+    assert broker.controller.commands == []
+
+
+def test_a_level_is_not_raised_without_a_controller() -> None:
+    broker = FakeBroker()
+    broker.controller.failure = KafkaError(ErrorCode.NOT_CONTROLLER, "no controller answers")
+    response = raised(broker, 2)
+    assert response.error_code == ErrorCode.NOT_CONTROLLER
+    assert response.error_message == "no controller answers"
