@@ -146,7 +146,7 @@ def test_an_isolated_leader_is_replaced_until_it_is_back(kraftpy_cluster: Factor
 
 @pytest.mark.parametrize("close", [False, True])
 def test_two_nodes_that_lost_each_other(close: bool, kraftpy_cluster: Factory) -> None:
-    cluster = kraftpy_cluster(3)
+    cluster = kraftpy_cluster(3, replica_lag_time_max_ms=1000)
     write(cluster, "before")
     cluster.wait_healthy()
     victim = leader(cluster)
