@@ -244,7 +244,7 @@ class _Process:
 
     @property
     def name(self) -> str:
-        return f"client {self.task.number} ({self.task.role}, {self.task.client})"
+        return f"worker {self.task.number} ({self.task.role}, {self.task.client})"
 
     def crash(self) -> None:
         self.crashed = True
@@ -402,8 +402,7 @@ class _Run:
                     else:
                         self._result.dead += 1
                         self._say(
-                            f"worker {worker.task.number} ({worker.task.role},"
-                            f" {worker.task.client}) ended with {worker.ended}, see workers.log;"
+                            f"{worker.name} ended with {worker.ended}, see workers.log;"
                             " there is another one now"
                         )
                         time.sleep(_REPLACE_PAUSE_S)
@@ -414,6 +413,8 @@ class _Run:
         """Makes sure that it is gone, and says in its name what it can't own any more."""
         worker.kill()
         self._workers.remove(worker)
+        if worker.crashed and worker.sessions:
+            self._history.note(worker.sessions[-1], "crashed", {"by": "SIGKILL"})
         if self._plan.workload == "groups" and worker.sessions:
             keys = [f"{topic}-{i}" for topic, count in self._topics.items() for i in range(count)]
             for group in self._options["groups"].values():

@@ -24,6 +24,7 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | journals | {nodes}: two whose metadata journals are compared | |
 | assigned | {group, keys, epoch, instance?, member?}: a static member, and its member id | |
 | revoked, lost, gone | {group, keys}; `gone` is noted by who has killed the process | |
+| crashed | {by}: a fault has ended this process | |
 | frozen | {ms}: for so long this process stood still until now | |
 | processed | {group, key, first, last} | |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
@@ -257,6 +258,7 @@ SHAPES: dict[str, Check] = {
     "revoked": _fields("revoked", _OWNED),
     "lost": _fields("lost", _OWNED),
     "gone": _fields("gone", _OWNED),
+    "crashed": _fields("crashed", {"by": _is_key}),
     "frozen": _fields("frozen", {"ms": _epoch}),
     "processed": _fields("processed", {**_REGISTER, "first": _is_offset, "last": _is_offset}),
     "txn": _txn,
