@@ -277,7 +277,12 @@ def test_who_may_commit_and_fetch(group: Group) -> None:
 def test_the_features_of_the_cluster(wire: Wire) -> None:
     asked = messages.ApiVersionsRequest("a-client", "1.0")
     answer = wire.call(ApiKey.API_VERSIONS, 3, asked)
-    levels = {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 33}
+    levels = {
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "kraftpy.metadata.level": 1,
+        "metadata.version": 33,
+    }
     assert {f.name: f.max_version for f in answer.supported_features} == levels
     assert {f.name: f.min_version for f in answer.supported_features} == levels
     assert {f.name: f.max_version_level for f in answer.finalized_features} == levels
