@@ -16,6 +16,7 @@ with UNSUPPORTED_VERSION in a v0 body, so that any client can read it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata import LEVEL
@@ -88,11 +89,12 @@ async def update_features(
 ) -> UpdateFeaturesResponse:
     """NONE if all features have the wanted levels now, INVALID_UPDATE_VERSION if one can't."""
     try:
+        levels = {**LEVELS, METADATA_LEVEL_FEATURE: broker.metadata.level}
         for update in request.feature_updates:
-            _check(broker, update)
-        for update in request.feature_updates:
-            if update.max_version_level != _levels(broker)[update.feature]:
-                await _raise_level(broker, update, request)
+            _check(update, levels, broker.node_id)
+        # What is asked for again and again is done once.
+        for level in sorted(_to_raise(request, levels)):
+            await _raise_level(broker, level, request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     names = dict.fromkeys(update.feature for update in request.feature_updates)
@@ -102,50 +104,54 @@ async def update_features(
     )
 
 
-def _levels(broker: Broker) -> dict[str, int]:
-    return {**LEVELS, METADATA_LEVEL_FEATURE: broker.metadata.level}
-
-
-def _refusal(update: UpdateFeaturesRequest.FeatureUpdateKey, problem: str) -> KafkaError:
+def _refusal(feature: str, problem: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_UPDATE_VERSION,
-        f"no feature was changed, because of {update.feature[:120]!r}: {problem}",
+        f"no feature was changed, because of {feature[:120]!r}: {problem}",
     )
 
 
-def _check(broker: Broker, update: UpdateFeaturesRequest.FeatureUpdateKey) -> None:
+def _to_raise(request: UpdateFeaturesRequest, levels: Mapping[str, int]) -> set[int]:
+    """The metadata levels that checked updates ask for, except for the one in use."""
+    return {
+        update.max_version_level
+        for update in request.feature_updates
+        if update.max_version_level != levels[update.feature]
+    }
+
+
+def _check(
+    update: UpdateFeaturesRequest.FeatureUpdateKey, levels: Mapping[str, int], node_id: int
+) -> None:
     """Raises KafkaError for an update to another level, except for one that may be raised to it."""
-    levels = _levels(broker)
-    level, wanted = levels.get(update.feature), update.max_version_level
+    feature, wanted = update.feature, update.max_version_level
+    level = levels.get(feature)
     if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        raise _refusal(update, f"there is no upgrade type {update.upgrade_type}")
+        raise _refusal(feature, f"there is no upgrade type {update.upgrade_type}")
     if level is None:
-        raise _refusal(update, f"there is no such feature; there are {', '.join(levels)}")
+        raise _refusal(feature, f"there is no such feature; there are {', '.join(levels)}")
     if wanted == level:
         return
-    if update.feature != METADATA_LEVEL_FEATURE:
-        raise _refusal(update, f"it has level {level} and no other, so it can't become {wanted}")
+    if feature != METADATA_LEVEL_FEATURE:
+        raise _refusal(feature, f"it has level {level} and no other, so it can't become {wanted}")
     if wanted < level:
-        raise _refusal(update, f"it has level {level} and never falls")
+        raise _refusal(feature, f"it has level {level} and never falls")
     if update.upgrade_type != _UPGRADE:
-        raise _refusal(update, f"it has level {level}, and from there to {wanted} is no downgrade")
+        raise _refusal(feature, f"it has level {level}, and from there to {wanted} is no downgrade")
     if wanted > LEVEL:
-        raise _refusal(update, f"it has level {level}, and node {broker.node_id} knows {LEVEL}")
+        raise _refusal(feature, f"it has level {level}, and node {node_id} knows {LEVEL}")
 
 
-async def _raise_level(
-    broker: Broker,
-    update: UpdateFeaturesRequest.FeatureUpdateKey,
-    request: UpdateFeaturesRequest,
-) -> None:
+async def _raise_level(broker: Broker, wanted: int, request: UpdateFeaturesRequest) -> None:
     """Raises KafkaError if it can't be; as the controller that leads judges."""
-    wanted = update.max_version_level
     timeout_ms = max(1, min(request.timeout_ms, TIMEOUT_MAX_MS))
     if request.validate_only:
         described = await broker.controller.describe_quorum(timeout_ms)
         if wanted > len(described.level_refusals):
             voter = described.leader_id
-            raise _refusal(update, f"voter {voter}, which leads, runs a release without it")
+            raise _refusal(
+                METADATA_LEVEL_FEATURE, f"voter {voter}, which leads, runs a release without it"
+            )
         refusal = described.level_refusals[wanted - 1]
     else:
         _, result = await broker.controller.propose(RaiseLevel(wanted), timeout_ms)
@@ -153,4 +159,4 @@ async def _raise_level(
         if result.error is not ErrorCode.NONE:
             refusal = result.message or result.error.name
     if refusal is not None:
-        raise _refusal(update, refusal)
+        raise _refusal(METADATA_LEVEL_FEATURE, refusal)

@@ -290,6 +290,26 @@ def test_whether_the_level_can_be_raised_is_judged_by_who_leads(
     assert broker.controller.commands == []
 
 
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_level_that_is_asked_for_many_times_is_judged_once(*, validate_only: bool) -> None:
+    broker = FakeBroker()
+    broker.controller.quorum = QUORUM._replace(level_refusals=(None,) * LEVEL)
+    describe, described = broker.controller.describe_quorum, 0
+
+    async def counted(timeout_ms: int) -> QuorumDescription:
+        nonlocal described
+        described += 1
+        return await describe(timeout_ms)
+
+    broker.controller.describe_quorum = counted  # type: ignore[method-assign]
+    update = m.UpdateFeaturesRequest.FeatureUpdateKey("kraftpy.metadata.level", LEVEL)
+    request = m.UpdateFeaturesRequest(5000, [update] * 1000, validate_only)
+    response = broker.ask(request, 1)
+    assert response.error_code == ErrorCode.NONE
+    assert [each.feature for each in response.results] == ["kraftpy.metadata.level"]
+    assert (described, len(broker.controller.commands)) == (validate_only, not validate_only)
+
+
 def test_a_level_is_not_raised_without_a_controller() -> None:
     broker = FakeBroker()
     broker.controller.failure = KafkaError(ErrorCode.NOT_CONTROLLER, "no controller answers")
