@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.core.metadata.commands import CreateTopics, NewTopic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.cluster.proposals import Proposer
+from kraftpy.server.cluster.proposals import Proposer, new_topic_id
 from kraftpy.server.network.shared_tasks import await_shared
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class InternalTopic:
     async def _create(self) -> None:
         topic = NewTopic(
             self.name,
-            uuid.uuid4().bytes,
+            new_topic_id(),
             self._partitions,
             self._replication_factor,
             configs=self._configs,
