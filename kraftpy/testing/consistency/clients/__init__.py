@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -199,6 +199,16 @@ class Adapter(Protocol):
     def member(
         self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch
     ) -> Member: ...
+
+
+def values_of(found: Mapping[Any, Iterable[Any]]) -> Records:
+    """What a poll gave of a library that has Java's form of it: records by topic and partition."""
+    return {
+        key_of((place.topic, place.partition)): [
+            (record.offset, record.value.decode()) for record in records
+        ]
+        for place, records in found.items()
+    }
 
 
 def key_of(place: Place) -> str:

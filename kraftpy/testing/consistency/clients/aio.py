@@ -27,6 +27,7 @@ from kraftpy.testing.consistency.clients import (
     UnknownError,
     Watch,
     key_of,
+    values_of,
 )
 
 _BATCH_MAX = 2_000  # so that a history has room for one in a line
@@ -100,12 +101,7 @@ class _Member:
             found = self._run(self._poll(timeout_s))
         except UnknownError as error:
             raise GoneError(str(error)) from None
-        return {
-            key_of((place.topic, place.partition)): [
-                (record.offset, record.value.decode()) for record in records
-            ]
-            for place, records in found.items()
-        }
+        return values_of(found)
 
     async def _poll(self, timeout_s: float) -> Any:
         self._take_back()

@@ -32,6 +32,7 @@ from kraftpy.testing.consistency.clients import (
     UnknownError,
     Watch,
     key_of,
+    values_of,
 )
 
 _TIMEOUT_MS = int(TIMEOUT_S * 1000)
@@ -158,12 +159,7 @@ def _poll(consumer: Any, timeout_s: float) -> Records:
         found = consumer.poll(timeout_s * 1000, max_records=_BATCH_MAX)
     except KafkaError as error:
         raise GoneError(repr(error)) from None
-    return {
-        key_of((place.topic, place.partition)): [
-            (record.offset, record.value.decode()) for record in records
-        ]
-        for place, records in found.items()
-    }
+    return values_of(found)
 
 
 class _Reader:
