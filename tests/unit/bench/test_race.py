@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import builds, figures, groups, measure, report, rows
-from tests.bench.ceiling import Answering, mock_broker
+from tests.bench import figures, groups, report, rows
+from tests.bench.ceiling import mock_broker
 from tests.bench.load import library
 from tests.bench.race import (
     MEASURE_S,
@@ -23,7 +23,6 @@ from tests.bench.race import (
     race_starts,
     warm_up,
 )
-from tests.processes import running
 
 FIGURE = "offset commits, 1 partitions a request"
 
@@ -162,29 +161,6 @@ def test_the_client_alone_commits_and_fetches() -> None:
             groups.offset_work(bootstrap, topic, lambda: None, verb, 100, 2) as rate,
         ):
             assert rate(0.05) > 0
-
-
-def test_a_loop_that_repeats_answers_says_that_all_was_committed(tmp_path: Path) -> None:
-    node = Answering(tmp_path, **groups.SETTINGS)
-    with (
-        running(node) as broker,
-        groups.offset_work(
-            broker.bootstrap,
-            lambda count: measure.partitions_on(broker, count),
-            lambda: None,
-            "commits",
-            2,
-            1,
-        ) as rate,
-    ):
-        done = 0.0
-        while done < 2 * builds.REAL_COMMITS:
-            done += 0.1 * rate(0.1)
-        logs = sorted(node.log_dir.rglob("__consumer_offsets-*/*.log"))
-        sizes = [path.stat().st_size for path in logs]
-        assert sum(sizes) > 0
-        assert rate(0.1) > 0
-        assert sizes == [path.stat().st_size for path in logs]
 
 
 def test_the_table_says_what_was_met_what_was_missed_and_what_the_client_bounds() -> None:
