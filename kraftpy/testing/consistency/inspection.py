@@ -194,9 +194,10 @@ def _committed(
 
 def _state_at_start(journal: Journal, machine_type: type[MetadataState]) -> ReplicatedState:
     """The state before a journal's first entry that is needed: of its oldest snapshot, if any."""
-    for name in SnapshotStore(journal.path.parent, FileLayer()).list():
+    store = SnapshotStore(journal.path.parent, FileLayer())
+    for name in store.list():
         if journal.base_index and name.index >= journal.base_index:
-            found = SnapshotStore(journal.path.parent, FileLayer()).load(name.path)
+            found = store.load(name.path)
             return ReplicatedState.restore(machine_type, found.index, found.sessions, found.machine)
     return ReplicatedState(machine_type)
 
