@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_log import FakeLog
 
 from kraftpy.core.coordination import partition_for
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from tests.counters.coordinator import COUNTS_TOPIC, LIMITS_TOPIC, PARTITIONS, Counters
 from tests.counters.machine import REPEAT_MS, Mirror
+from tests.unit.server.coordination.fake_log import FakeLog
 
 KEY = "k"
 INDEX = partition_for(KEY, PARTITIONS)

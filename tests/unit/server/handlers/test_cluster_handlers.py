@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from admin_broker import FakeBroker, versions
 
 from kraftpy.core.metadata import LEVEL
 from kraftpy.protocol import messages as m
@@ -11,6 +10,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from tests.unit.server.admin_broker import FakeBroker, versions
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))

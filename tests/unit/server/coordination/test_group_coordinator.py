@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_log import FakeLog
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
@@ -21,6 +20,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch
 from kraftpy.server.coordination import loading
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+from tests.unit.server.coordination.fake_log import FakeLog
 
 PARTITIONS = 4
 CLIENT = Client(9, "c", "/127.0.0.1")

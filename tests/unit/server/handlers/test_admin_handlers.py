@@ -6,12 +6,12 @@ Every request and response goes through its bytes in the version at hand.
 from __future__ import annotations
 
 import pytest
-from admin_broker import FakeBroker, create, new_topic, versions
 
 from kraftpy.core.metadata import ResourceType
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from tests.unit.server.admin_broker import FakeBroker, create, new_topic, versions
 
 # -- CreateTopics
 

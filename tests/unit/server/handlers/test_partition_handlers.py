@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_broker import FakeBroker, create, new_topic, versions
 
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.cluster.operations import NOT_ASKED, TOPIC_OPERATIONS
+from tests.unit.server.admin_broker import FakeBroker, create, new_topic, versions
 
 
 @pytest.fixture

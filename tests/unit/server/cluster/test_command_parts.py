@@ -10,13 +10,13 @@ import itertools
 from typing import Any
 
 import pytest
-from admin_broker import FakeBroker, create, new_topic
 
 from kraftpy.core.metadata import ResourceType, Result
 from kraftpy.core.metadata.commands import Command, DeleteTopics, OldTopic
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.cluster.proposals import WEIGHT_MAX, batches, propose_items
+from tests.unit.server.admin_broker import FakeBroker, create, new_topic
 
 MANY = 2 * WEIGHT_MAX + 500
 

@@ -22,7 +22,7 @@ from kraftpy.server.network import long_answers, long_requests
 from kraftpy.server.network.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
 from tests.protocol.random_messages import all_versions
 from tests.server.amplified import cases
-from tests.unit.server.test_long_answers import describe, described, names, send, serving
+from tests.unit.server.network.test_long_answers import describe, described, names, send, serving
 
 
 @pytest.fixture
