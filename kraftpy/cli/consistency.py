@@ -245,8 +245,9 @@ def _enter_network(wanted: str, there: bool) -> Choice:
 def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, Any], bool]:
     """Makes one run and judges it: what its report says, and whether the cluster healed."""
     from kraftpy.testing.consistency.evidence import kept_files
+    from kraftpy.testing.consistency.plan import Plan, Result, RunError
     from kraftpy.testing.consistency.report import summary, write_report
-    from kraftpy.testing.consistency.runner import Plan, Result, RunError, run
+    from kraftpy.testing.consistency.runner import run
     from kraftpy.testing.process import BrokerError
 
     name = f"{options['workload']}-{options['seed']}"

@@ -8,8 +8,9 @@ from kraftpy.testing.consistency import HistoryReader
 from kraftpy.testing.consistency.clients import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.page import render
+from kraftpy.testing.consistency.plan import Plan
 from kraftpy.testing.consistency.report import judge
-from kraftpy.testing.consistency.runner import Plan, run
+from kraftpy.testing.consistency.runner import run
 from kraftpy.testing.consistency.workloads import PLAYS
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running

@@ -12,8 +12,9 @@ import pytest
 from kraftpy.testing import Broker
 from kraftpy.testing.consistency import HistoryReader
 from kraftpy.testing.consistency.matrix import write_index
+from kraftpy.testing.consistency.plan import Plan
 from kraftpy.testing.consistency.report import judge, summary, write_report
-from kraftpy.testing.consistency.runner import Plan, run
+from kraftpy.testing.consistency.runner import run
 from kraftpy.wording import printable
 from tests.chromium import Chromium
 from tests.unit.consistency.test_report import EVIL, record

@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency import HistoryReader, Outcome, check
-from kraftpy.testing.consistency.runner import Plan, quick_cluster, run
+from kraftpy.testing.consistency.plan import Plan
+from kraftpy.testing.consistency.runner import quick_cluster, run
 
 from .broken import CASES, Case, broken_cluster
 

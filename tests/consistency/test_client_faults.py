@@ -16,7 +16,8 @@ import pytest
 from kraftpy.testing.consistency import HistoryReader, check
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, LeftOut
 from kraftpy.testing.consistency.operations import Operation, pair
-from kraftpy.testing.consistency.runner import Plan, run
+from kraftpy.testing.consistency.plan import Plan
+from kraftpy.testing.consistency.runner import run
 from kraftpy.testing.process import wait_until
 
 CLIENTS = ("confluent-kafka", "aiokafka", "kraftpy")

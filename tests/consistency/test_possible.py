@@ -14,6 +14,7 @@ from kraftpy.cli.common import Failure
 from kraftpy.testing import clocks
 from kraftpy.testing.consistency import runner
 from kraftpy.testing.consistency.faults import FAULTS, cluster_options, kinds, lacking
+from kraftpy.testing.consistency.plan import Plan, RunError
 from kraftpy.testing.networks import choice
 from kraftpy.testing.networks.choice import PROXIES, Choice, choose
 from kraftpy.testing.networks.hub import NetworkError
@@ -36,13 +37,13 @@ def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> list[runner.Plan]:
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans of runs, none of which is made."""
-    plans: list[runner.Plan] = []
+    plans: list[Plan] = []
 
-    def note(plan: runner.Plan, **_: Any) -> None:
+    def note(plan: Plan, **_: Any) -> None:
         plans.append(plan)
-        raise runner.RunError("enough is known")
+        raise RunError("enough is known")
 
     monkeypatch.setattr(runner, "run", note)
     return plans
@@ -50,7 +51,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[runner.Plan]:
 
 @pytest.mark.usefixtures("without_clocks")
 def test_clocks_are_left_out_of_all_and_the_report_says_why(
-    planned: list[runner.Plan], tmp_path: Path
+    planned: list[Plan], tmp_path: Path
 ) -> None:
     done = command("run", "--faults", "all", "--network", "proxy", "--out", str(tmp_path))
     (plan,) = planned
@@ -66,7 +67,7 @@ def test_clocks_are_left_out_of_all_and_the_report_says_why(
 
 
 @pytest.mark.usefixtures("without_clocks")
-def test_a_fault_that_cannot_be_had_is_refused_by_name(planned: list[runner.Plan]) -> None:
+def test_a_fault_that_cannot_be_had_is_refused_by_name(planned: list[Plan]) -> None:
     done = command("run", "--faults", "kill,kill+clock-back", "--network", "proxy")
     assert planned == []
     assert isinstance(done.exception, Failure)

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 
 from kraftpy.testing import Cluster
-from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, runner
+from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, crew
 from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
+from kraftpy.testing.consistency.crew import Process
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Kind, LeftOut, Planned, schedule
 from kraftpy.testing.consistency.faults.storage import flip_bits, lose_tail
 from kraftpy.testing.consistency.operations import Operation, pair
+from kraftpy.testing.consistency.plan import Plan, RunError
 from kraftpy.testing.consistency.report import judge
-from kraftpy.testing.consistency.runner import Plan, RunError, _Process, _Run, run
+from kraftpy.testing.consistency.runner import _Run, run
 from kraftpy.testing.consistency.worker import Task, Worker
 
 
@@ -228,16 +230,16 @@ class _Stuck(Task):
 def test_final_workers_that_are_not_done_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "FINAL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(crew, "FINAL_TIMEOUT_S", 0.5)
     said: list[str] = []
     tested = _Run(Plan("queue", tmp_path), _NoNodes(), said.append)
     for number in (0, 1):
         task = _Stuck("queue", "drain", number, "", "", "kraftpy", 1, 1.0, 0, {})
-        tested._workers.append(_Process(task, tmp_path / "workers.log"))
+        tested._crew._workers.append(Process(task, tmp_path / "workers.log"))
     try:
-        tested._wait_for_final()
+        tested._crew.wait_for_final()
     finally:
-        tested._dismiss(0.0)
+        tested._crew.dismiss(0.0)
     assert (tested._result.dead, tested._result.killed) == (1, 1)
     assert said == [
         "the final drain of kraftpy ended with 1",

@@ -17,7 +17,8 @@ from kraftpy.testing.consistency import Header, HistoryReader, Outcome, Verdict,
 from kraftpy.testing.consistency.faults import FAULTS, kinds
 from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
-from kraftpy.testing.consistency.runner import Plan, Result, run
+from kraftpy.testing.consistency.plan import Plan, Result
+from kraftpy.testing.consistency.runner import run
 from kraftpy.testing.consistency.verdicts import word
 
 from . import catch

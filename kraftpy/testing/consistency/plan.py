@@ -1,0 +1,87 @@
+"""What a run is to do, whether that can be done here, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kraftpy.testing.consistency import clients
+from kraftpy.testing.consistency.faults import FAULTS, kinds
+from kraftpy.testing.consistency.workloads import PLAYS
+from kraftpy.testing.networks.choice import PROXIES, Choice
+
+
+class RunError(Exception):
+    """The run could not be made; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run; `again` is the command line that does it once more.
+
+    Without `bootstrap` a cluster of `nodes` is started. `rate` is operations per second of all
+    workers together. `faults` are names of `FAULTS`, some joined by +; `left_out` says of those
+    that were wanted and can't be had here why.
+    """
+
+    workload: str
+    folder: Path
+    faults: Sequence[str] = ()
+    time_limit_s: float = 60.0
+    rate: float = 100.0
+    concurrency: int = 8
+    seed: int = 0
+    nodes: int = 3
+    bootstrap: str = ""
+    clients: Sequence[str] = ()
+    network: Choice = PROXIES
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    again: Sequence[str] = ()
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history.jsonl"
+
+
+@dataclass(slots=True)
+class Result:
+    """What happened besides what the history says; final workers count like all others.
+
+    `faults` that came are counted by name, `void` has those that came to nothing, with the reasons;
+    `crashed` workers did so on purpose, `dead` ones didn't, and those
+    that were `killed` hung. `unhealthy` says why the cluster didn't heal, empty if it did.
+    `kept` is where what the nodes had on disk was copied to, if it was.
+    """
+
+    faults: dict[str, int] = field(default_factory=dict)
+    void: list[str] = field(default_factory=list)
+    crashed: int = 0
+    dead: int = 0
+    killed: int = 0
+    unhealthy: str = ""
+    kept: Path | None = None
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises RunError if it can't be run."""
+    if plan.workload not in PLAYS:
+        raise RunError(f"no workload is called {plan.workload!r}; there are {', '.join(PLAYS)}")
+    for name in kinds(plan.faults):
+        if name not in FAULTS:
+            raise RunError(f"no fault is called {name!r}; there are {', '.join(FAULTS)}")
+        if plan.nodes < FAULTS[name].nodes:
+            raise RunError(f"{name} takes {FAULTS[name].nodes} nodes at least")
+    if plan.faults and plan.bootstrap:
+        raise RunError("faults are for clusters that this command starts: leave --bootstrap out")
+    there = clients.available()
+    missing = [each for each in plan.clients if each not in there]
+    if unknown := set(missing) - clients.LIBRARIES.keys():
+        known = ", ".join(clients.LIBRARIES)
+        raise RunError(f"no client is called {min(unknown)!r}; there are {known}")
+    able = PLAYS[plan.workload].final.clients
+    if not missing and not set(plan.clients or there) & set(able):
+        raise RunError(f"{plan.workload} needs one of {', '.join(able)} among its clients")
+    if missing:
+        wanted = " ".join(repr(clients.LIBRARIES[each].install) for each in missing)
+        raise RunError(f"{', '.join(missing)} can't be imported: pip install {wanted}")
