@@ -16,7 +16,7 @@ import click
 from kraftpy.cli.common import EXIT_INTERRUPTED, EXIT_USAGE, Failure
 
 # Name, module that holds `command`, in the order of `kraftpy --help`.
-_COMMANDS = {
+COMMANDS = {
     "dev": "kraftpy.cli.dev",
     "server": "kraftpy.cli.server",
     "topic": "kraftpy.cli.topic",
@@ -48,10 +48,10 @@ class _LazyGroup(click.Group):
     """Imports a subcommand's module when it is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
+        module = COMMANDS.get(cmd_name)
         if module is None:
             return None
         command: click.Command = importlib.import_module(module).command

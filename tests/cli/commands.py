@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from . import warm
+
 TIMEOUT_S = 30.0
 
 
@@ -23,14 +25,7 @@ def run_command(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `kraftpy ARGS` to its end; an exit code of 0 is for the test to check."""
     environment = {**os.environ, "KRAFTPY_BOOTSTRAP": bootstrap or "127.0.0.1:1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "kraftpy", *args],
-        input=stdin,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        env=environment,
-        check=False,
-    )
+    done = warm.run(args, stdin, environment, TIMEOUT_S)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
 
