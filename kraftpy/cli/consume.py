@@ -26,7 +26,8 @@ from kraftpy.cli.common import (
 from kraftpy.cli.format import FORMAT_HELP, FormatError, record_formatter
 from kraftpy.cli.offset_spec import OFFSET_HELP, OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import Fetched, Fetcher, Partition
+from kraftpy.client.fetcher import Fetched, Fetcher
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import Record
 

@@ -23,8 +23,8 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import Partition
 from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 

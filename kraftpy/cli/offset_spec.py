@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kraftpy.client.cluster import Cluster, is_retriable
-from kraftpy.client.fetcher import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.protocol.errors import KafkaError
 
 _KNOWN_TIMEOUT_MS = 1_000

@@ -32,8 +32,8 @@ from kraftpy.cli.common import (
 )
 from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import EARLIEST, LATEST, Partition
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin, GroupInfo
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from kraftpy.client.fetcher import Partition
+from kraftpy.client.offsets import Partition
 
 _PARTITION_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1

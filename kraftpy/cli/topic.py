@@ -28,7 +28,7 @@ from kraftpy.cli.common import (
 from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.admin import Admin, ConfigValue
 from kraftpy.client.cluster import Cluster, TopicInfo
-from kraftpy.client.fetcher import EARLIEST, LATEST
+from kraftpy.client.offsets import EARLIEST, LATEST
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from kraftpy.client.cluster import error_code
 from kraftpy.client.coordinator import MOVED, Coordinator, Generation
-from kraftpy.client.fetcher import Partition
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES

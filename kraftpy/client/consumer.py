@@ -26,15 +26,9 @@ from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
 from kraftpy.client.commits import Commits
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
 from kraftpy.client.coordinator import Coordinator, Generation
-from kraftpy.client.fetcher import (
-    EARLIEST,
-    LATEST,
-    Fetched,
-    Fetcher,
-    Partition,
-    list_offsets,
-)
+from kraftpy.client.fetcher import Fetched, Fetcher
 from kraftpy.client.group import GroupTimes, Member
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 _ITERATION_POLL_MS = 1_000

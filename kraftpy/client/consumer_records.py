@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kraftpy.client.fetcher import Fetched, Partition
+from kraftpy.client.fetcher import Fetched
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol.records import Header
 
 Deserializer = Callable[[bytes], Any]

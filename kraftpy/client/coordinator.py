@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code, new_lane
-from kraftpy.client.fetcher import Partition
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, NO, YES

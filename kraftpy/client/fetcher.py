@@ -1,4 +1,4 @@
-"""Reading: offsets by position or time, and records from given offsets on.
+"""Reading: records from given offsets on.
 
 Rules:
 
@@ -18,12 +18,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable, new_lane
+from kraftpy.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    list_offsets,
+)
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.records import (
@@ -33,91 +39,7 @@ from kraftpy.protocol.records import (
     read_batch_header,
 )
 
-Partition = tuple[str, int]
-"""A topic and a partition number."""
-
-LATEST = -1
-EARLIEST = -2
-
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-
 _REFRESH_PAUSE_S = 0.1
-
-
-async def list_offsets(
-    cluster: Cluster,
-    timestamps: Mapping[Partition, int],
-    *,
-    timeout_ms: int | None = None,
-    isolation: int = READ_UNCOMMITTED,
-) -> dict[Partition, int]:
-    """The first offset at or after a timestamp (ms), for each partition.
-
-    `EARLIEST` and `LATEST` stand for the log's start and its high watermark (with READ_COMMITTED
-    its last stable offset). The answer -1 means that no record is that young.
-    """
-    found: dict[Partition, int] = {}
-    retry = Retry(timeout_ms or cluster.request_timeout_ms)
-    while True:
-        missing = {name: when for name, when in timestamps.items() if name not in found}
-        if not missing:
-            return found
-        try:
-            for topic in {topic for topic, _ in missing}:
-                await cluster.topic(topic)
-            by_leader: dict[int, dict[Partition, int]] = {}
-            for name, when in missing.items():
-                by_leader.setdefault(cluster.leader(*name), {})[name] = when
-            for leader, wanted in by_leader.items():
-                found.update(await _list_offsets_of(cluster, leader, wanted, isolation))
-        except (ConnectionError, KafkaError) as error:
-            if partition_missing(cluster, missing, error):
-                raise
-            await retry.wait(error)
-            for topic, _ in missing:
-                cluster.topics.pop(topic, None)
-
-
-def partition_missing(cluster: Cluster, names: Iterable[Partition], error: Exception) -> bool:
-    """Whether the metadata says that a topic or partition is not there: no reason to wait."""
-    if not isinstance(error, KafkaError) or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return False
-    return any(
-        topic not in cluster.topics or partition not in cluster.topics[topic].partitions
-        for topic, partition in names
-    )
-
-
-def list_offsets_request(
-    timestamps: Mapping[Partition, int], isolation: int = READ_UNCOMMITTED
-) -> messages.ListOffsetsRequest:
-    """What a leader is asked for the offsets of timestamps (see `list_offsets`)."""
-    kinds = messages.ListOffsetsRequest
-    topics: dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]] = {}
-    for (topic, partition), when in timestamps.items():
-        topics.setdefault(topic, []).append(
-            kinds.ListOffsetsPartition(partition_index=partition, timestamp=when)
-        )
-    return kinds(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            kinds.ListOffsetsTopic(name=topic, partitions=partitions)
-            for topic, partitions in topics.items()
-        ],
-    )
-
-
-async def _list_offsets_of(
-    cluster: Cluster, leader: int, wanted: Mapping[Partition, int], isolation: int
-) -> dict[Partition, int]:
-    response = await cluster.request(list_offsets_request(wanted, isolation), node_id=leader)
-    offsets = {}
-    for topic in response.topics:
-        for partition in topic.partitions:
-            check(partition.error_code)
-            offsets[topic.name, partition.partition_index] = partition.offset
-    return offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from typing import Any
 from kraftpy.client.assignors import Assignor, Subscription, Topics
 from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable
 from kraftpy.client.coordinator import Coordinator, Generation
-from kraftpy.client.fetcher import Partition
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError

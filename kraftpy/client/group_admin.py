@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code
 from kraftpy.client.coordinator import Coordinator
-from kraftpy.client.fetcher import Partition
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError

@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kraftpy.client.cluster import Cluster, Retry, check, new_lane
-from kraftpy.client.fetcher import (
-    EARLIEST,
-    LATEST,
-    Fetched,
-    Fetcher,
-    Partition,
-    list_offsets,
-    partition_missing,
-)
+from kraftpy.client.fetcher import Fetched, Fetcher
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets, partition_missing
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import KafkaError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kraftpy.client.fetcher import Partition
+    from kraftpy.client.offsets import Partition
     from kraftpy.metrics.collector import Scrape
     from kraftpy.metrics.log_ends import LogEnd
 

@@ -24,7 +24,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import LATEST, Partition, list_offsets_request
+from kraftpy.client.offsets import LATEST, Partition, list_offsets_request
 from kraftpy.protocol.errors import KafkaError
 
 BATCH_MAX = 50

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import list_offsets_request
+from kraftpy.client.offsets import list_offsets_request
 from kraftpy.page.model import Node, TopicPartition
 from kraftpy.protocol.errors import KafkaError
 

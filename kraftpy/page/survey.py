@@ -16,8 +16,8 @@ from typing import Any
 
 from kraftpy.client.cluster import Cluster, NoBrokerError
 from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
-from kraftpy.client.fetcher import EARLIEST, LATEST
 from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.offsets import EARLIEST, LATEST
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES, ask_offsets
 from kraftpy.page.facts import ask_node

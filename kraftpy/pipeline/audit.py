@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kraftpy.client.admin import Admin
-from kraftpy.client.fetcher import READ_UNCOMMITTED
+from kraftpy.client.offsets import READ_UNCOMMITTED
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.inspector import FINDINGS_MAX, Counts, Finding, Inspector
 from kraftpy.pipeline.lake import Lake, LakeVersion

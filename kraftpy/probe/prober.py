@@ -26,9 +26,9 @@ from kraftpy.client.batches import RecordMetadata
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.consumer_records import ConsumerRecord
-from kraftpy.client.fetcher import Partition
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.probe.heartbeat import Heartbeat
 from kraftpy.probe.tracker import Tracker

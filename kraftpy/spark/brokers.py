@@ -32,7 +32,7 @@ from kraftpy.client.cluster import (
     is_retriable,
     new_lane,
 )
-from kraftpy.client.fetcher import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from kraftpy.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.spark.decoder import Aborted, Slice, decode, find_batches

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import AddressError, parse_addresses
-from kraftpy.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
+from kraftpy.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from kraftpy.spark.positions import (
     Assigned,
     OptionError,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import LATEST, Fetcher, list_offsets
+from kraftpy.client.fetcher import Fetcher
+from kraftpy.client.offsets import LATEST, list_offsets
 from kraftpy.client.producer import Producer
 from kraftpy.testing import Broker
 

@@ -19,8 +19,8 @@ from kraftpy.client.assignors import Partition
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.consumer_records import ConsumerRecord
-from kraftpy.client.fetcher import EARLIEST, LATEST
 from kraftpy.client.group import GroupTimes
+from kraftpy.client.offsets import EARLIEST, LATEST
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from tests.clients.driver import Driver, Message
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import EARLIEST, LATEST
+from kraftpy.client.offsets import EARLIEST, LATEST
 from kraftpy.client.producer import Producer
 from kraftpy.client.simple_consumer import SimpleConsumer
 from kraftpy.protocol import messages

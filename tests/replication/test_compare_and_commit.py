@@ -15,7 +15,7 @@ import pytest
 from kraftpy.client.cluster import Cluster as Connected
 from kraftpy.client.commits import compare_and_commit, read_committed
 from kraftpy.client.coordinator import Coordinator, Generation
-from kraftpy.client.fetcher import Partition
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.testing import Cluster
 

@@ -8,8 +8,9 @@ import time
 from kraftpy.client.cluster import Cluster as Connected
 from kraftpy.client.consumer import Consumer
 from kraftpy.client.coordinator import Coordinator
-from kraftpy.client.fetcher import LATEST, Fetcher, Partition, list_offsets
+from kraftpy.client.fetcher import Fetcher
 from kraftpy.client.group import GroupTimes
+from kraftpy.client.offsets import LATEST, Partition, list_offsets
 from kraftpy.client.producer import Producer
 from kraftpy.protocol import messages
 from kraftpy.testing import Cluster

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kraftpy.client.fetcher import READ_COMMITTED
+from kraftpy.client.offsets import READ_COMMITTED
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.load import Limits
 from kraftpy.spark.brokers import Brokers

@@ -8,7 +8,7 @@ from typing import Any
 
 from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import LATEST, list_offsets
+from kraftpy.client.offsets import LATEST, list_offsets
 from kraftpy.client.producer import Producer
 
 START_MS = 1_700_000_000_000

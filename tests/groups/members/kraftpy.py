@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer, RebalanceListener
-from kraftpy.client.fetcher import Partition
 from kraftpy.client.group import GroupTimes
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import KafkaError
 from tests.groups.members import Options
 

@@ -11,7 +11,7 @@ import pytest
 from kraftpy.cli import offset_spec
 from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import EARLIEST, LATEST, Partition
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition
 
 
 @pytest.mark.parametrize(

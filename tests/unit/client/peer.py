@@ -200,3 +200,26 @@ async def running(peer: Peer) -> AsyncIterator[Peer]:
         for result in results:
             if isinstance(result, AssertionError):
                 raise result
+
+
+def list_offsets_answer(offsets: dict[int, int]) -> Callable[[Any], Any]:
+    """Answers ListOffsets by timestamp."""
+    kinds = messages.ListOffsetsResponse
+
+    def answer(request: Any) -> Any:
+        return kinds(
+            topics=[
+                kinds.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        kinds.ListOffsetsPartitionResponse(
+                            partition_index=p.partition_index, offset=offsets[p.timestamp]
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer

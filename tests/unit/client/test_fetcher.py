@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.fetcher import EARLIEST, LATEST, Fetcher, Partition, list_offsets
-from kraftpy.protocol import messages
+from kraftpy.client.fetcher import Fetcher
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
-from .peer import HANG_UP, Peer, batch, fetch_response, running
+from .peer import HANG_UP, Peer, batch, fetch_response, list_offsets_answer, running
 
 T0: Partition = ("t", 0)
 
@@ -159,29 +159,6 @@ def test_raises_what_does_not_pass() -> None:
     fetch(peer, {T0: 0}, work)
 
 
-def list_offsets_answer(offsets: dict[int, int]) -> Callable[[Any], Any]:
-    """Answers ListOffsets by timestamp."""
-    kinds = messages.ListOffsetsResponse
-
-    def answer(request: Any) -> Any:
-        return kinds(
-            topics=[
-                kinds.ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        kinds.ListOffsetsPartitionResponse(
-                            partition_index=p.partition_index, offset=offsets[p.timestamp]
-                        )
-                        for p in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    return answer
-
-
 def test_an_offset_outside_the_log() -> None:
     peer = Peer({"t": 1})
     peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 7, LATEST: 9})
@@ -202,23 +179,6 @@ def test_an_offset_outside_the_log() -> None:
 
     fetch(peer, {T0: 3}, refused)
     fetch(peer, {T0: 3}, reset, auto_offset_reset="earliest")
-
-
-def test_list_offsets() -> None:
-    peer = Peer({"t": 2})
-    peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 1, LATEST: 5, 1234: -1})
-
-    async def run() -> None:
-        async with running(peer), Cluster(peer.bootstrap) as cluster:
-            asked = {T0: EARLIEST, ("t", 1): LATEST}
-            assert await list_offsets(cluster, asked) == {T0: 1, ("t", 1): 5}
-            assert await list_offsets(cluster, {T0: 1234}) == {T0: -1}
-            with pytest.raises(KafkaError, match="no partition 2"):
-                await list_offsets(cluster, {("t", 2): LATEST})
-            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-                await list_offsets(cluster, {("nowhere", 0): LATEST})
-
-    asyncio.run(run())
 
 
 def test_dropping_every_partition_ends_the_iteration() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraftpy.client.fetcher import READ_COMMITTED
+from kraftpy.client.offsets import READ_COMMITTED
 from kraftpy.spark.positions import Assigned, OptionError, Pattern, Position, Subscribed, table_of
 from kraftpy.spark.settings import (
     BATCH,

@@ -19,8 +19,8 @@ from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.commits import compare_and_commit, read_committed
 from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.coordinator import Coordinator, Generation
-from kraftpy.client.fetcher import Partition
 from kraftpy.client.group import GroupTimes
+from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
