@@ -42,11 +42,11 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.core.config import parse_properties
 from tests.bench import builds, figures
 from tests.bench.measure import KIB, Say, latencies_ms, partitions_on
 from tests.bench.probe import percentile
 from tests.bench.replay import Replay, replay_fetch, replay_produce
+from tests.dashboards.prometheus import metrics_address
 from tests.processes import Kraftpy, cpu_seconds
 
 CLAIM = 0.03
@@ -87,7 +87,7 @@ class _Sliced(_Build):
 
 def metrics_url(node: Kraftpy) -> str:
     assert node.config is not None
-    address = parse_properties(node.config.read_text())["kraftpy.metrics.listener"]
+    address = metrics_address(node.config)
     return f"http://{address}/metrics"
 
 

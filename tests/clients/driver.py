@@ -117,6 +117,11 @@ class Driver(Protocol):
         """Some clients only know the call that replaces all of a topic's configs: pass them all."""
 
 
+def numbered(count: int, partitions: int = 1) -> list[Message]:
+    """The numbers from 0 on as values, in turn over the partitions."""
+    return [Message(b"%d" % i, partition=i % partitions) for i in range(count)]
+
+
 def until(waiting_for: str, condition: Callable[[], bool]) -> None:
     """Repeat until the condition holds; TimeoutError when it doesn't."""
     deadline = Deadline(waiting_for)

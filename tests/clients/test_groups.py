@@ -8,11 +8,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.clients.confluent import ConfluentKafka
-from tests.clients.driver import Deadline, Driver, Message
-
-
-def numbered(count: int, partitions: int = 1) -> list[Message]:
-    return [Message(b"%d" % i, partition=i % partitions) for i in range(count)]
+from tests.clients.driver import Deadline, Driver, numbered
 
 
 def test_subscribe_commit_resume(client: Driver, new_topic: Callable[..., str]) -> None:

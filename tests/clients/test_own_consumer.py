@@ -22,15 +22,11 @@ from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.offsets import EARLIEST, LATEST
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from tests.clients.driver import Driver, Message
+from tests.clients.driver import Driver, Message, numbered
 
 TIMEOUT_S = 40
 TIMES = GroupTimes(session_timeout_ms=6000, heartbeat_interval_ms=100, max_poll_interval_ms=20_000)
 NewTopic = Callable[..., str]
-
-
-def numbered(count: int, partitions: int = 1) -> list[Message]:
-    return [Message(b"%d" % i, partition=i % partitions) for i in range(count)]
 
 
 class Notes(RebalanceListener):

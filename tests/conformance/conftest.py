@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import programs
 from tests.apache_kafka import fetch_broker_jars, fetch_jars
+from tests.chromium import Chromium
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
 from tests.conformance.zookeeper import JAR, MISSING
 
@@ -58,3 +60,9 @@ def prepare() -> None:
 def _tools() -> None:
     if problem := what_is_missing():
         pytest.exit(problem, 1)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as started:
+        yield started

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -86,12 +86,6 @@ def summaries(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def index(summaries: Sequence[dict[str, Any]]) -> Path:
     return write_index(summaries, 42.0, Path(summaries[0]["path"]).parents[1])
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 def look(browser: Chromium, page: Path, size: tuple[int, int, bool], dark: bool) -> str:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
 from tests.apache_kafka import run_tool
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     "KRAFTPY_TEST_BOOTSTRAP" in os.environ, reason="starts and kills nodes of its own"
@@ -64,13 +65,6 @@ def plan(path: Path, topic: str, *replicas: list[int]) -> str:
     ]
     path.write_text(json.dumps({"version": 1, "partitions": partitions}))
     return str(path)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def described(text: str) -> dict[tuple[str, int], dict[str, str]]:

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.core.config import parse_properties
 from kraftpy.testing import Cluster
 from tests.chromium import Chromium, wait_for
+from tests.dashboards.prometheus import metrics_address
 
 TIMEOUT_S = 20.0
 LONG = "a-long-name-" + "that.somebody.chose." * 8
@@ -53,7 +53,7 @@ NAMES = "[...document.querySelectorAll('section.part:has(#{}) tbody th a')].map(
 
 
 def url_of(config: Path, path: str = "") -> str:
-    return f"http://{parse_properties(config.read_text())['kraftpy.metrics.listener']}/{path}"
+    return f"http://{metrics_address(config)}/{path}"
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +82,6 @@ def pages(cluster: Cluster) -> dict[str, str]:
     config = cluster.nodes[1].config
     paths = ("", "topics/orders", "groups/kitchen", "groups/?name=..", "groups/no")
     return {path: url_of(config, path) for path in paths}
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 @pytest.fixture

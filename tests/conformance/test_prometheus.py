@@ -8,22 +8,17 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from kraftpy.core.config import parse_properties
 from kraftpy.metrics.catalog import CATALOG, Family
 from kraftpy.testing import Cluster
+from tests.dashboards.prometheus import metrics_address
 from tests.processes import free_port
 
 TIMEOUT_S = 60.0
 RECORDS = 50
-
-
-def listener(config: Path) -> str:
-    return parse_properties(config.read_text())["kraftpy.metrics.listener"]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one that scrapes the cluster."""
     folder = tmp_path_factory.mktemp("prometheus")
-    targets = [listener(node.config) for node in cluster.nodes.values()]
+    targets = [metrics_address(node.config) for node in cluster.nodes.values()]
     jobs = [{"job_name": "kraftpy", "static_configs": [{"targets": targets}]}]
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
     (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
@@ -118,7 +113,7 @@ def test_what_kcat_does_is_counted(cluster: Cluster, prometheus: str) -> None:
 
 def test_the_linter_complains_of_nothing_but_names_that_others_gave(cluster: Cluster) -> None:
     node = next(iter(cluster.nodes.values()))
-    with urllib.request.urlopen(f"http://{listener(node.config)}/metrics") as answer:
+    with urllib.request.urlopen(f"http://{metrics_address(node.config)}/metrics") as answer:
         text = answer.read()
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, check=False, timeout=60

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ OUTSIDE = """
   return !scrolls && each.getBoundingClientRect().right > innerWidth + 1;
 }).map(each => each.outerHTML.slice(0, 100))
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 @pytest.mark.parametrize("dark", [False, True])

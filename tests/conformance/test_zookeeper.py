@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kazoo.security import make_digest_acl
 
-from tests.cli.commands import TIMEOUT_S, failure, run_command, wait_until
+from tests.cli.commands import TIMEOUT_S, failure, run_command
 from tests.clients.driver import Driver, Message
 from tests.conformance.zookeeper import ZooKeeperServer, zookeeper_server
+from tests.waiting import wait_until
 
 Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
 Rows = list[dict[str, Any]]

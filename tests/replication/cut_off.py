@@ -14,8 +14,9 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
 from tests.server.wire import Wire, produce
+from tests.waiting import wait_until
 
-from .support import batch, connect, leader_of, wait_until
+from .support import batch, connect, leader_of
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from kraftpy.core.coordination import partition_for
 from kraftpy.protocol.records import build_batch
 from kraftpy.testing import Cluster
 from kraftpy.testing.view import ask_metadata
 from tests.server.wire import Wire
-
-TIMEOUT_S = 30.0
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Waits for a condition with a deadline."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.02)
+from tests.waiting import TIMEOUT_S, wait_until
 
 
 def batch(*values: bytes, **options: int) -> bytes:
@@ -136,6 +127,11 @@ def leader_of(cluster: Cluster, topic: str, partition: int = 0) -> int:
 
     wait_until(is_led, f"{topic}-{partition} has a leader")
     return found[-1]
+
+
+def coordinator_of(cluster: Cluster, group: str, offsets_partitions: int) -> int:
+    """The node that coordinates the group, of an offsets topic with so many partitions."""
+    return leader_of(cluster, "__consumer_offsets", partition_for(group, offsets_partitions))
 
 
 def in_sync(cluster: Cluster, topic: str, node: int, partition: int = 0) -> frozenset[int]:

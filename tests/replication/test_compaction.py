@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kraftpy.testing import Cluster
-from tests.server.compacted import create_compacted, is_clean, overwrite, replay, wait_for
+from tests.server.compacted import DEADLINE_S, create_compacted, is_clean, overwrite, replay
+from tests.waiting import wait_until
 
 from .support import leader_of
 
@@ -17,11 +18,12 @@ def test_replicas_that_are_compacted_by_themselves_lead_one_after_the_other() ->
             return all(is_clean(node.log_dir) for node in cluster.nodes.values() if node.running)
 
         overwrite(cluster.bootstrap, 0)
-        wait_for(all_clean)
+        wait_until(all_clean, "all is compacted", DEADLINE_S)
         follower = next(node for node in cluster.nodes if node != leader_of(cluster, "t"))
         cluster.kill(follower)
         newest = overwrite(cluster.bootstrap, 10)
-        wait_for(all_clean)  # what the follower lacks has gaps now
+        # What the follower lacks has gaps from now on.
+        wait_until(all_clean, "all is compacted", DEADLINE_S)
         cluster.restart(follower)
         cluster.wait_healthy()
         assert replay(cluster.bootstrap)[0] == newest
@@ -35,5 +37,5 @@ def test_replicas_that_are_compacted_by_themselves_lead_one_after_the_other() ->
             cluster.restart(victim)
             cluster.wait_healthy()
         assert len(led) > 1
-        wait_for(all_clean)
+        wait_until(all_clean, "all is compacted", DEADLINE_S)
         assert replay(cluster.bootstrap)[0] == newest

@@ -16,7 +16,8 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.testing import Cluster
 from tests.replication.conftest import NewTopicMaker
-from tests.replication.support import connect, wait_until
+from tests.replication.support import connect
+from tests.waiting import wait_until
 
 PARTITIONS = 6
 

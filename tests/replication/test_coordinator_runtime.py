@@ -19,8 +19,9 @@ from kraftpy.testing import Cluster
 from tests.counters.client import ask_coordinator
 from tests.counters.coordinator import COUNTS_TOPIC, PARTITIONS
 from tests.counters.machine import MIRROR
+from tests.waiting import wait_until
 
-from .support import leader_of, wait_until
+from .support import leader_of
 from .test_moving import reassign
 
 KEYS = [

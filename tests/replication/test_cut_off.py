@@ -19,9 +19,10 @@ from kraftpy.testing import Cluster
 from tests.clients.conftest import DRIVERS
 from tests.clients.driver import Driver, Message
 from tests.server.wire import Wire, produce
+from tests.waiting import wait_until
 
 from .cut_off import NOT_LEADER, Cut, coordinator, create, cut
-from .support import batch, connect, wait_until
+from .support import batch, connect
 
 __all__ = ["cut"]
 

@@ -7,9 +7,10 @@ import asyncio
 from kraftpy.client.cluster import Cluster as Connected
 from kraftpy.client.cluster_admin import ClusterAdmin, ReplicatedPartition
 from kraftpy.testing import Cluster
+from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
-from .support import Writer, assert_replicas_identical, leader_of, read_all, wait_until
+from .support import Writer, assert_replicas_identical, leader_of, read_all
 
 
 def describe(bootstrap: str, topic: str) -> ReplicatedPartition:

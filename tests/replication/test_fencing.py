@@ -12,9 +12,10 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
 from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
-from .support import Writer, connect, in_sync, read_all, wait_until
+from .support import Writer, connect, in_sync, read_all
 
 
 class Witness:

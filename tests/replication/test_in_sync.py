@@ -8,18 +8,10 @@ from pathlib import Path
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
 from tests.server.wire import produce
+from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
-from .support import (
-    Writer,
-    assert_replicas_identical,
-    batch,
-    connect,
-    in_sync,
-    leader_of,
-    read_all,
-    wait_until,
-)
+from .support import Writer, assert_replicas_identical, batch, connect, in_sync, leader_of, read_all
 
 
 def test_too_few_replicas_refuse_acks_all_and_nothing_else(

@@ -10,6 +10,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
 from tests.server.wire import fetch
+from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
 from .support import (
@@ -20,7 +21,6 @@ from .support import (
     leader_of,
     log_bytes,
     read_all,
-    wait_until,
 )
 
 

@@ -12,9 +12,10 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
 from tests.server.wire import fetch, fetch_request, produce
+from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
-from .support import Writer, batch, connect, leader_of, read_all, wait_until
+from .support import Writer, batch, connect, leader_of, read_all
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

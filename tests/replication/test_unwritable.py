@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.testing import Cluster
 from kraftpy.testing.process import wait_until
 
+from .support import log_bytes
+
 LIMIT_BYTES = 60_000
 LAG_MS = 120_000
 """Nobody falls out of sync by lagging in these tests."""
@@ -19,11 +21,6 @@ LAG_MS = 120_000
 def limit_file_size(pid: int, size_bytes: int) -> None:
     """The kernel's own refusal, of one process: a write beyond fails, what is there can be read."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
-
-
-def contents(cluster: Cluster, node: int, topic: str) -> bytes:
-    paths = sorted(cluster.nodes[node].log_dir.glob(f"{topic}-0/*.log"))
-    return b"".join(path.read_bytes() for path in paths)
 
 
 class Sender:
@@ -71,8 +68,8 @@ def test_a_leader_that_cant_write_hands_over_and_comes_back() -> None:
         cluster.wait_healthy()
         for topic in ("busy", "idle"):
             assert cluster.in_sync(topic) == {1, 2, 3}
-            assert contents(cluster, 1, topic) == contents(cluster, 2, topic)
-            assert b"while it fails" in contents(cluster, 1, topic)
+            assert log_bytes(cluster, 1, topic) == log_bytes(cluster, 2, topic)
+            assert b"while it fails" in log_bytes(cluster, 1, topic)
         assert sender.send("alone", b"again")
         assert not list(Path(cluster.nodes[1].log_dir).glob("*-damaged"))
         assert not list(Path(cluster.nodes[1].log_dir).glob("*.tmp"))
@@ -89,4 +86,4 @@ def test_a_follower_that_cant_write_leaves_at_once() -> None:
         assert cluster.in_sync("busy") == {1, 2}
         limit_file_size(cluster.nodes[3].pid, resource.RLIM_INFINITY)
         cluster.wait_healthy()
-        assert contents(cluster, 3, "busy") == contents(cluster, 1, "busy")
+        assert log_bytes(cluster, 3, "busy") == log_bytes(cluster, 1, "busy")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -15,13 +14,6 @@ VALUE_BYTES = 500
 SEGMENT_BYTES = 65536
 LIVE_BYTES = KEYS * (VALUE_BYTES + 100)
 DEADLINE_S = 60.0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def create_compacted(bootstrap: str, replicas: int = 1, **more: str) -> None:

@@ -10,8 +10,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Broker
+from tests.waiting import wait_until
 
 from .compacted import (
+    DEADLINE_S,
     KEYS,
     ROUNDS,
     create_compacted,
@@ -20,7 +22,6 @@ from .compacted import (
     overwrite,
     replay,
     size,
-    wait_for,
 )
 
 
@@ -28,7 +29,7 @@ def test_a_compacted_topic_shrinks_to_its_live_keys() -> None:
     with Broker(log_cleaner_backoff_ms=100) as broker:
         create_compacted(broker.bootstrap)
         newest = overwrite(broker.bootstrap)
-        wait_for(lambda: is_clean(broker.log_dir))
+        wait_until(lambda: is_clean(broker.log_dir), "all is compacted", DEADLINE_S)
         state, count = replay(broker.bootstrap)
         assert state == newest
         assert count < KEYS * ROUNDS / 2
@@ -42,15 +43,17 @@ def test_kill_nine_while_a_topic_is_compacted() -> None:
         create_compacted(broker.bootstrap)
         newest = overwrite(broker.bootstrap)
         for pattern in ("t-0/*.log.cleaned", "t-0/*.swap"):
-            wait_for(
+            wait_until(
                 lambda pattern=pattern: (
                     any(broker.log_dir.glob(pattern)) or is_clean(broker.log_dir)
-                )
+                ),
+                f"there is {pattern}",
+                DEADLINE_S,
             )
             broker.kill()
             broker.restart()
             assert replay(broker.bootstrap)[0] == newest
-        wait_for(lambda: is_clean(broker.log_dir))
+        wait_until(lambda: is_clean(broker.log_dir), "all is compacted", DEADLINE_S)
         assert replay(broker.bootstrap)[0] == newest
 
 
@@ -116,8 +119,16 @@ def test_the_offsets_log_is_compacted_and_loads_the_same_map() -> None:
 
         assert committed() == newest
         # An entry takes about 100 bytes; what was never compacted may be as much as what was.
-        wait_for(lambda: size(broker.log_dir, "__consumer_offsets-0") < 2 * 65536 + 15_000 * 2)
-        wait_for(lambda: "compacted __consumer_offsets-0" in broker.log_path.read_text())
+        wait_until(
+            lambda: size(broker.log_dir, "__consumer_offsets-0") < 2 * 65536 + 15_000 * 2,
+            "the offsets log is compacted",
+            DEADLINE_S,
+        )
+        wait_until(
+            lambda: "compacted __consumer_offsets-0" in broker.log_path.read_text(),
+            "the broker's log says so",
+            DEADLINE_S,
+        )
         broker.kill()
         broker.restart()
         assert committed() == newest

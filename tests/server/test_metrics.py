@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from kraftpy.core.config import parse_properties
 from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Broker, BrokerError, Cluster
+from tests.dashboards.prometheus import metrics_address
 from tests.processes import free_port
 from tests.waiting import wait_until
 
@@ -31,10 +31,6 @@ RECORDS = 100
 TIMEOUT_S = 20.0
 
 Samples = dict[tuple[str, ...], float]
-
-
-def metrics_address(config: Path) -> str:
-    return parse_properties(config.read_text())["kraftpy.metrics.listener"]
 
 
 def metrics_url(config: Path, path: str = "metrics") -> str:
@@ -282,7 +278,7 @@ def test_an_exporter_that_dies_is_replaced_and_the_node_goes_on() -> None:
 
 
 def test_a_port_that_is_taken_is_said_so(broker: Broker) -> None:
-    taken = parse_properties(broker.config.read_text())["kraftpy.metrics.listener"]
+    taken = metrics_address(broker.config)
     with pytest.raises(BrokerError, match=f"can't serve metrics on {taken}"):
         Broker(kraftpy_metrics_listener=taken).start()
 

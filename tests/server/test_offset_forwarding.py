@@ -9,16 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftpy.core.coordination import partition_for
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, FORWARDED_CLIENT_ID, YES
 from kraftpy.testing import Cluster
-from tests.replication.support import connect, leader_of, wait_until
+from tests.replication.support import connect, coordinator_of
 from tests.server.wire import Closed, Wire
+from tests.waiting import wait_until
 
-OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 6
 TOPIC = "read"
 PARTITIONS = 2
@@ -70,14 +69,12 @@ def new_group() -> str:
     return f"group-{next(_numbers)}"
 
 
-def coordinator_of(cluster: Cluster, group: str) -> int:
-    return leader_of(cluster, OFFSETS_TOPIC, partition_for(group, OFFSETS_PARTITIONS))
-
-
 def group_of(cluster: Cluster, node: int) -> str:
     """A new group that this node coordinates."""
     groups = (new_group() for _ in range(100))
-    return next(group for group in groups if coordinator_of(cluster, group) == node)
+    return next(
+        group for group in groups if coordinator_of(cluster, group, OFFSETS_PARTITIONS) == node
+    )
 
 
 def commit_request(group: str, offset: int) -> messages.OffsetCommitRequest:
@@ -183,7 +180,7 @@ def fetch_everywhere(cluster: Cluster, group: str) -> list[set[int]]:
 def test_one_fetch_of_groups_with_different_coordinators(cluster: Cluster) -> None:
     groups = [group_of(cluster, node) for node in cluster.nodes for _ in range(2)]
     for offset, group in enumerate(groups):
-        with connect(cluster, coordinator_of(cluster, group)) as wire:
+        with connect(cluster, coordinator_of(cluster, group, OFFSETS_PARTITIONS)) as wire:
             commit_at_last(wire, group, offset)
     kinds = messages.OffsetFetchRequest
     # All partitions of each group, and of one that was never heard of.

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftpy.core.coordination import partition_for
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.testing import Cluster
-from tests.replication.support import connect, leader_of, wait_until
+from tests.replication.support import connect, coordinator_of
 from tests.server.wire import Wire
+from tests.waiting import wait_until
 
-OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 3
 RETENTION_MS = 4_000
 PARTITIONS = 3
@@ -67,12 +66,8 @@ def committed(wire: Wire, group: str, topic: str) -> set[int] | None:
     return {partition.committed_offset for partition in answer.topics[0].partitions}
 
 
-def coordinator_of(cluster: Cluster, group: str) -> int:
-    return leader_of(cluster, OFFSETS_TOPIC, partition_for(group, OFFSETS_PARTITIONS))
-
-
 def test_a_retention_of_the_commit_goes_on_under_the_next_coordinator(cluster: Cluster) -> None:
-    victim = coordinator_of(cluster, "short")
+    victim = coordinator_of(cluster, "short", OFFSETS_PARTITIONS)
     other = next(node for node in cluster.nodes if node != victim)
     with connect(cluster, other) as wire:
         create_topic(cluster, wire, "expiring")
@@ -92,7 +87,7 @@ def test_a_retention_of_the_commit_goes_on_under_the_next_coordinator(cluster: C
 
 
 def test_a_new_topic_of_the_same_name_begins_without_offsets(cluster: Cluster) -> None:
-    victim = coordinator_of(cluster, "reader")
+    victim = coordinator_of(cluster, "reader", OFFSETS_PARTITIONS)
     other = next(node for node in cluster.nodes if node != victim)
     with connect(cluster, other) as wire:
         create_topic(cluster, wire, "again")

@@ -25,10 +25,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.core.config import parse_properties
 from kraftpy.metrics.admission import CONNECTIONS_PER_PEER_MAX
 from kraftpy.metrics.http import HEAD_MAX_BYTES
 from kraftpy.testing import Broker, Cluster
+from tests.dashboards.prometheus import metrics_address
 from tests.processes import free_port
 from tests.waiting import wait_until
 
@@ -40,7 +40,7 @@ ONLY_BROKER = 4
 
 
 def address_of(config: Path) -> tuple[str, int]:
-    host, _, port = parse_properties(config.read_text())["kraftpy.metrics.listener"].rpartition(":")
+    host, _, port = metrics_address(config).rpartition(":")
     return host, int(port)
 
 

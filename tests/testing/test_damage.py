@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
 from kraftpy.testing.process import wait_until
-from tests.replication.support import connect
+from tests.replication.support import connect, log_bytes
 from tests.server.wire import fetch
 
 
@@ -25,25 +25,20 @@ def fill(cluster: Cluster, topic: str = "orders") -> None:
         assert not producer.flush(20)
 
 
-def contents(cluster: Cluster, node: int, topic: str = "orders") -> bytes:
-    paths = sorted(cluster.nodes[node].log_dir.glob(f"{topic}-0/*.log"))
-    return b"".join(path.read_bytes() for path in paths)
-
-
 def test_a_damaged_replica_is_fetched_again() -> None:
     with Cluster(3, internal_segment_bytes=4096) as cluster:
         fill(cluster)
         cluster.wait_healthy()
         victim = cluster.leader_of("orders")
         assert victim is not None
-        before = contents(cluster, victim)
+        before = log_bytes(cluster, victim, "orders")
         cluster.kill(victim)
         assert "orders-0/" in flip_bits(cluster.nodes[victim].log_dir, random.Random(1))
-        assert contents(cluster, victim) != before
+        assert log_bytes(cluster, victim, "orders") != before
         wait_until(lambda: victim not in cluster.in_sync("orders"), "it stays in sync", 30.0)
         cluster.restart(victim)
         cluster.wait_healthy()
-        assert contents(cluster, victim) == before
+        assert log_bytes(cluster, victim, "orders") == before
         (aside,) = cluster.nodes[victim].log_dir.glob("orders-*-damaged")
         assert str(aside) in cluster.nodes[victim].log_path.read_text()
 
@@ -56,13 +51,13 @@ def test_a_damaged_replica_that_is_back_before_it_is_missed() -> None:
         cluster.wait_healthy()
         victim = cluster.leader_of("orders")
         assert victim is not None
-        before = contents(cluster, victim)
+        before = log_bytes(cluster, victim, "orders")
         cluster.kill(victim)
         assert "orders-0/" in flip_bits(cluster.nodes[victim].log_dir, random.Random(1))
         assert victim in cluster.in_sync("orders")
         cluster.restart(victim)
         cluster.wait_healthy()
-        assert contents(cluster, victim) == before
+        assert log_bytes(cluster, victim, "orders") == before
 
 
 def test_a_damaged_log_of_a_topic_that_was_deleted_meanwhile() -> None:
@@ -128,13 +123,13 @@ def test_what_is_lost_after_a_clean_stop_is_fetched_again() -> None:
         cluster.wait_healthy()
         victim = cluster.leader_of("first")
         assert victim is not None
-        before = {topic: contents(cluster, victim, topic) for topic in LOSSES}
+        before = {topic: log_bytes(cluster, victim, topic) for topic in LOSSES}
         cluster.stop(victim)
         for topic, loss in LOSSES.items():
             loss(cluster.nodes[victim].log_dir / f"{topic}-0")
         cluster.restart(victim)
         cluster.wait_healthy()
-        assert {topic: contents(cluster, victim, topic) for topic in LOSSES} == before
+        assert {topic: log_bytes(cluster, victim, topic) for topic in LOSSES} == before
         assert {name.split("-")[0] for name in damaged_folders(cluster, victim)} == {
             "first",
             "flipped",
@@ -161,7 +156,7 @@ def test_an_only_replica_that_lost_something_stops_with_a_sentence() -> None:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(whole, folder)
         cluster.restart(1)
-        assert contents(cluster, 1) == contents_of(whole)
+        assert log_bytes(cluster, 1, "orders") == contents_of(whole)
 
 
 def contents_of(folder: Path) -> bytes:
@@ -199,7 +194,7 @@ def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
         fill(cluster)
         cluster.wait_healthy()
         first, _, third = cluster.replicas_of("orders")
-        before = contents(cluster, third)
+        before = log_bytes(cluster, third, "orders")
         stop_and_damage(cluster, first, "orders-0", at)
         lead(cluster, "orders")
         cluster.kill(third)
@@ -207,7 +202,7 @@ def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
         cluster.restart(third)
         wait_until(lambda: bool(damaged_folders(cluster, first)), "it isn't given up", 30.0)
         cluster.wait_healthy()
-        assert contents(cluster, first) == contents(cluster, third) == before
+        assert log_bytes(cluster, first, "orders") == log_bytes(cluster, third, "orders") == before
         assert [name.startswith("orders-0.") for name in damaged_folders(cluster, first)] == [True]
         assert "replica-damaged partition=orders-0" in cluster.nodes[first].log_path.read_text()
 
@@ -218,7 +213,7 @@ def test_damage_that_a_consumer_meets() -> None:
         fill(cluster)
         cluster.wait_healthy()
         first = cluster.replicas_of("orders")[0]
-        before = contents(cluster, first)
+        before = log_bytes(cluster, first, "orders")
         stop_and_damage(cluster, first, "orders-0", 100)
         lead(cluster, "orders")
         with connect(cluster, first) as wire:
@@ -230,7 +225,7 @@ def test_damage_that_a_consumer_meets() -> None:
 
             wait_until(is_given_up, "it is sent the same for ever", 30.0)
         cluster.wait_healthy()
-        assert contents(cluster, first) == before
+        assert log_bytes(cluster, first, "orders") == before
 
 
 def test_damage_that_a_coordinator_has() -> None:

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
 from tests.loops import run
+from tests.waiting import until
 
-from .stack import Broker, until
+from .stack import Broker
 from .voter_processes import VoterProcesses
 
 SNAPSHOT_INTERVAL_BYTES = 30_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -24,14 +23,6 @@ SECRET = b"0123456789abcdef" * 2
 VOTER = 1
 TIMEOUT_MS = 10_000
 SETTINGS = ControllerSettings.of(BrokerConfig())
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
-    """Wait until `condition()` holds."""
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
-        await asyncio.sleep(0.002)
 
 
 def listening_socket(port: int = 0) -> socket.socket:

@@ -11,18 +11,12 @@ import pytest
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum import state as state_module
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
+from tests.waiting import until
 
 from .faults import NO_SPACE, FailingLayer
 from .proxy import TO_BROKER, TO_CONTROLLER, Proxy
 from .puppet import Puppet
-from .stack import (
-    TIMEOUT_MS,
-    VOTER,
-    Broker,
-    Controller,
-    controller,
-    until,
-)
+from .stack import TIMEOUT_MS, VOTER, Broker, Controller, controller
 
 
 async def test_a_broker_gets_a_snapshot_and_then_every_commit_once_in_order(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ import pytest
 from kraftpy.core.metadata import MetadataState
 from kraftpy.quorum import controller as controller_module
 from kraftpy.quorum.balancing import out_of_balance
+from tests.waiting import until
 
 from .commands import new_topic, registration
 from .faults import NO_SPACE, FailingLayer
 from .proxy import Proxy
-from .stack import SETTINGS, VOTER, Broker, Controller, controller, until
+from .stack import SETTINGS, VOTER, Broker, Controller, controller
 
 SESSION = {"heartbeat_interval_ms": 50}
 

@@ -17,11 +17,12 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum import links
 from kraftpy.quorum.packing import pack
 from kraftpy.quorum.process import ExitCode
+from tests.waiting import until
 
 from .commands import new_topic, registration
 from .stack import TIMEOUT_MS, Broker
 from .test_controller import SESSION, Member, metadata_controller
-from .voters import Program, Voters, follows, leader_of, three_voters, until
+from .voters import Program, Voters, follows, leader_of, three_voters
 
 A_WHILE_S = 0.5
 """Five looks of the controller at who knows what."""

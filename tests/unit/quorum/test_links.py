@@ -13,19 +13,12 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.messages import FromController
 from kraftpy.quorum.port import ProposalRefusedError, VoterState
+from tests.processes import free_port
+from tests.waiting import until
 
 from .proxy import TO_BROKER, Proxy
 from .puppet import Puppet
-from .stack import (
-    TIMEOUT_MS,
-    VOTER,
-    Broker,
-    Controller,
-    controller,
-    listening_socket,
-    port_of,
-    until,
-)
+from .stack import TIMEOUT_MS, VOTER, Broker, Controller, controller
 
 
 async def test_any_controller_says_who_leads() -> None:
@@ -72,7 +65,7 @@ async def test_a_refused_proposal_is_tried_again_at_the_leader() -> None:
 
 
 async def test_a_quorum_without_leader_or_address_is_unavailable() -> None:
-    port = unused_port()
+    port = free_port()
     one = Puppet(1, None)
     async with Controller(one) as first:
         broker = Broker({1: first.port, 2: port})
@@ -350,7 +343,7 @@ async def test_one_address_is_enough_to_find_all_voters() -> None:
     one, two = Puppet(1, 2), Puppet(2, 2)
     async with Controller(one) as first, Controller(two) as second:
         one.voters = {1: ("127.0.0.1", first.port), 2: ("127.0.0.1", second.port)}
-        async with Broker({-1: unused_port(), -2: first.port}) as broker:
+        async with Broker({-1: free_port(), -2: first.port}) as broker:
             assert broker.client.leader_id == 2
             one.lead(1, 2)
             two.lead(1, 2)
@@ -368,8 +361,3 @@ async def test_a_lone_controller_is_reached_where_it_was_found(tmp_path: Path) -
         await broker.add(1)
         assert broker.client.leader_id == VOTER
         assert proxy.connections == 2
-
-
-def unused_port() -> int:
-    with listening_socket() as sock:
-        return port_of(sock)

@@ -25,8 +25,10 @@ from kraftpy.quorum.process import ExitCode
 from kraftpy.quorum.snapshot import JOURNAL_NAME
 from kraftpy.quorum.state import pack_envelope
 from tests.loops import run
+from tests.processes import free_port
+from tests.waiting import until
 
-from .stack import TIMEOUT_MS, VOTER, Broker, listening_socket, port_of, until
+from .stack import TIMEOUT_MS, VOTER, Broker
 
 SCRIPT = Path(__file__).with_name("controller_main.py")
 
@@ -96,11 +98,6 @@ async def values_of(started: dict[str, Any]) -> list[Any]:
     async with broker_of(started) as broker:
         await broker.client.barrier(TIMEOUT_MS)
         return broker.copy.values
-
-
-def free_port() -> int:
-    with listening_socket() as sock:
-        return port_of(sock)
 
 
 def test_start_propose_stop_and_start_again(parent: Parent, tmp_path: Path) -> None:

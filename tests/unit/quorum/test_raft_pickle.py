@@ -23,9 +23,9 @@ from kraftpy.quorum.journal import JournalDamagedError
 from kraftpy.quorum.raft.messages import Kind
 from kraftpy.quorum.snapshot import JOURNAL_NAME, SnapshotDamagedError
 from kraftpy.quorum.transport import FrameConnection
+from tests.waiting import until
 
 from .raft_stack import SECRET, Trio
-from .stack import until
 
 
 class Bomb:

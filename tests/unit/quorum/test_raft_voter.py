@@ -21,10 +21,10 @@ from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.snapshot import VOTERS_NAME
 from kraftpy.quorum.state import pack_envelope
 from kraftpy.quorum.voter import VotersChangedError
+from tests.waiting import until
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
 from .raft_stack import Trio
-from .stack import until
 from .standin import Values
 from .test_transport import tls_contexts
 

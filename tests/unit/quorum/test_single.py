@@ -17,9 +17,9 @@ from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Applied, ProposalRefused
 from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.snapshot import JOURNAL_NAME
 from kraftpy.quorum.state import pack_envelope
+from tests.waiting import until
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
-from .stack import until
 from .standin import Values
 
 CLIENT = b"c" * 16

@@ -23,6 +23,7 @@ from kraftpy.quorum.messages import FromBroker, FromController
 from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.state import pack_envelope
 from kraftpy.quorum.transport import FrameConnection, SecretUnusable, load_secret
+from tests.waiting import until
 
 from .proxy import TO_BROKER, TO_CONTROLLER, Proxy
 from .stack import (
@@ -34,7 +35,6 @@ from .stack import (
     controller,
     listening_socket,
     port_of,
-    until,
 )
 from .standin import Values
 from .test_journal import Poison

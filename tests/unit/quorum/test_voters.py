@@ -15,8 +15,9 @@ import pytest
 
 from kraftpy.quorum.client import SESSION_TIMEOUT_MS, ControllerUnavailable
 from kraftpy.quorum.raft.completeness import BLANK_WAIT_S
+from tests.waiting import until
 
-from .stack import TIMEOUT_MS, Broker, until
+from .stack import TIMEOUT_MS, Broker
 from .test_controller import Member
 from .voters import Voters, follows, leader_of, three_voters
 

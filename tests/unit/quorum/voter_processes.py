@@ -14,8 +14,9 @@ from typing import Any
 
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.snapshot import recover
+from tests.waiting import until
 
-from .stack import Broker, listening_socket, port_of, until
+from .stack import Broker, listening_socket, port_of
 from .standin import Values
 
 SCRIPT = Path(__file__).with_name("voter_main.py")

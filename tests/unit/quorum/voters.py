@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .stack import SECRET, Broker, listening_socket, port_of, until
+from tests.waiting import until
+
+from .stack import SECRET, Broker, listening_socket, port_of
 
 
 class Program(NamedTuple):

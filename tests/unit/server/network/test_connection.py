@@ -18,6 +18,7 @@ from kraftpy.server.network.connection import Connection, Scratch, Slot
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.listener import Listener, bind
 from kraftpy.server.network.memory import QueueMemory
+from tests.waiting import until
 
 MAX_FRAME = 8 * 1024 * 1024
 DEADLINE_S = 10.0
@@ -59,11 +60,6 @@ class Peer:
                 break
             data += piece
         return data
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                await asyncio.sleep(0.001)
 
 
 def frame_of(body: bytes) -> bytes:
@@ -137,7 +133,7 @@ async def test_an_impossible_size_closes_the_connection(
 async def test_a_promised_size_takes_memory_only_as_bytes_arrive() -> None:
     async with connected() as peer:
         await peer.send(struct.pack(">i", MAX_FRAME) + b"x")
-        await peer.until(lambda: peer.memory.used_bytes > 0)
+        await until(lambda: peer.memory.used_bytes > 0)
         assert peer.memory.used_bytes == module.FRAME_BUFFER_MIN_BYTES
 
 
@@ -146,7 +142,7 @@ async def test_answers_leave_in_request_order_when_handled_out_of_order() -> Non
     async with connected() as peer:
         peer.handle = lambda c, f: slots.append((c.defer(True), f))
         await peer.send(b"".join(frame_of(b"%d" % n) for n in range(5)))
-        await peer.until(lambda: len(slots) == 5)
+        await until(lambda: len(slots) == 5)
         for slot, body in reversed(slots):
             peer.connection.complete(slot, [frame_of(body)])
         assert await peer.receive(25) == b"".join(frame_of(b"%d" % n) for n in range(5))
@@ -164,7 +160,7 @@ async def test_an_immediate_answer_waits_behind_a_pending_one() -> None:
 
         peer.handle = handle
         await peer.send(frame_of(b"slow") + frame_of(b"fast"))
-        await peer.until(lambda: len(peer.frames) == 2)
+        await until(lambda: len(peer.frames) == 2)
         peer.connection.complete(slots[0], [frame_of(b"slow")])
         assert await peer.receive(16) == frame_of(b"slow") + frame_of(b"fast")
 
@@ -181,7 +177,7 @@ async def test_nothing_is_taken_behind_a_request_that_may_not_overlap() -> None:
 
         peer.handle = handle
         await peer.send(frame_of(b"wait") + frame_of(b"next"))
-        await peer.until(lambda: bool(slots))
+        await until(lambda: bool(slots))
         await peer.send(frame_of(b"later"))
         await asyncio.sleep(0.02)
         assert peer.frames == [b"wait"]
@@ -211,7 +207,7 @@ async def test_what_is_read_ahead_of_a_busy_connection_is_bounded() -> None:
         count = 40
         flood = frame_of(b"wait") + frame_of(b"y" * 100_000) * count
         sending = asyncio.ensure_future(peer.send(flood))
-        await peer.until(lambda: bool(slots))
+        await until(lambda: bool(slots))
         await asyncio.sleep(0.05)
         held = len(peer.connection._inbox)
         assert held < module.READ_AHEAD_MAX_BYTES + module.SCRATCH_BYTES
@@ -225,7 +221,7 @@ async def test_a_client_that_never_reads_stops_being_served() -> None:
     async with connected() as peer:
         peer.handle = lambda c, f: c.respond([frame_of(bytes(1024 * 1024))])
         sending = asyncio.ensure_future(peer.send(frame_of(b"more") * 2000))
-        await peer.until(lambda: peer.connection._writing)
+        await until(lambda: peer.connection._writing)
         served = len(peer.frames)
         await asyncio.sleep(0.05)
         assert len(peer.frames) == served < 200
@@ -245,9 +241,9 @@ async def test_a_peer_that_leaves_abandons_what_it_waited_for() -> None:
 
         peer.handle = handle
         await peer.send(frame_of(b"join"))
-        await peer.until(lambda: bool(peer.frames))
+        await until(lambda: bool(peer.frames))
         peer.sock.close()
-        await peer.until(lambda: bool(abandoned))
+        await until(lambda: bool(abandoned))
         assert abandoned == [b"join"]
 
 
@@ -264,7 +260,7 @@ async def test_answers_that_wait_behind_another_are_bounded() -> None:
         peer.handle = handle
         count = 5000
         await peer.send(frame_of(b"slow") + frame_of(b"fast") * count)
-        await peer.until(lambda: len(peer.frames) >= module.MAX_WAITING_RESPONSES)
+        await until(lambda: len(peer.frames) >= module.MAX_WAITING_RESPONSES)
         await asyncio.sleep(0.02)
         assert len(peer.frames) == module.MAX_WAITING_RESPONSES
         peer.connection.complete(slots[0], [frame_of(b"slow")])
@@ -275,7 +271,7 @@ async def test_answers_that_wait_behind_another_are_bounded() -> None:
 async def test_nothing_is_read_any_more_while_draining() -> None:
     async with connected() as peer:
         await peer.send(struct.pack(">i", 100_000) + b"x")
-        await peer.until(lambda: peer.memory.used_bytes > 0)
+        await until(lambda: peer.memory.used_bytes > 0)
         peer.connection.drain()
         peer.connection.memory_available()
         assert not peer.connection._reading
@@ -286,7 +282,7 @@ async def test_a_slow_reader_is_not_idle() -> None:
         size = 32 * 1024 * 1024
         peer.handle = lambda c, f: c.respond([bytes(size)])
         await peer.send(frame_of(b"large"))
-        await peer.until(lambda: peer.connection._writing)
+        await until(lambda: peer.connection._writing)
         peer.connection.last_active = 0.0
         await peer.receive(size // 2)
         assert peer.connection._writing
@@ -375,20 +371,20 @@ async def test_request_memory_stops_readers_and_wakes_them() -> None:
         body = bytes(3 * 1024 * 1024)
         half = len(body) // 2
         await first.send(frame_of(body)[:half])
-        await first.until(lambda: first.memory.used_bytes > 0)
+        await until(lambda: first.memory.used_bytes > 0)
         sending = asyncio.ensure_future(second.send(frame_of(body)))
-        await second.until(lambda: first.memory.is_waiting(second.connection))
+        await until(lambda: first.memory.is_waiting(second.connection))
         assert second.frames == []
         rest = asyncio.ensure_future(first.send(frame_of(body)[half:]))
         # Both overshoot by one growth step at most, and both get through.
         first_answer = asyncio.ensure_future(first.receive(len(body) + 4))
         second_answer = asyncio.ensure_future(second.receive(len(body) + 4))
-        await first.until(lambda: first.memory.is_waiting(first.connection) or bool(first.frames))
+        await until(lambda: first.memory.is_waiting(first.connection) or bool(first.frames))
         if not first.frames:
             # Deadlocked on purpose: expiry frees what the waiting ones hold.
             first.memory.expire(0.0)
             first.memory.expire(100.0)
-            await first.until(lambda: first.memory.used_bytes == 0)
+            await until(lambda: first.memory.used_bytes == 0)
             cut_off = (sending, rest, first_answer, second_answer)
             for task in cut_off:
                 task.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network import long_answers
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.listener import Listener, bind
+from tests.waiting import until
 
 DEADLINE_S = 20.0
 KIB = 1024
@@ -77,11 +78,6 @@ class Served:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, self.address)
             yield sock
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                await asyncio.sleep(0.001)
 
 
 @asynccontextmanager
@@ -145,7 +141,7 @@ async def test_the_loop_serves_others_while_an_answer_is_built(
 
     async with serving(10) as served, served.client() as sock, served.client() as other:
         await describe(sock, names(2000))
-        await served.until(lambda: len(served.groups.described) > 0)
+        await until(lambda: len(served.groups.described) > 0)
         await describe(other, ["other"])
         assert [g.group_id for g in (await described(other)).groups] == ["other"]
         assert len(served.groups.described) < 2000
@@ -160,13 +156,13 @@ async def test_answers_that_are_not_read_count_until_they_are_or_their_client_is
     async with serving(20 * KIB) as served:
         async with served.client() as sock:
             await describe(sock, names(1000))
-            await served.until(lambda: served.memory.used_bytes > 10_000 * KIB)
+            await until(lambda: served.memory.used_bytes > 10_000 * KIB)
             assert served.memory.used_bytes < 21_000 * KIB
             assert len((await described(sock)).groups) == 1000
-            await served.until(lambda: served.memory.used_bytes == 0)
+            await until(lambda: served.memory.used_bytes == 0)
             await describe(sock, names(1000))
-            await served.until(lambda: served.memory.used_bytes > 10_000 * KIB)
-        await served.until(lambda: served.memory.used_bytes == 0)
+            await until(lambda: served.memory.used_bytes > 10_000 * KIB)
+        await until(lambda: served.memory.used_bytes == 0)
 
 
 async def test_names_that_do_not_fit_are_refused_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +210,7 @@ async def test_without_a_place_for_an_error_the_connection_is_closed_with_a_line
     async with serving(30 * KIB) as served, served.client() as sock:
         await describe(sock, names(1000))
         assert await described(sock) is None
-        await served.until(lambda: served.memory.used_bytes == 0)
+        await until(lambda: served.memory.used_bytes == 0)
     assert "ask for less at a time" in caplog.text
 
 
@@ -234,11 +230,11 @@ async def test_a_long_answer_waits_for_memory_and_who_does_not_read_gives_way(
     ):
         for sock in first, second:  # of 7.5 MB, some of which the system's buffers take
             await describe(sock, names(250))
-        await served.until(lambda: len(served.groups.described) == 500)
+        await until(lambda: len(served.groups.described) == 500)
         served.memory.reserve(16_000 * KIB)
         await describe(third, names(250))
         answer = asyncio.ensure_future(described(third))
-        await served.until(lambda: served.listener.connections == 1)
+        await until(lambda: served.listener.connections == 1)
         assert not answer.done()
         assert len(served.groups.described) < 510
         served.memory.release(16_000 * KIB)
@@ -257,11 +253,11 @@ async def test_small_answers_behind_one_that_waits_are_bounded_too() -> None:
         slot = connection.defer(concurrent=True)
         for _ in range(1000):
             await describe(sock, ["g"])
-        await served.until(lambda: served.memory.used_bytes >= 1024 * KIB)
+        await until(lambda: served.memory.used_bytes >= 1024 * KIB)
         before = len(served.groups.described)
         assert before < 110
         connection.complete(slot, None)
         for _ in range(1000):
             assert await described(sock) is not None
         assert len(served.groups.described) == 1001
-        await served.until(lambda: served.memory.used_bytes == 0)
+        await until(lambda: served.memory.used_bytes == 0)

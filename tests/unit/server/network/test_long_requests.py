@@ -23,6 +23,7 @@ from kraftpy.server.network.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRe
 from tests.protocol.random_messages import all_versions
 from tests.server.amplified import cases
 from tests.unit.server.network.test_long_answers import describe, described, names, send, serving
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -36,13 +37,13 @@ async def test_others_are_served_while_a_request_is_decoded(slices: None) -> Non
     async with serving(10) as served, served.client() as sock, served.client() as other:
         memory = served.listener._memory
         await describe(sock, names(50_000))
-        await served.until(lambda: memory.used_bytes > 50_000 * 100)
+        await until(lambda: memory.used_bytes > 50_000 * 100)
         assert served.groups.described == []
         await describe(other, ["other"])
         assert [g.group_id for g in (await described(other)).groups] == ["other"]
         answer = await described(sock)
         assert [g.group_id for g in answer.groups] == names(50_000)
-        await served.until(lambda: memory.used_bytes == 0)
+        await until(lambda: memory.used_bytes == 0)
 
 
 async def test_what_comes_behind_a_long_request_is_answered_behind_it(slices: None) -> None:
@@ -119,7 +120,7 @@ async def test_a_long_produce_is_handled_at_once_unless_it_has_many_partitions(
         some[-1].records = b"r" * 100_000  # type: ignore[assignment]
         data = [ProduceRequest.TopicProduceData("t", partition_data=some)]
         await send(sock, ApiKey.PRODUCE, 9, ProduceRequest(acks=1, topic_data=data))
-        await served.until(lambda: bool(seen))
+        await until(lambda: bool(seen))
         assert seen == [True]
         assert bool(later) == (partitions > 1)
 
