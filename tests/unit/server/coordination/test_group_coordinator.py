@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,24 +130,6 @@ def errors(response: Any) -> list[int]:
     return [p.error_code for topic in response.topics for p in topic.partitions]
 
 
-def on_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Runs an async test and fails it if the loop met an unhandled exception."""
-
-    def run() -> None:
-        unhandled: list[dict[str, Any]] = []
-
-        async def main() -> None:
-            loop = asyncio.get_running_loop()
-            loop.set_exception_handler(lambda loop, context: unhandled.append(context))
-            await asyncio.wait_for(test(), 20)
-
-        asyncio.run(main())
-        assert unhandled == []
-
-    run.__doc__ = test.__doc__
-    return run
-
-
 async def soon(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     while not condition():
@@ -165,7 +147,6 @@ def coordinated(**settings: str) -> FakeHost:
     return host
 
 
-@on_loop
 async def test_the_first_search_creates_the_topic_and_all_searches_share_it() -> None:
     host = FakeHost()
     host.groups.start()
@@ -182,7 +163,6 @@ async def test_the_first_search_creates_the_topic_and_all_searches_share_it() ->
     await host.groups.stop()
 
 
-@on_loop
 async def test_a_topic_that_can_not_be_created_is_explained() -> None:
     host = FakeHost()
     host.refuses = True
@@ -193,7 +173,6 @@ async def test_a_topic_that_can_not_be_created_is_explained() -> None:
     assert await host.groups.coordinator_of("g", host.loop.time() + 5) == 1
 
 
-@on_loop
 async def test_another_broker_or_none_may_coordinate() -> None:
     host = FakeHost()
     host.lead()
@@ -209,7 +188,6 @@ async def test_another_broker_or_none_may_coordinate() -> None:
     assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@on_loop
 async def test_group_ids_that_are_none() -> None:
     host = coordinated()
     for group_id in ("", "x" * 40_000):
@@ -219,7 +197,6 @@ async def test_group_ids_that_are_none() -> None:
     assert errors(await answer(host.commit(1, group=""))) == [ErrorCode.NONE]  # as Kafka
 
 
-@on_loop
 async def test_a_commit_is_answered_and_seen_when_it_is_committed() -> None:
     host = coordinated()
     host.replicas.holds = True
@@ -233,7 +210,6 @@ async def test_a_commit_is_answered_and_seen_when_it_is_committed() -> None:
     assert host.offset() == 5
 
 
-@on_loop
 async def test_outcomes_count_in_log_order_whatever_order_they_come_in() -> None:
     host = coordinated()
     host.replicas.holds = True
@@ -247,7 +223,6 @@ async def test_outcomes_count_in_log_order_whatever_order_they_come_in() -> None
     assert host.offset() == 3
 
 
-@on_loop
 async def test_a_failed_append_changes_nothing() -> None:
     host = coordinated()
     await answer(host.commit(1))
@@ -262,7 +237,6 @@ async def test_a_failed_append_changes_nothing() -> None:
     assert host.offset() == 4
 
 
-@on_loop
 async def test_a_record_that_can_not_be_written_keeps_nobody_from_going_on() -> None:
     host = coordinated()
     assert errors(await answer(host.commit(2**63))) == [ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -270,7 +244,6 @@ async def test_a_record_that_can_not_be_written_keeps_nobody_from_going_on() -> 
     assert host.offset() == 2
 
 
-@on_loop
 async def test_an_append_that_breaks_is_logged_and_answered() -> None:
     host = coordinated()
     host.replicas.holds = True
@@ -280,7 +253,6 @@ async def test_an_append_that_breaks_is_logged_and_answered() -> None:
     assert errors(await answer(commit)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
-@on_loop
 async def test_the_timeout_ends_the_wait_of_the_client_alone() -> None:
     host = coordinated(**{"offsets.commit.timeout.ms": "30"})
     host.replicas.holds = True
@@ -290,7 +262,6 @@ async def test_the_timeout_ends_the_wait_of_the_client_alone() -> None:
     await soon(lambda: host.offset() == 5)
 
 
-@on_loop
 async def test_offsets_that_do_not_rise_make_the_partition_load_again() -> None:
     host = coordinated()
     await answer(host.commit(1)), await answer(host.commit(2))
@@ -301,7 +272,6 @@ async def test_offsets_that_do_not_rise_make_the_partition_load_again() -> None:
     assert host.offset() == 2  # the log's last readable word, not a guess
 
 
-@on_loop
 async def test_losing_the_partition_answers_all_that_is_parked() -> None:
     host = coordinated()
     member = host.join().member_id
@@ -321,7 +291,6 @@ async def test_losing_the_partition_answers_all_that_is_parked() -> None:
         host.offset()
 
 
-@on_loop
 async def test_a_client_that_goes_away_while_parked_is_not_missed() -> None:
     host = coordinated()
     await answer(host.join(host.join(session_timeout_ms=100).member_id, session_timeout_ms=100))
@@ -333,7 +302,6 @@ async def test_a_client_that_goes_away_while_parked_is_not_missed() -> None:
     await soon(lambda: host.groups.describe_group("g").group_state == "Empty")
 
 
-@on_loop
 async def test_a_client_that_goes_away_before_the_first_generation_leaves_no_group() -> None:
     host = coordinated(**{"group.initial.rebalance.delay.ms": "60000"})
     parked = host.join(host.join().member_id)
@@ -341,7 +309,6 @@ async def test_a_client_that_goes_away_before_the_first_generation_leaves_no_gro
     await soon(lambda: host.groups.describe_group("g").group_state == "Dead")
 
 
-@on_loop
 async def test_deadlines_fire() -> None:
     host = coordinated()
     member = host.join(session_timeout_ms=50).member_id
@@ -352,7 +319,6 @@ async def test_deadlines_fire() -> None:
     assert host.groups.heartbeat(request) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@on_loop
 async def test_a_clock_that_is_set_ends_no_session() -> None:
     host = coordinated()
     member = host.join().member_id
@@ -367,7 +333,6 @@ async def test_a_clock_that_is_set_ends_no_session() -> None:
         assert host.groups.describe_group("g").group_state == "CompletingRebalance"
 
 
-@on_loop
 async def test_what_was_committed_is_loaded_again() -> None:
     host = coordinated()
     for number in range(50):
@@ -387,34 +352,28 @@ async def test_what_was_committed_is_loaded_again() -> None:
     assert [host.offset(f"g-{number}") for number in range(50)] == list(range(1, 51))
 
 
-def test_a_long_load_says_how_far_it_is(
+async def test_a_long_load_says_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "_REPORT_INTERVAL_S", 0.0)
-
-    @on_loop
-    async def test() -> None:
-        host = FakeHost()
-        index = partition_for("g", PARTITIONS)
-        host.replicas.led[index] = bytearray()
-        host.replicas.put(index, build_batch([record("g", offset) for offset in range(3)]))
-        host.lead(index)
-        size = len(host.replicas.led[index])
-        before = list(host.groups.loading())
-        await asyncio.sleep(0)  # one batch in each turn
-        after = list(host.groups.loading())
-        await host.groups.coordinator_of("g", host.loop.time() + 5)
-        assert before == [(index, 0, 0, size)]
-        assert after == [(index, 3, size, size)]
-        assert after[0].percent == 100
-        assert list(host.groups.loading()) == []
-
-    with caplog.at_level(logging.INFO):
-        test()
+    caplog.set_level(logging.INFO)
+    host = FakeHost()
+    index = partition_for("g", PARTITIONS)
+    host.replicas.led[index] = bytearray()
+    host.replicas.put(index, build_batch([record("g", offset) for offset in range(3)]))
+    host.lead(index)
+    size = len(host.replicas.led[index])
+    before = list(host.groups.loading())
+    await asyncio.sleep(0)  # one batch in each turn
+    after = list(host.groups.loading())
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert before == [(index, 0, 0, size)]
+    assert after == [(index, 3, size, size)]
+    assert after[0].percent == 100
+    assert list(host.groups.loading()) == []
     assert "loading, 100 % of 0 MB: 3 records, 1 committed offsets so far" in caplog.text
 
 
-@on_loop
 async def test_a_clock_that_lags_does_not_make_timers_spin() -> None:
     host = coordinated()
     clock_ms, readings = host.clock_ms, 0
@@ -436,55 +395,46 @@ def record(group: str, offset: int) -> tuple[int, bytes | None, bytes | None, li
     return 0, key, value, []
 
 
-def test_records_that_can_not_be_read_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
-    @on_loop
-    async def test() -> None:
-        host = FakeHost()
-        index = partition_for("g", PARTITIONS)
-        host.replicas.led[index] = bytearray()
-        _, key, value, _ = record("g", 9)
-        assert value is not None
-        host.replicas.put(index, build_batch([record("g", 1), (0, b"\0\1junk", b"x", [])]))
-        host.replicas.put(index, build_batch([(0, None, b"", []), (0, key, value[:-1], [])]))
-        host.replicas.put(index, build_batch([(0, b"\0\x63", b"a newer kind", [])]))
-        transactional = build_batch(
-            [record("g", 8)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
-        )
-        host.replicas.put(index, transactional)
-        host.lead(index)
-        await host.groups.coordinator_of("g", host.loop.time() + 5)
-        assert host.offset() == 1
-
-    with caplog.at_level(logging.INFO):
-        test()
+async def test_records_that_can_not_be_read_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    host = FakeHost()
+    index = partition_for("g", PARTITIONS)
+    host.replicas.led[index] = bytearray()
+    _, key, value, _ = record("g", 9)
+    assert value is not None
+    host.replicas.put(index, build_batch([record("g", 1), (0, b"\0\1junk", b"x", [])]))
+    host.replicas.put(index, build_batch([(0, None, b"", []), (0, key, value[:-1], [])]))
+    host.replicas.put(index, build_batch([(0, b"\0\x63", b"a newer kind", [])]))
+    transactional = build_batch(
+        [record("g", 8)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    host.replicas.put(index, transactional)
+    host.lead(index)
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    assert host.offset() == 1
     assert [entry.levelname for entry in caplog.records].count("ERROR") == 1
     assert "skipped the record at offset 1: " in caplog.text
     assert "records=1 skipped=5" in caplog.text
 
 
-def test_a_damaged_batch_keeps_the_partition_from_being_served(
+async def test_a_damaged_batch_keeps_the_partition_from_being_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    @on_loop
-    async def test() -> None:
-        host = FakeHost()
-        index = partition_for("g", PARTITIONS)
-        host.replicas.led[index] = bytearray()
-        host.replicas.put(index, build_batch([record("g", 1)]))
-        host.replicas.led[index][-1] ^= 0xFF
-        host.lead(*range(PARTITIONS))
-        await host.groups.coordinator_of("g", host.loop.time() + 5)
-        with pytest.raises(KafkaError) as raised:
-            host.offset()
-        assert raised.value.code is ErrorCode.NOT_COORDINATOR
-        assert list(host.groups.list_groups([], [])) == []
-        assert host.replicas.refusals == [(index, 0)]
-
-    test()
+    host = FakeHost()
+    index = partition_for("g", PARTITIONS)
+    host.replicas.led[index] = bytearray()
+    host.replicas.put(index, build_batch([record("g", 1)]))
+    host.replicas.led[index][-1] ^= 0xFF
+    host.lead(*range(PARTITIONS))
+    await host.groups.coordinator_of("g", host.loop.time() + 5)
+    with pytest.raises(KafkaError) as raised:
+        host.offset()
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    assert list(host.groups.list_groups([], [])) == []
+    assert host.replicas.refusals == [(index, 0)]
     assert "coordinator-failed partition=" in caplog.text
 
 
-@on_loop
 async def test_a_partition_that_is_lost_while_it_loads() -> None:
     host = FakeHost()
     host.replicas.led[0] = bytearray()
@@ -496,7 +446,6 @@ async def test_a_partition_that_is_lost_while_it_loads() -> None:
     await asyncio.sleep(0.01)  # an exception of a piece to come would fail the test
 
 
-@on_loop
 async def test_expiry_runs_by_itself() -> None:
     host = coordinated(
         **{"offsets.retention.check.interval.ms": "20", "offsets.retention.minutes": "1"}
@@ -511,7 +460,6 @@ async def test_expiry_runs_by_itself() -> None:
     await host.groups.stop()
 
 
-@on_loop
 async def test_deleting_topics() -> None:
     host = coordinated()
     await answer(host.commit(1))
@@ -523,7 +471,6 @@ async def test_deleting_topics() -> None:
         host.offset()
 
 
-@on_loop
 async def test_a_topic_deleted_while_its_offsets_load() -> None:
     host = FakeHost()
     index = partition_for("g", PARTITIONS)
@@ -543,7 +490,6 @@ async def test_a_topic_deleted_while_its_offsets_load() -> None:
     assert host.offset() is None
 
 
-@on_loop
 async def test_a_topic_deleted_while_nobody_coordinated() -> None:
     host = FakeHost()
     index = partition_for("g", PARTITIONS)
@@ -556,7 +502,6 @@ async def test_a_topic_deleted_while_nobody_coordinated() -> None:
     await soon(lambda: host.offset() is None)
 
 
-@on_loop
 async def test_one_piece_is_loaded_in_a_turn_however_many_partitions_there_are() -> None:
     host = FakeHost()
     for index in range(PARTITIONS):
@@ -573,7 +518,6 @@ async def test_one_piece_is_loaded_in_a_turn_however_many_partitions_there_are()
     assert all(max(each) - min(each) <= 1 for each in records[: len(sums)])  # in turn
 
 
-@on_loop
 async def test_a_clock_that_was_set_expires_nothing_at_once() -> None:
     host = coordinated(**{"offsets.retention.minutes": "1"})
     await answer(host.commit(1))
@@ -585,7 +529,6 @@ async def test_a_clock_that_was_set_expires_nothing_at_once() -> None:
     assert host.offset() == 1
 
 
-@on_loop
 async def test_stop_answers_everybody() -> None:
     host = coordinated(**{"group.initial.rebalance.delay.ms": "5000"})
     host.groups.start()
@@ -600,7 +543,6 @@ async def test_stop_answers_everybody() -> None:
     await asyncio.sleep(0)
 
 
-@on_loop
 async def test_nothing_is_loaded_before_it_is_known_what_is_committed() -> None:
     """docs/rules.md, rules 9 and 32."""
     host = FakeHost()
@@ -616,7 +558,6 @@ async def test_nothing_is_loaded_before_it_is_known_what_is_committed() -> None:
     assert host.offset() is None
 
 
-@on_loop
 async def test_another_epoch_loads_again() -> None:
     """Somebody else may have led, and written, in between (rule 20)."""
     host = coordinated()
@@ -659,7 +600,6 @@ def create(host: FakeHost, name: str, partitions: int) -> bytes:
     return found.id
 
 
-@on_loop
 async def test_a_member_joins_by_name_and_by_regex() -> None:
     host = coordinated()
     orders = create(host, "orders", 3)
@@ -679,7 +619,6 @@ async def test_a_member_joins_by_name_and_by_regex() -> None:
     assert [member.subscribed_topic_regex for member in described.members] == ["ev.*"]
 
 
-@on_loop
 async def test_what_is_no_regex_is_refused_after_what_is_worse() -> None:
     host = coordinated()
     bad = await answer(beat(host, "m1", subscribed_topic_regex="("))
@@ -688,7 +627,6 @@ async def test_what_is_no_regex_is_refused_after_what_is_worse() -> None:
     assert worse.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
-@on_loop
 async def test_who_waits_for_the_offsets_topic_is_answered_when_the_broker_stops() -> None:
     host = FakeHost()
     host.groups.start()
@@ -719,7 +657,6 @@ async def test_who_waits_for_the_offsets_topic_is_answered_when_the_broker_stops
     assert len(host.proposals) == 1
 
 
-@on_loop
 async def test_a_coordinator_that_has_stopped_stays_so() -> None:
     """Its partitions are led here until the logs are closed, and metadata comes until then."""
     host = coordinated()
@@ -737,7 +674,6 @@ async def test_a_coordinator_that_has_stopped_stays_so() -> None:
     assert not host.groups._partitions
 
 
-@on_loop
 async def test_a_member_goes_on_at_the_next_coordinator() -> None:
     host = coordinated()
     orders = create(host, "orders", 3)
@@ -760,7 +696,6 @@ async def test_a_member_goes_on_at_the_next_coordinator() -> None:
     ]
 
 
-@on_loop
 async def test_a_machine_in_doubt_is_loaded_again_when_its_appends_have_ended() -> None:
     def committed(*arguments: object) -> None:
         raise IndexError("a bug")
