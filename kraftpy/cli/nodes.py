@@ -78,7 +78,7 @@ class Prepared:
     first_start: bool
 
     def discard(self) -> None:
-        """Undo a first start, so that the next one picks other ports, or is one."""
+        """Undoes a first start, so that the next one picks other ports, or is one."""
         if self.first_start:
             for node, _ in self.nodes:
                 with contextlib.suppress(OSError):  # it was never written

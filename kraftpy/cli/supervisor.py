@@ -129,7 +129,7 @@ class Supervisor:
         self._wakeup.close()
 
     def start(self, node: Node, config: BrokerConfig) -> None:
-        """Fork a node; `wait_ready` waits until it serves."""
+        """Forks a node; `wait_ready` waits until it serves."""
         # Here, so that each child finds it imported.
         import kraftpy.server.node.processes
 
@@ -201,7 +201,7 @@ class Supervisor:
     ) -> None:
         """Waits for Ctrl-C or SIGTERM; reports each node that ends.
 
-        With `on_start`, also wait for the end of stdin, and do what its lines say: `start ID`
+        With `on_start`, also waits for the end of stdin, and does what its lines say: `start ID`
         starts a node that has ended, or one that `find` finds; `on_start` hears when it serves, or
         why it doesn't.
         """
@@ -230,7 +230,7 @@ class Supervisor:
                     self._obey(line.decode(errors="replace"), starting, on_start, find)
 
     def _has_started(self, node: Node, on_start: Callable[[Node, str | None], None]) -> bool:
-        """Hear from a node that is starting; whether it is known now how that went."""
+        """Hears from a node that is starting; whether it is known now how that went."""
         try:
             if not self._is_ready(node):
                 return False
@@ -247,7 +247,7 @@ class Supervisor:
         on_start: Callable[[Node, str | None], None],
         find: Callable[[], Sequence[Node]],
     ) -> None:
-        """Carry out a line of stdin: begin to start a node."""
+        """Carries out a line of stdin: begin to start a node."""
         known = {each.id: each for each in [*find(), *self.nodes]}
         node = next((each for i, each in known.items() if line.split() == ["start", str(i)]), None)
         if node is None:

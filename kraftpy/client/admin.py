@@ -67,7 +67,7 @@ class Admin:
                 await self._wait(retry, error)
 
     async def _wait(self, retry: Retry, error: ConnectionError | KafkaError) -> None:
-        """Sleep before another attempt, or raise; a topic that is not there is an answer."""
+        """Sleeps before another attempt, or raises; a topic that is not there is an answer."""
         if isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise error
         await retry.wait(error)

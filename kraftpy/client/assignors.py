@@ -77,7 +77,7 @@ class Assignor:
         return b""
 
     def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
-        """Divide the partitions of the members' topics among them.
+        """Divides the partitions of the members' topics among them.
 
         Each partition of a topic that exists goes to exactly one of the topic's subscribers (with
         cooperative assignors, to none while its owner has yet to give it up).

@@ -99,7 +99,7 @@ class Retry:
         self._backoff_ms = RETRY_BACKOFF_MS
 
     async def wait(self, error: Exception) -> None:
-        """Sleep before the next attempt; raise `error` if it cannot be retried or time is up."""
+        """Sleeps before the next attempt; raises `error` if it cannot be retried or time is up."""
         pause_s = self._backoff_ms / 1000 * random.uniform(0.8, 1.2)  # noqa: S311
         if not is_retriable(error) or time.monotonic() + pause_s > self._deadline:
             raise error

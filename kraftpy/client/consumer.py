@@ -138,7 +138,7 @@ class Consumer:
     def subscribe(
         self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
     ) -> None:
-        """Share these topics (or all whose whole name matches the pattern) with the group.
+        """Shares these topics (or all whose whole name matches the pattern) with the group.
 
         Replaces what was subscribed to; takes effect in the next `poll`. Topics that don't exist
         yet are read when they do: a pattern is matched again every `metadata_max_age_ms`.
@@ -175,7 +175,7 @@ class Consumer:
         self._assigned = wanted
 
     async def unsubscribe(self) -> None:
-        """Leaveses the group, or forgets the partitions assigned by hand."""
+        """Leaves the group, or forgets the partitions assigned by hand."""
         await self._leave()
         self._topics, self._pattern = frozenset(), None
 
@@ -235,7 +235,7 @@ class Consumer:
         self._wake.clear()
 
     async def _advance(self) -> None:
-        """Act on everything that happened, and see that what has to go on goes on."""
+        """Acts on everything that happened, and sees that what has to go on goes on."""
         if self._closed:
             raise RuntimeError("the consumer is closed")
         if self._commits is not None:
@@ -432,7 +432,7 @@ class Consumer:
             self._fetcher.positions[name] = offset
 
     def _drop_fetched(self, name: Partition) -> None:
-        """Throw away what was fetched of a partition, here and under way."""
+        """Throws away what was fetched of a partition, here and under way."""
         self._disregard.add(name)
         self._fetched.drop(name)
 

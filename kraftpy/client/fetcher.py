@@ -174,7 +174,7 @@ class Fetcher:
                 self._cluster.topics.pop(topic, None)
 
     def _put_off(self, error: Exception) -> None:
-        """Deal with a partition's error after others have given their records."""
+        """Deals with a partition's error after others have given their records."""
         if is_retriable(error):
             self._mistrust_metadata()
         else:

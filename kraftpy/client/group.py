@@ -279,7 +279,7 @@ class Member:
     # -- leaving
 
     async def close(self) -> None:
-        """Leaveses the group; a static member stays in it, for it is expected to come back."""
+        """Leaves the group; a static member stays in it, for it is expected to come back."""
         await self._stop_heart()
         await self._say_leave("the consumer was closed")
         self.generation = Generation(instance_id=self.generation.instance_id)

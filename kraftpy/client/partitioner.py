@@ -46,7 +46,7 @@ class StickyPartitioner:
         self._size_bytes = 0
 
     def partition(self, size_bytes: int, available: Sequence[int]) -> int:
-        """Place a record of this size; `available` are the partitions that have a leader."""
+        """Places a record of this size; `available` are the partitions that have a leader."""
         if self._size_bytes >= self._switch_after_bytes or self._partition not in available:
             others = [p for p in available if p != self._partition] or available
             self._partition = self._rng.choice(others)

@@ -141,7 +141,7 @@ class Producer:
         headers: Sequence[Header] = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Queue a record and return its `Delivery` (await that to know it is written).
+        """Queues a record and returns its `Delivery` (await that to know it is written).
 
         Key and value are bytes or None, or what the serializers take. `on_delivery` is called once
         it is known what became of the record, in the order of the partition's records.
@@ -182,7 +182,7 @@ class Producer:
         return await (await self.send(topic, value, **options))
 
     async def send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> Delivery:
-        """Queue a whole batch; its `Delivery` tells where its first record was written.
+        """Queues a whole batch; its `Delivery` tells where its first record was written.
 
         Waits and raises as `send` does.
         """
@@ -430,7 +430,7 @@ class Producer:
                     self._producer = (response.producer_id, response.producer_epoch)
 
     def _settle(self, name: tuple[str, int], outcome: int | Exception) -> bool:
-        """Complete the partition's first batch; or keep it for a retry and return True."""
+        """Completes the partition's first batch; or keeps it for a retry and returns True."""
         queue = self._queues[name]
         batch = queue.batches[0]
         now = time.monotonic()

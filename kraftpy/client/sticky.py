@@ -61,7 +61,7 @@ class _Placement:
         return sorted((topic, n) for topic, ids in self._has[member].items() for n in ids)
 
     def house(self, partitions: Sequence[Partition]) -> None:
-        """Place each partition with its least loaded subscriber, the hardest to place first."""
+        """Places each partition with its least loaded subscriber, the hardest to place first."""
         # Loads only grow here, so an entry that is out of date is too low, and put right when met.
         queues: dict[tuple[str, ...], list[tuple[int, str]]] = {}
         for partition in sorted(partitions, key=lambda p: (len(self.subscribers[p[0]]), p)):

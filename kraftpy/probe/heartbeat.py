@@ -47,7 +47,7 @@ class Heartbeat:
         return len(self.brokers & set(self.leaders.values()))
 
     async def look(self) -> None:
-        """See what there is, and change what isn't as it should be. Raises what the client does."""
+        """Looks, and changes what isn't as it should be. Raises what the client does."""
         now = time.monotonic()
         info = await self._admin.describe_cluster()
         self.brokers = frozenset(id_ for id_, each in info.brokers.items() if not each.fenced)

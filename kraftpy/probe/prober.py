@@ -133,7 +133,7 @@ class Prober:
             await cluster.close()
 
     async def remove_group(self) -> None:
-        """Leave and delete the group; a failure is only logged: it expires by itself."""
+        """Leaves and deletes the group; a failure is only logged: it expires by itself."""
         await self._end_tasks()
         await self._end_consumer()
         try:

@@ -68,7 +68,7 @@ class OversizedData(DecodeError):
 
 
 def compress(codec: str, data: Buffer, level: int | None = None) -> bytes:
-    """Compress `data` with "gzip", "snappy", "lz4" or "zstd".
+    """Compresses `data` with "gzip", "snappy", "lz4" or "zstd".
 
     `level` is one of the codec's, as Kafka numbers them; None is its usual one, and snappy has
     none.
@@ -85,7 +85,7 @@ def compress(codec: str, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: str, data: Buffer, max_size_bytes: int) -> bytes:
-    """Decompress `data`; raises `DecodeError` if damaged, `OversizedData` beyond the limit."""
+    """Decompresses `data`; raises `DecodeError` if damaged, `OversizedData` beyond the limit."""
     view = memoryview(data)
     if codec == "gzip":
         return _decompress_gzip(view, max_size_bytes)

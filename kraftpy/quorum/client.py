@@ -178,7 +178,7 @@ class ControllerClient:
             await self._applied_future(self._quorum_index)
 
     async def close(self) -> None:
-        """Disconnect; what is under way fails with `ControllerUnavailable` or `ProposalTimeout`."""
+        """Disconnects; proposals fail with `ControllerUnavailable` or `ProposalTimeout`."""
         self._stop("the client was closed")
         await self._links.wait_closed()
 

@@ -18,7 +18,7 @@ class FileLayer:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def allocate(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Reserve space filled with zeros, so that a full disk shows before anything is written."""
+        """Reserves space, filled with zeros: so a full disk shows before anything is written."""
         os.posix_fallocate(fd, offset, size_bytes)
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
@@ -34,7 +34,7 @@ class FileLayer:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write_note(self, fd: int, data: bytes) -> None:
-        """Overwrite it from the start; the system writes it to disk when it likes."""
+        """Overwrites it from the start; the system writes it to disk when it likes."""
         os.pwrite(fd, data, 0)
 
     def truncate(self, fd: int, size_bytes: int) -> None:

@@ -81,7 +81,7 @@ class Helper:
         return self._running is not None
 
     def start(self, job: Callable[[], int], done: Callable[[int], None]) -> None:
-        """Fork; call `done` on the loop with the exit code: what `job` returned (0 to 69),
+        """Forks; calls `done` on the loop with the exit code: what `job` returned (0 to 69),
         `HELPER_FAILED` if it raised, minus a signal's number if it was killed.
 
         Raises `OSError` if no process is to be had.
@@ -102,7 +102,7 @@ class Helper:
         self._loop.add_reader(pidfd, self._ended)
 
     def stop(self) -> None:
-        """Kill the job that runs, if any; its `done` is not called."""
+        """Kills the job that runs, if any; its `done` is not called."""
         if self._running is not None:
             os.kill(self._running[0], signal.SIGKILL)
             self._reap()

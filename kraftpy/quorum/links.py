@@ -90,7 +90,7 @@ class Links:
             self._tasks[voter_id] = loop.create_task(self._keep(voter_id))
 
     def close(self, reason: str) -> None:
-        """Disconnect for good."""
+        """Disconnects for good."""
         self._closed = True
         for task in self._tasks.values():
             task.cancel()

@@ -262,7 +262,7 @@ class _Broker(FrameConnection):
         self._listener.forget(self, reason)
 
     def check(self, now: float) -> None:
-        """Disconnect a broker that went silent or doesn't read; called now and then."""
+        """Disconnects a broker that went silent or doesn't read; called now and then."""
         unsent = self.unsent_bytes()
         if not self.is_paused or unsent < self._unsent_before:
             self._progressed_at = now

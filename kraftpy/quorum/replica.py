@@ -61,7 +61,7 @@ class SnapshotHelper(Protocol):
         signal's number if it did not end well. Raises `OSError` if it can't."""
 
     def stop(self) -> None:
-        """Kill the job that runs, if any; `done` is not called."""
+        """Kills the job that runs, if any; `done` is not called."""
 
 
 class Replica:

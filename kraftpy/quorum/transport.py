@@ -97,7 +97,7 @@ class FrameConnection(asyncio.Protocol):
     # -- sending
 
     def send(self, message: Any) -> None:
-        """Queue a message; ignored once closing. Look at `is_paused` before sending much."""
+        """Queues a message; ignored once closing. Look at `is_paused` before sending much."""
         self.send_packed(pack(message))
 
     def send_packed(self, payload: bytes) -> None:

@@ -103,7 +103,7 @@ class PushingBatchReader(BatchReader):
         return [each for each in filters if not self._take(each)]
 
     def _take(self, each: Filter) -> bool:
-        """Remember what a filter says; whether Spark need not look at it again."""
+        """Remembers what a filter says; whether Spark need not look at it again."""
         column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else ""
         value = getattr(each, "value", None)
         if isinstance(each, IsNotNull):

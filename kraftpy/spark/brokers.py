@@ -381,7 +381,7 @@ class _Reading:
             self._brokers.cluster().topics.pop(self.left.topic, None)
 
     def _find_log(self) -> None:
-        """Deal with a position outside of the log."""
+        """Deals with a position outside of the log."""
         name = (self.left.topic, self.left.partition)
         start = self._brokers.earliest([name])[name]
         if self.left.start >= start:

@@ -214,7 +214,7 @@ class Cluster:
         self._wait_for_end(victim, pids, "kill -9")
 
     def crash(self, node: int) -> str:
-        """`kill`, and take away what the node has not fsynced, as a power failure does.
+        """`kill`, and takes away what the node has not fsynced, as a power failure does.
 
         Returns in words what that was.
         """

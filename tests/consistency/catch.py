@@ -1,7 +1,7 @@
 """`make broken`: are builds that break a promise caught, and is the sound one clean?
 
 Each build of `broken.py` runs under its workload and fault until a checker finds what it breaks,
-three times with different seeds, for five minutes each at most.  Then the same is done to the sound
+three times with different seeds, for five minutes each at most. Then the same is done to the sound
 build for as long as the longest of these took, and nothing may be found.
 """
 

@@ -1,6 +1,6 @@
 """What a topic and a lake hold, told by programs that share no code with the pipeline.
 
-A topic is read by librdkafka's consumer, a lake's files by pyarrow.  Both give for each partition
+A topic is read by librdkafka's consumer, a lake's files by pyarrow. Both give for each partition
 the number of records and a hash over all of each of them, in the order of their offsets; a sample
 of records is kept to compare byte by byte.
 """

@@ -32,7 +32,7 @@ class _Counter(logging.Handler):
 def outage(broker: Broker, behind_it: Callable[[], None]) -> Iterator[None]:
     """The broker is down until the block has asked it twice as often as it would at first.
 
-    About 8 seconds.  Then it is started again, and `behind_it` called.
+    About 8 seconds. Then it is started again, and `behind_it` called.
     """
     counter = _Counter()
 

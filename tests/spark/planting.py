@@ -1,7 +1,7 @@
 """Damage in the closed segments of a stopped node, whose indexes stay true for what is sound.
 
 A broker looks at no checksum when it reads, and after a clean stop at nothing but the headers
-behind each segment's last index entry.  So the first two batches of a segment, and its last two,
+behind each segment's last index entry. So the first two batches of a segment, and its last two,
 aren't damaged.
 """
 

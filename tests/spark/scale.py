@@ -1,11 +1,11 @@
 """Millions of records of all codecs into lakes, at the end of `make spark`.
 
 Each topic is loaded whole, in two parts of which a piece is loaded again twice, and through Spark's
-own connector.  All three lakes must have what an independent consumer gets from the topic, record
+own connector. All three lakes must have what an independent consumer gets from the topic, record
 by record (`tests.spark.checksums`), and a sample of them is compared with what was written.
 
 A compacted topic is written to and cleaned while it is loaded, so no two readers get the same of
-it.  Each row of its lakes must be what was written at that offset, and the newest record of each
+it. Each row of its lakes must be what was written at that offset, and the newest record of each
 key must be among them.
 """
 

@@ -33,7 +33,7 @@ _OWN = ("stage", "victims", "commits")
 
 
 class DyingReader(StreamReader):
-    """Kills the driver at a stage.  Records come while a query asks where it begins."""
+    """Kills the driver at a stage. Records come while a query asks where it begins."""
 
     stage: str
     victims: Sequence[int]

@@ -34,7 +34,7 @@ class Stopping:
         self._number = 0
 
     def take(self) -> None:
-        """Hear the signals; to be called in the main thread."""
+        """Hears the signals; to be called in the main thread."""
         for number in _SIGNALS:
             signal.signal(number, self._hear)
 

@@ -357,7 +357,7 @@ class RaftVoter(Voter):
         )
 
     def _follow_lead(self) -> None:
-        """Notice who leads now."""
+        """Notices who leads now."""
         term = self._node.term if self._node.leads else -1
         if self._led_term not in (-1, term):
             self._lose_lead()

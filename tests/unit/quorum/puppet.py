@@ -24,7 +24,7 @@ from .standin import Values
 
 
 class Puppet:
-    """See the module.  Futures resolve when the test resolves them."""
+    """See the module. Futures resolve when the test resolves them."""
 
     def __init__(self, voter_id: int, leader_id: int | None, term: int = 1) -> None:
         self.voter_id = voter_id

@@ -4,7 +4,7 @@
 
 Ticks, deliveries, broken and stalled links, snapshots in small pieces, transfers of the lead,
 proposals made again, kills, and kills and power losses in the middle of system calls, in an order
-that the seed decides; then everything is healed.  Checked: no acknowledged command is lost, none is
+that the seed decides; then everything is healed. Checked: no acknowledged command is lost, none is
 applied twice, all voters applied the same entries and end in the same state, and no term has two
 leaders.
 """

@@ -1,7 +1,7 @@
 """Raft voters in a world without time, sockets or power: every event happens where a test says so.
 
 A voter's disk keeps what was synced; a crash loses some of the rest and undoes renames in folders
-that weren't synced.  A link delivers in order until it breaks; then what was under way is lost.
+that weren't synced. A link delivers in order until it breaks; then what was under way is lost.
 """
 
 from __future__ import annotations
