@@ -10,6 +10,10 @@ SIZES ?=
 CLIENTS ?=
 SEED ?=
 
+# Whatever the environment says, Python keeps what it compiled: most of a node's start is that, and
+# tests start hundreds.
+export PYTHONDONTWRITEBYTECODE :=
+
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
 .PHONY: help install demo report quorum test check docs bench race conformance reference consistency spark broken dashboards torture groups simulate clean
