@@ -549,6 +549,7 @@ EFFECTS = {
     "kill-majority": Effect(partial(ended, count=2)),
     "kill-all": Effect(partial(ended, count=3)),
     "kill-coordinator": Effect(partial(ended, count=1)),
+    "move-coordinator": Effect(partial(ended, count=1)),
     "stop": Effect(partial(ended, count=1, in_order=True)),
     "rolling-restart": Effect(restarted),
     "pause": Effect(partial(stopped, count=1)),

@@ -25,6 +25,7 @@ CLIENTS = ("confluent-kafka", "aiokafka", "kraftpy")
 
 class Bystander:
     name = "a bystander"
+    away = False
 
     def __init__(self) -> None:
         self._popen = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
@@ -44,6 +45,13 @@ class Bystander:
 
     def thaw(self) -> None:
         self._popen.send_signal(signal.SIGCONT)
+
+    def leave(self) -> None:
+        self._popen.terminate()
+        self.away = True
+
+    def come_back(self) -> None:
+        self.away = False
 
     def close(self) -> None:
         self._popen.kill()
@@ -76,7 +84,16 @@ def test_a_frozen_client_stands_still_and_goes_on(bystander: Bystander) -> None:
     wait_until(lambda: bystander.state in "RS", "it stands still", 10)
 
 
-@pytest.mark.parametrize("name", ["kill-client", "freeze-client"])
+def test_a_client_that_left_is_away_until_it_may_come_back(bystander: Bystander) -> None:
+    act = plan_of("leave-client", bystander)
+    assert act.begin() == bystander.name
+    wait_until(lambda: bystander.state == "-", "it stays", 10)
+    assert bystander.away
+    act.end()
+    assert not bystander.away
+
+
+@pytest.mark.parametrize("name", ["kill-client", "freeze-client", "leave-client"])
 def test_where_no_client_is_none_can_be_hurt(name: str) -> None:
     act = plan_of(name)
     assert isinstance(act.begin(), LeftOut)
@@ -84,17 +101,31 @@ def test_where_no_client_is_none_can_be_hurt(name: str) -> None:
 
 
 def test_groups_survive_their_members(tmp_path: Path) -> None:
-    """Killed, also while their coordinator is away, and frozen until they are thrown out."""
-    faults = ["freeze-client", "kill-coordinator+kill-client", "kill-client"]
-    plan = Plan("groups", tmp_path, faults, time_limit_s=30, rate=120, seed=3, clients=CLIENTS)
+    """First nothing happens to them but that their coordinator moves. Then they leave, also while
+    that is away, are killed, and frozen until they are thrown out; and all brokers are killed.
+    """
+    faults = [
+        "move-coordinator",
+        "freeze-client",
+        "kill-coordinator+leave-client",
+        "kill-client",
+        "kill-all",
+    ]
+    plan = Plan("groups", tmp_path, faults, time_limit_s=38, rate=120, seed=3, clients=CLIENTS)
     started = time.monotonic()
     result = run(plan, say=print)
-    assert result.faults.keys() == {"freeze-client", "kill-coordinator", "kill-client"}
+    assert result.faults.keys() == {name for each in faults for name in each.split("+")}
     assert (result.dead, result.killed, result.unhealthy) == (0, 0, "")
-    assert result.crashed >= 2
+    assert result.crashed >= 1
     reader = HistoryReader(plan.history)
     frozen = [e for e in pair(reader) if isinstance(e, Operation) and e.f == "frozen"]
     assert all(6000 < each.value["ms"] < 1000 * (time.monotonic() - started) for each in frozen)
     assert frozen
     outcome = check(reader)
     assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    said = {each.checker: next(iter(each.counts.values())) for each in outcome.verdicts}
+    assert said["needless-rebalance"] == 2  # two groups
+    assert said["settling"] == 4 * 2
+    assert said["leaving"] == 2
+    assert said["stale-commit"] > 50  # there was load, and it was processed
+    assert said["all-processed"] > 500

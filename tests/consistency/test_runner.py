@@ -6,6 +6,7 @@ import random
 import subprocess
 import threading
 import time
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,10 +21,11 @@ from kraftpy.testing.consistency.crew import Process
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, Kind, LeftOut, Planned, schedule
 from kraftpy.testing.consistency.faults.storage import flip_bits, lose_tail
 from kraftpy.testing.consistency.operations import Operation, pair
-from kraftpy.testing.consistency.plan import Plan, RunError
+from kraftpy.testing.consistency.plan import Plan, Result, RunError
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.runner import _Run, run
 from kraftpy.testing.consistency.worker import Task, Worker
+from kraftpy.testing.process import wait_until
 
 
 def test_a_schedule_follows_from_its_seed_and_leaves_nothing_out() -> None:
@@ -155,6 +157,7 @@ def test_values_are_unique_among_workers(worker: Worker) -> None:
     [
         ({"workload": "poetry"}, "no workload is called 'poetry'"),
         ({"faults": ["kill+earthquake"]}, "no fault is called 'earthquake'"),
+        ({"faults": ["move-coordinator+kill"]}, "move-coordinator is alone"),
         ({"faults": ["partition"], "nodes": 1}, "partition takes 2 nodes at least"),
         ({"faults": ["kill"], "bootstrap": "x:1"}, "leave --bootstrap out"),
         ({"clients": ["pigeon"]}, "no client is called 'pigeon'"),
@@ -244,6 +247,61 @@ def test_final_workers_that_are_not_done_are_counted(
     assert said == [
         "the final drain of kraftpy ended with 1",
         "the final drain of kraftpy did not end: killed",
+    ]
+
+
+class _Script(Task):
+    """A worker that ends when it is told to, or by itself."""
+
+    def command(self) -> list[str]:
+        script = "echo '{\"process\": 7}'; " + ("read line" if self.number else "exit 0")
+        return ["sh", "-c", script]
+
+
+def noted(path: Path) -> list[tuple[str, str]]:
+    operations = [each for each in pair(HistoryReader(path)) if isinstance(each, Operation)]
+    return [(each.f, each.value.get("detail", "")) for each in operations]
+
+
+def test_who_was_told_to_leave_is_replaced_when_it_may_come_back(tmp_path: Path) -> None:
+    tested = _Run(Plan("groups", tmp_path, clients=["kraftpy"]), _NoNodes(), lambda _: None)
+    crew, group = tested._crew, tested._options["groups"]["classic"]
+    hired: list[str] = []
+    crew._hire = lambda part, _: hired.append(part.role)  # type: ignore[method-assign]
+    task = _Script("groups", "join", 1, "", "", "kraftpy", 1, 1.0, 0, {})
+    member = Process(task, tmp_path / "workers.log")
+    crew._workers.append(member)
+    assert crew.members() == {group: 1}
+    member.leave()
+    wait_until(lambda: member.ended == 0, "it stays", 10)
+    crew.watch_until(time.monotonic())
+    assert (hired, crew.members(), crew.alive) == ([], {}, [])
+    member.come_back()
+    crew.watch_until(time.monotonic() + 0.01)
+    assert hired == ["join"]
+    assert tested._result == Result()
+    tested._history.close()
+    assert noted(tmp_path / "history.jsonl") == [("gone", "")]
+
+
+def test_a_member_that_ends_by_itself_or_does_not_leave_is_told(tmp_path: Path) -> None:
+    tested = _Run(Plan("groups", tmp_path, clients=["kraftpy"]), _NoNodes(), lambda _: None)
+    crew = tested._crew
+    crew._hire = lambda *_: None  # type: ignore[method-assign]
+    task = _Script("groups", "join", 0, "", "", "kraftpy", 1, 1.0, 0, {})
+    member = Process(task, tmp_path / "workers.log")
+    crew._workers.append(member)
+    wait_until(lambda: member.ended == 0, "it does not end", 10)
+    crew.watch_until(time.monotonic() + 0.01)
+    stuck = Process(_Stuck(**{**asdict(task), "number": 1}), tmp_path / "workers.log")
+    stuck.sessions.append(8)
+    crew._workers.append(stuck)
+    crew.dismiss(0.2)
+    tested._history.close()
+    assert (tested._result.dead, tested._result.killed) == (1, 1)
+    assert [each for each in noted(tmp_path / "history.jsonl") if each[0] == "ended"] == [
+        ("ended", "ended by itself with 0"),
+        ("ended", "had not left after 0.2 s"),
     ]
 
 

@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ class Process:
         self.task = task
         self.sessions: list[int] = []
         self.crashed = False
+        self.left = False
+        """Whether a fault had it leave; it is replaced when it isn't `away` any more."""
+        self.away = False
         self.stood_still_ms = 0
         self._frozen_at = 0.0
         self._unread = b""
@@ -53,9 +57,26 @@ class Process:
             )
 
     def stop(self) -> None:
+        self._tell(b"stop\n")
+
+    def stay(self) -> None:
+        """Has it end no session by itself."""
+        self._tell(b"stay\n")
+
+    def go_on(self) -> None:
+        self._tell(b"go\n")
+
+    def leave(self) -> None:
+        self.left = self.away = True
+        self.stop()
+
+    def come_back(self) -> None:
+        self.away = False
+
+    def _tell(self, line: bytes) -> None:
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._popen.stdin.write(b"stop\n")
+            self._popen.stdin.write(line)
             self._popen.stdin.flush()
 
     def listen(self) -> None:
@@ -137,6 +158,7 @@ class Crew:
         self._workers: list[Process] = []
         self._numbers = 0
         self._started_ns = 0
+        self._staying = False
 
     def start(self) -> None:
         """Begins the load."""
@@ -150,7 +172,27 @@ class Crew:
 
     @property
     def alive(self) -> list[Process]:
-        return [worker for worker in self._workers if worker.ended is None]
+        return [worker for worker in self._workers if worker.ended is None and not worker.away]
+
+    def members(self) -> dict[str, int]:
+        """How many workers are in each group."""
+        count = Counter(
+            self._options["groups"][self._play.members[worker.task.role]]
+            for worker in self._workers
+            if worker.task.role in self._play.members and not worker.away
+        )
+        return dict(count)
+
+    def stay(self) -> None:
+        """Until `go_on` no worker ends a session by itself, those that are yet to come neither."""
+        self._staying = True
+        for worker in self._workers:
+            worker.stay()
+
+    def go_on(self) -> None:
+        self._staying = False
+        for worker in self._workers:
+            worker.go_on()
 
     def new_processes(self, count: int) -> int:
         """The first of so many numbers for what isn't a client."""
@@ -187,19 +229,23 @@ class Crew:
             options=self._options,
         )
         self._numbers += 1
-        self._workers.append(Process(task, plan.folder / WORKERS_LOG))
+        worker = Process(task, plan.folder / WORKERS_LOG)
+        self._workers.append(worker)
+        if self._staying:
+            worker.stay()
 
     def watch_until(self, deadline: float) -> None:
         """Replaces workers that die, until then."""
         while time.monotonic() < deadline:
             for worker in list(self._workers):
                 worker.listen()
-                if worker.ended is not None:
+                if worker.ended is not None and not worker.away:
                     self._bury(worker)
                     if worker.ended == CRASHED or worker.crashed:
                         self._result.crashed += 1
-                    else:
+                    elif worker.ended or not worker.left:
                         self._result.dead += 1
+                        self._note_ended(worker, f"ended by itself with {worker.ended}")
                         self._say(
                             f"{worker.name} ended with {worker.ended}, see workers.log;"
                             " there is another one now"
@@ -214,11 +260,15 @@ class Crew:
         self._workers.remove(worker)
         if worker.crashed and worker.sessions:
             self._history.note(worker.sessions[-1], "crashed", {"by": "SIGKILL"})
-        if self._plan.workload == "groups" and worker.sessions:
+        group = self._play.members.get(worker.task.role)
+        if group is not None and worker.sessions:
             keys = [f"{topic}-{i}" for topic, count in self._topics.items() for i in range(count)]
-            for group in self._options["groups"].values():
-                value = {"group": group, "keys": keys}
-                self._history.note(worker.sessions[-1], "gone", value)
+            value = {"group": self._options["groups"][group], "keys": keys}
+            self._history.note(worker.sessions[-1], "gone", value)
+
+    def _note_ended(self, worker: Process, detail: str) -> None:
+        if worker.task.role in self._play.members and worker.sessions:
+            self._history.note(worker.sessions[-1], "ended", {"detail": detail})
 
     def note_frozen(self) -> None:
         """Says of those that stood still, and go on now, for how long they did."""
@@ -228,18 +278,27 @@ class Crew:
                 self._history.note(worker.sessions[-1], "frozen", value)
             worker.stood_still_ms = 0
 
+    def dismiss_first(self, timeout_s: float) -> None:
+        """Has those finish that stop before all others."""
+        roles = self._play.first_out
+        self._dismiss([each for each in self._workers if each.task.role in roles], timeout_s)
+
     def dismiss(self, timeout_s: float) -> None:
         """Has all workers finish; kills those that take longer."""
+        self._dismiss(list(self._workers), timeout_s)
+
+    def _dismiss(self, workers: Sequence[Process], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         if timeout_s:
-            for worker in self._workers:
+            for worker in workers:
                 worker.stop()
-        for worker in list(self._workers):
+        for worker in workers:
             while worker.ended is None and time.monotonic() < deadline:
                 worker.listen()
                 time.sleep(_POLL_S)
             if worker.ended is None and timeout_s:
                 self._result.killed += 1
+                self._note_ended(worker, f"had not left after {timeout_s:g} s")
                 task = worker.task
                 worker.say_where()
                 self._say(

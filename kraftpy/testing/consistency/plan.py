@@ -70,6 +70,8 @@ def check_plan(plan: Plan) -> None:
     for name in kinds(plan.faults):
         if name not in FAULTS:
             raise RunError(f"no fault is called {name!r}; there are {', '.join(FAULTS)}")
+        if FAULTS[name].calm and any(name in each and name != each for each in plan.faults):
+            raise RunError(f"{name} is alone: it can't be joined with others")
         if plan.nodes < FAULTS[name].nodes:
             raise RunError(f"{name} takes {FAULTS[name].nodes} nodes at least")
     if plan.faults and plan.bootstrap:

@@ -2,8 +2,9 @@
 
 Rules:
 
-* Faults end before the load does: the recovery is part of the history. Then the load stops, and
-  only then the final reads begin, so they have to see everything.
+* Faults end before the load does: the recovery is part of the history. Then the load stops (where
+  groups process it, those that make it first), and only then the final reads begin, so they have to
+  see everything.
 * What a run depends on follows from its seed: schedule of faults, choices of clients. The timing
   of processes doesn't.
 * A cluster that isn't healthy again after its faults is no anomaly of a history, and yet a failure
@@ -43,6 +44,7 @@ from kraftpy.testing.consistency.faults import (
 )
 from kraftpy.testing.consistency.history import Header, HistoryWriter
 from kraftpy.testing.consistency.plan import Plan, Result, RunError, check_plan
+from kraftpy.testing.consistency.rest import QUIET_S, Rest
 from kraftpy.testing.consistency.worker import SESSIONS_MAX
 from kraftpy.testing.consistency.workloads import PLAYS
 
@@ -60,6 +62,7 @@ _SEGMENT_BYTES = 1 << 14  # so that even a run of a minute has old segments
 _SETUP_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 25.0
 _RECOVERY_S = 1.0
+_LOOK_EVERY_S = 0.1
 
 
 def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> Cluster:
@@ -130,6 +133,7 @@ class _Run:
         self._options = self._play.options(name, plan.time_limit_s)
         self._topics = dict(self._play.topics(self._options))
         self._history = HistoryWriter(plan.history, self._header())
+        self._rest: Rest | None = None
         self._crew = Crew(
             plan,
             self._clients,
@@ -148,9 +152,11 @@ class _Run:
                 self._history.phase("load")
                 self._say(f"{self._plan.workload}: load for {self._plan.time_limit_s:g} s")
                 self._crew.start()
+                if self._play.members:
+                    self._rest = self._make_rest()
                 with self._observers():
                     self._break_and_heal(time.monotonic() + self._plan.time_limit_s)
-                self._crew.dismiss(_STOP_TIMEOUT_S)
+                self._dismiss()
                 self._settle()
                 self._history.phase("final")
                 self._say("reading everything")
@@ -159,7 +165,34 @@ class _Run:
                 self._inspect()
             finally:
                 self._crew.dismiss(0.0)
+                if self._rest is not None:
+                    self._rest.close()
         return self._result
+
+    def _make_rest(self) -> Rest:
+        return Rest(
+            self._bootstrap,
+            [(topic, i) for topic, count in self._topics.items() for i in range(count)],
+            self._plan.history,
+            self._history,
+            self._crew.new_processes(1),
+            self._crew.members,
+            lambda: self._crew.watch_until(time.monotonic() + _LOOK_EVERY_S),
+        )
+
+    def _dismiss(self) -> None:
+        """Has all workers finish; members of groups when they have come to rest and are done."""
+        rest, groups = self._rest, sorted(self._crew.members())
+        if rest is None or self._result.unhealthy:
+            self._crew.dismiss(_STOP_TIMEOUT_S)
+            return
+        self._say("waiting until all groups are at rest, and have processed everything")
+        self._crew.stay()
+        self._crew.dismiss_first(_STOP_TIMEOUT_S)
+        rest.settle()
+        rest.drain()
+        self._crew.dismiss(_STOP_TIMEOUT_S)
+        rest.note_left(groups)
 
     def _break_and_heal(self, deadline: float) -> None:
         try:
@@ -189,6 +222,7 @@ class _Run:
             "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
             "links": plan.network.text() if self._cluster is not None else "as they are",
             "left_out": dict(plan.left_out),
+            "rests": bool(self._play.members),
             "inspected": self._play.inspected and self._cluster is not None,
         }
         return Header(
@@ -235,6 +269,9 @@ class _Run:
         ground = Ground(cluster, self._topics, rng, planned.target, clients=self._crew.alive)
         duration_s = max(planned.duration_s, *(FAULTS[name].least_s for name in planned.names))
         begun: list[tuple[int, str, Act, str]] = []
+        calm = any(FAULTS[name].calm for name in planned.names)
+        if calm:
+            self._begin_calm()
         for name in planned.names:
             act = FAULTS[name].plan(ground)
             self._fault_ids += 1
@@ -252,6 +289,8 @@ class _Run:
                 f" for {duration_s:.1f} s"
             )
         self._crew.watch_until(time.monotonic() + duration_s)
+        if calm and self._rest is not None:
+            self._rest.settle()
         for number, name, act, more in reversed(begun):
             act.end()
             self._crew.note_frozen()
@@ -260,6 +299,25 @@ class _Run:
         for each in cluster.nodes.values():
             if each.running and each.ended:
                 raise ClusterError(f"broker {each.id} ended by itself\n{cluster.log_tail()}")
+        if calm:
+            self._end_calm(cluster)
+
+    def _begin_calm(self) -> None:
+        if self._rest is not None:
+            self._crew.stay()
+            self._rest.settle()
+            self._rest.begin_calm()
+
+    def _end_calm(self, cluster: Cluster) -> None:
+        """Until then whoever was to be thrown out by what happened has been."""
+        if self._rest is not None:
+            try:
+                cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+                self._crew.watch_until(time.monotonic() + QUIET_S)
+                self._rest.settle()
+            finally:
+                self._rest.end_calm()
+                self._crew.go_on()
 
     def _await_health(self, timeout_s: float) -> None:
         """Goes on watching the workers until nothing is left of the last fault."""

@@ -24,6 +24,12 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | journals | {nodes}: two whose metadata journals are compared | |
 | assigned | {group, keys, epoch, instance?, member?}: a static member, and its member id | |
 | revoked, lost, gone | {group, keys}; `gone` is noted by who has killed the process | |
+| ended | {detail}: this process ended when it shouldn't have, or didn't when it was told to | |
+| calm, uproar | {group}: in between, nothing happens to it but that its coordinator moves | |
+| settled | {group, keys, members, ms}: keys by member id, as the coordinator says after so long | |
+| unsettled | {group, detail}: what it was like when time was up | |
+| ends | {group, ends}: the end of each key's log, which the group had the time to process | |
+| left | {group, members}: who is in it when all have been told to leave | |
 | crashed | {by}: a fault has ended this process | |
 | frozen | {ms}: for so long this process stood still until now | |
 | processed | {group, key, first, last} | |
@@ -225,6 +231,18 @@ def _numbers(value: Any) -> bool:
     return type(value) is list and all(type(each) is int for each in value)
 
 
+def _keys_by_member(value: Any) -> bool:
+    return type(value) is dict and all(map(_keys, value.values()))
+
+
+def _ends(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_key, value)) and all(map(_is_offset, value.values()))
+
+
+def _text(value: Any) -> bool:
+    return type(value) is str
+
+
 _REPLICA: dict[str, Field] = {"node": _epoch, "key": _is_key}
 _REGISTER: dict[str, Field] = {"group": _is_key, "key": _is_key}
 _OWNED: dict[str, Field] = {"group": _is_key, "keys": _keys}
@@ -258,6 +276,13 @@ SHAPES: dict[str, Check] = {
     "revoked": _fields("revoked", _OWNED),
     "lost": _fields("lost", _OWNED),
     "gone": _fields("gone", _OWNED),
+    "ended": _fields("ended", {"detail": _text}),
+    "calm": _fields("calm", {"group": _is_key}),
+    "uproar": _fields("uproar", {"group": _is_key}),
+    "settled": _fields("settled", {**_OWNED, "members": _keys_by_member, "ms": _epoch}),
+    "unsettled": _fields("unsettled", {"group": _is_key, "detail": _text}),
+    "ends": _fields("ends", {"group": _is_key, "ends": _ends}),
+    "left": _fields("left", {"group": _is_key, "members": _keys}),
     "crashed": _fields("crashed", {"by": _is_key}),
     "frozen": _fields("frozen", {"ms": _epoch}),
     "processed": _fields("processed", {**_REGISTER, "first": _is_offset, "last": _is_offset}),

@@ -18,6 +18,7 @@ from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
 from kraftpy.testing.consistency.checkers.register_checker import RegisterChecker
 from kraftpy.testing.consistency.checkers.replicas import ReplicaChecker
+from kraftpy.testing.consistency.checkers.rest import RestChecker
 from kraftpy.testing.consistency.checkers.torn import TornChecker
 from kraftpy.testing.consistency.history import (
     Fault,
@@ -55,7 +56,11 @@ def _commits(options: Options) -> Sequence[Checker]:
 def _groups(options: Options) -> Sequence[Checker]:
     # A heartbeat may be that much older than what a member notes next.
     fenced_after_ms = _whole(options, "session_timeout_ms") - _whole(options, "heartbeat_ms")
-    return [OwnershipChecker(fenced_after_ms / 1000), *_offsets(options)]
+    return [
+        OwnershipChecker(fenced_after_ms / 1000),
+        RestChecker(expected=options.get("rests") is True),
+        *_offsets(options),
+    ]
 
 
 def _whole(options: Options, name: str) -> int:

@@ -61,7 +61,9 @@ class Task:
 class Worker:
     """What a role works with."""
 
-    def __init__(self, task: Task, stopping: threading.Event) -> None:
+    def __init__(
+        self, task: Task, stopping: threading.Event, staying: threading.Event | None = None
+    ) -> None:
         self.task = task
         self.options = task.options
         self.history = HistoryWriter(task.history)
@@ -70,11 +72,17 @@ class Worker:
         self.process = -1
         self._sessions = 0
         self._stopping = stopping
+        self._staying = staying or threading.Event()
         self._unique = 0
 
     @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
+
+    @property
+    def staying(self) -> bool:
+        """Whether it is to end no session by itself."""
+        return self._staying.is_set()
 
     def unique(self) -> int:
         """A number that no other call of the first 1000 workers brings; they grow."""

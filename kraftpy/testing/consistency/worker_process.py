@@ -1,7 +1,7 @@
 """A worker's process: `python -m kraftpy.testing.consistency.worker_process TASK`, as JSON.
 
-Rule: the line "stop" on stdin has it finish what it has under way and end with exit code 0; the end
-of stdin ends it at once.
+Rule: the line "stop" on stdin has it finish what it has under way and end with exit code 0; "stay"
+has it end no session by itself until the line "go"; the end of stdin ends it at once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kraftpy.testing.consistency.workloads import PLAYS
 
 def main() -> None:
     task = Task(**json.loads(sys.argv[1]))
-    stopping = threading.Event()
+    stopping, staying = threading.Event(), threading.Event()
     faulthandler.register(WHERE_SIGNAL)
-    threading.Thread(target=_listen, args=[stopping], daemon=True).start()
-    worker = Worker(task, stopping)
+    threading.Thread(target=_listen, args=[stopping, staying], daemon=True).start()
+    worker = Worker(task, stopping, staying)
     with contextlib.suppress(KeyboardInterrupt):
         PLAYS[task.workload].roles[task.role](worker)
     worker.history.close()
@@ -30,10 +30,15 @@ def main() -> None:
     os._exit(0)  # a client's thread that doesn't end is nothing that the run could learn from
 
 
-def _listen(stopping: threading.Event) -> None:
+def _listen(stopping: threading.Event, staying: threading.Event) -> None:
     for line in sys.stdin:
-        if line == "stop\n":
-            stopping.set()
+        match line:
+            case "stop\n":
+                stopping.set()
+            case "stay\n":
+                staying.set()
+            case "go\n":
+                staying.clear()
     os._exit(1)
 
 

@@ -43,6 +43,13 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("assigned", {"group": "g", "keys": ["t-0"], "epoch": 1}, None),
     ("processed", {**PLACE, "first": 0, "last": 1}, None),
     ("revoked", {"group": "g", "keys": ["t-0"]}, None),
+    ("calm", {"group": "g"}, None),
+    ("settled", {"group": "g", "keys": ["t-0"], "members": {"m": ["t-0"]}, "ms": 5}, None),
+    ("uproar", {"group": "g"}, None),
+    ("unsettled", {"group": "g", "detail": "it is Empty"}, None),
+    ("ends", {"group": "g", "ends": {"t-0": 2}}, None),
+    ("left", {"group": "g", "members": ["m"]}, None),
+    ("ended", {"detail": "ended by itself"}, None),
     ("txn", [["append", "k", 1], ["r", "k", None]], [["append", "k", 1], ["r", "k", [1]]]),
 ]
 JUNK = [

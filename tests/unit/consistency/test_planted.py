@@ -18,7 +18,7 @@ from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.verdicts import Findings
 
-from . import queue_histories, test_ownership
+from . import queue_histories, test_ownership, test_rest
 from .test_linearizability import commits
 from .test_list_append import ANOMALIES, random_transactions
 
@@ -102,6 +102,8 @@ def replicas(name: str) -> Operations:
 
 
 def group(name: str) -> Operations:
+    if name in dict(test_rest.PLANTS):
+        return dict(test_rest.PLANTS)[name]()
     rng = random.Random(1)
     operations = [each for each in test_ownership.random_group(rng) if each.f != "commit"]
     if name in ("linearizable", "stale-read", "offset-regression"):

@@ -1,4 +1,5 @@
-"""Faults of those who load the cluster: a client's process ends, or stands still for too long."""
+"""Faults of those who load the cluster: a client's process ends, leaves, or stands still for too
+long."""
 
 from __future__ import annotations
 
@@ -25,6 +26,22 @@ def kill(ground: Ground) -> Act:
         return victim.name
 
     return Act([], "SIGKILL", begin, lambda: None)
+
+
+def leave(ground: Ground) -> Act:
+    victim = _victim(ground)
+
+    def begin() -> str:
+        if victim is None:
+            return _NOBODY
+        victim.leave()
+        return victim.name
+
+    def end() -> None:
+        if victim is not None:
+            victim.come_back()
+
+    return Act([], "told to leave", begin, end)
 
 
 def freeze(ground: Ground) -> Act:

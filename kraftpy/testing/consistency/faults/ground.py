@@ -32,6 +32,12 @@ class Client(Protocol):
     def thaw(self) -> None:
         """SIGCONT."""
 
+    def leave(self) -> None:
+        """Has it finish, and nobody replace it yet."""
+
+    def come_back(self) -> None:
+        """Has somebody replace it."""
+
 
 @dataclass(slots=True)
 class Ground:
@@ -164,7 +170,8 @@ class Kind:
     """`nodes` is how many there have to be; `need` what else, None for nothing.
 
     Kinds that work on different `part`s of a cluster can happen at the same time; those with none
-    only alone. A fault lasts for `least_s`, whatever the schedule says.
+    only alone. A fault lasts for `least_s`, whatever the schedule says. Groups come to rest before
+    one that is `calm`, and nothing else happens to them while it lasts.
     """
 
     about: str
@@ -173,3 +180,4 @@ class Kind:
     part: Part | None = None
     need: Need | None = None
     least_s: float = 0.0
+    calm: bool = False

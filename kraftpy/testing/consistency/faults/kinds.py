@@ -189,6 +189,11 @@ FAULTS: dict[str, Kind] = {
         partial(_of_the_coordinator, partial(_kill, count=1)),
         part=Part.PROCESSES,
     ),
+    "move-coordinator": Kind(
+        "kill -9 of the node that coordinates groups to which nothing else happens",
+        partial(_of_the_coordinator, partial(_kill, count=1)),
+        calm=True,
+    ),
     "stop": Kind("one node stopped in order", _stop, part=Part.PROCESSES),
     "rolling-restart": Kind("all nodes stopped and started, one by one", _rolling_restart, 2),
     "pause": Kind("SIGSTOP of one node", partial(_pause, count=1), part=Part.PROCESSES),
@@ -288,6 +293,9 @@ FAULTS: dict[str, Kind] = {
     ),
     "kill-client": Kind(
         "kill -9 of a client's process, which is replaced", clients.kill, part=Part.CLIENTS
+    ),
+    "leave-client": Kind(
+        "a client that is told to finish, and comes back later", clients.leave, part=Part.CLIENTS
     ),
     "freeze-client": Kind(
         "SIGSTOP of a client's process for longer than a group waits for a member",

@@ -1,10 +1,11 @@
 """`groups`: members of one group process what senders send, and own partitions exclusively.
 
 A member notes what it is assigned, what is taken from it, what it processed, and commits that.
-After a while it leaves, or crashes, and comes back as another one. Members of all clients share
-one group with the assignor `range`, and those that know KIP-848 another one. With more workers than
-usual there is one with `cooperative-sticky`, and one whose members have both protocols: it is
-converted from one to the other and back while they come and go. In the end what is committed is
+After a while it leaves, or crashes, and comes back as another one, unless it is told to stay.
+Members of all clients share one group with the assignor `range`, and those that know KIP-848
+another one. With more workers than usual there is one with `cooperative-sticky`, and one whose
+members have both protocols: it is converted from one to the other and back while they come and go.
+When the senders have stopped, all is processed and all members leave; then what is committed is
 fetched.
 """
 
@@ -90,7 +91,7 @@ def join(worker: Worker, protocol: str, group: str) -> None:
                     if key in watch.owned:
                         _process(worker, group, key, [offset for offset, _ in records])
                         _commit(worker, member, group, places[key], records[-1][0] + 1)
-                if worker.elapsed_s() > until:
+                if worker.elapsed_s() > until and not worker.staying:
                     if worker.rng.random() < _CRASHES:
                         worker.crash()
                     return
@@ -172,6 +173,14 @@ PLAY = Play(
         Part("join-converted", _WITH_RANGE),
     ],
     final=Part("fetch-all"),
+    members={
+        "join": "classic",
+        "join-consumer": "consumer",
+        "join-cooperative": "cooperative",
+        "join-converted": "converted",
+        "convert": "converted",
+    },
+    first_out=["send"],
     options=_options,
     topics=lambda options: {options["topic"]: options["partitions"]},
     configs=queue.CONFIGS,

@@ -33,6 +33,9 @@ class Play:
     * `options`: of the run, made from a name that is unique and its time limit in seconds
     * `topics`: what has to exist, name -> number of partitions, from the options
     * `configs`: of these topics
+    * `members`: roles whose workers are members of groups, each with its group's name in the
+      options; such a run has its groups come to rest before its final reads
+    * `first_out`: the roles that stop before all others
     * `inspected`: whether the nodes are stopped in the end, and their disks looked at
     """
 
@@ -43,4 +46,6 @@ class Play:
     options: Callable[[str, float], dict[str, Any]]
     topics: Callable[[Mapping[str, Any]], Mapping[str, int]]
     configs: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, str] = field(default_factory=dict)
+    first_out: Sequence[str] = ()
     inspected: bool = False
