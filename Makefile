@@ -45,7 +45,8 @@ check: $(BIN)/.group-check  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(BIN)/.group-test  ## rewrite the tables of docs/, the boards and dashboards/METRICS.md, which come from the code
+docs: $(BIN)/.group-test  ## rewrite what comes from the code: the tables of docs/, the boards, dashboards/METRICS.md, messages.pyi
+	$(BIN)/python -m kraftpy.protocol.stubs
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.test_deploy
 	$(BIN)/python -m dashboards.generator

@@ -1,6 +1,7 @@
 """Writes `messages.pyi`, so that type checkers know the classes that `messages` builds on demand.
 
-`python -m kraftpy.protocol.stubs` after a change to the schema tables; a test compares.
+`python -m kraftpy.protocol.stubs`, or `make docs`, after a change to the
+schema tables; a test compares.
 """
 
 from __future__ import annotations
