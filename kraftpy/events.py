@@ -21,7 +21,7 @@ Rules:
   those of peers: they'd push out what matters. They are
   this process's: the child of a fork begins without any.
 * Any thread may emit. It is the one module below all others that has a clock: of that core sees
-  nothing, and no decision hangs on it.
+  nothing, and no decision depends on it.
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ def _about(fields: dict[str, Value]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """In quotes, as in JSON, with all escaped that is no character to be shown."""
+    """In quotes, as in JSON, with unprintable characters escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted

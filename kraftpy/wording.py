@@ -1,13 +1,13 @@
 """How names and sizes are written for people, on a terminal as on a page.
 
-Anybody may have chosen a name: what isn't seen where it stands is shown as an escape.
+Anybody may have chosen a name: what can't be printed is shown as an escape.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""The text with `\n`, `\x1b` and the like in place of what is no character to be shown."""
+    r"""The text with `\n`, `\x1b` and the like in place of unprintable characters."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -185,7 +185,7 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
 
 
 def _topic_setting_hint(error: KafkaError) -> str:
-    """What somebody may have meant whose setting the broker doesn't know."""
+    """A suggestion, if the error is about a setting that the broker doesn't know."""
     _, found, key = (error.message or "").partition("Unknown topic config name: ")
     if not found:
         return ""

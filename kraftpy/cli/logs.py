@@ -7,9 +7,9 @@
 Events (`kraftpy.events`) end in `key=value` pairs, which JSON has under "fields"; all other lines
 are sentences.
 
-Rule: names of groups, members and clients are whatever somebody chose, so what is no character to
-be shown is escaped; nobody can write lines of their own into a log, and none of more than
-LINE_MAX_LENGTH. In text, tracebacks keep their lines.
+Rule: names of groups, members and clients are whatever somebody chose, so unprintable characters
+are escaped; nobody can write lines of their own into a log, and none of more than LINE_MAX_LENGTH.
+In text, tracebacks keep their lines.
 """
 
 from __future__ import annotations

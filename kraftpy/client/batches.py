@@ -1,4 +1,4 @@
-"""Record batches on their way to the broker, and what who sent a record holds of them.
+"""Record batches on their way to the broker, and the deliveries that their senders wait for.
 
 When they are encoded and sent is for `producer` to say.
 """

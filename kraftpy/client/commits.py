@@ -132,7 +132,8 @@ async def read_committed(
 ) -> Committed:
     """The group's offset of a partition with its metadata.
 
-    Asks once. Raises `ConnectionError` and KafkaError, both of which may pass: try again.
+    Asks once. Raises `ConnectionError` and KafkaError; after a lost connection or a retriable
+    error, try again.
     """
     topic, index = partition
     kinds = messages.OffsetFetchRequest

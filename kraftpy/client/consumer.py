@@ -202,7 +202,7 @@ class Consumer:
         """The next records, those of a partition in order; [] if none come in time.
 
         Callbacks of a rebalance run in here, and may take longer than `timeout_ms`. Raises what
-        does not pass: KafkaError and `ConnectionError` of the group and of reading.
+        retries don't cure: KafkaError and `ConnectionError` of the group and of reading.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         while True:

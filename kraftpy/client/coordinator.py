@@ -3,7 +3,7 @@
 Rules:
 
 * The coordinator is asked for when a request says that it moved or its connection breaks; requests
-  are tried again, with `Retry`'s pauses, on errors that pass.
+  are tried again, with `Retry`'s pauses, on retriable errors.
 * A member's requests have connections of their own, and its JoinGroup one apart from all others,
   because it is answered when the other members have joined too.
 * Commits carry the member's generation, so that the coordinator refuses those of a member that has
@@ -115,7 +115,7 @@ class Coordinator:
 
         Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when the
         member has been replaced, REBALANCE_IN_PROGRESS when it has to join again first; and the
-        last `ConnectionError` or retriable KafkaError when that does not pass.
+        last `ConnectionError` or retriable KafkaError when time is up.
         """
         kinds = messages.OffsetCommitRequest
         topics: dict[str, list[Any]] = {}

@@ -8,7 +8,7 @@ Rules:
 * One fetch per broker is under way; the next one leaves before the records of the last are decoded.
 * `positions` may be changed at any time. What was fetched for another position is thrown away.
 * A partition that fails holds up no other: it is tried again, and its error raised once no
-  partition has anything to give, or at once if it cannot pass.
+  partition has anything to give, or at once if it isn't retriable.
 * A position outside the log raises KafkaError(OFFSET_OUT_OF_RANGE), or with `auto_offset_reset`
   goes to the log's start or end, as Kafka's consumer does.
 """

@@ -96,8 +96,8 @@ class CommittedOffset:
 class GroupAdmin(Admin):
     """`Admin` and what concerns groups.
 
-    Every method raises KafkaError: the first error that does not pass, or the last one of those
-    that might have when `timeout_ms` is over; and `ConnectionError`.
+    Every method raises KafkaError: the first error that isn't retriable, or the last retriable one
+    when `timeout_ms` is over; and `ConnectionError`.
     """
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
@@ -263,7 +263,7 @@ def _only_group(response: Any) -> Any:
 
 
 def _partition_errors(response: Any) -> dict[Partition, KafkaError | None]:
-    """The error of each partition; one that passes is raised."""
+    """The error of each partition; a retriable one is raised."""
     errors: dict[Partition, KafkaError | None] = {}
     for topic in response.topics:
         for each in topic.partitions:

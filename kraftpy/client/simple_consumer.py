@@ -1,7 +1,7 @@
 """The low-level reader: one answer from one offset, and nothing kept in between.
 
 This is the SimpleConsumer of Kafka's first API: stateless, so that whoever uses it may keep offsets
-where he likes. Leaders are looked up and errors that pass are tried again as everywhere here.
+where he likes. Leaders are looked up and retriable errors are tried again as everywhere here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SimpleConsumer:
     ) -> Fetched:
         """Records from an offset on: those that fit into `max_bytes`, but at least one batch.
 
-        At the log's end it waits `max_wait_ms` for one, and may return none, as it does after an
-        error that passes. Raises KafkaError(OFFSET_OUT_OF_RANGE) outside the log.
+        At the log's end it waits `max_wait_ms` for one, and may return none, as it does after a
+        retriable error. Raises KafkaError(OFFSET_OUT_OF_RANGE) outside the log.
         """
         name = (topic, partition)
         found = await self.multifetch({name: offset}, max_bytes=max_bytes, max_wait_ms=max_wait_ms)

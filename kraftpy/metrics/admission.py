@@ -2,9 +2,9 @@
 
 Rules:
 
-* At most `CONNECTIONS_MAX` connections, `CONNECTIONS_PER_PEER_MAX` of one address. Who comes beyond
-  that is let in, and another one goes, of the same address if that has too many: the one that has
-  said nothing for longest, else the one whose answer has been under way for longest.
+* At most `CONNECTIONS_MAX` connections, `CONNECTIONS_PER_PEER_MAX` of one address. One that comes
+  beyond that is let in, and another one goes, of the same address if that has too many: the one
+  that has said nothing for longest, else the one whose answer has been under way for longest.
 * What costs memory is made by few at a time, and only while the answers that wait for their readers
   take less than `ANSWERS_MAX_BYTES`. The next is the one whose address has the fewest answers under
   way, and of those the one that has waited longest. Where there is no room for it, readers that

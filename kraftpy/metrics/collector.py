@@ -63,8 +63,8 @@ class Scrape:
 
 
 def encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
-    """What makes text of a `Scrape`, and its content type, as Accept has it; anybody's if it makes
-    no sense: prometheus-client compares whatever stands for a version with numbers.
+    """The encoder and content type that Accept asks for; the default ones if it makes no sense, for
+    prometheus-client compares whatever stands for a version with numbers.
     """
     try:
         return choose_encoder(accept)

@@ -97,7 +97,7 @@ class Exporter:
 
         encoder, content_type = encoder_for(accept)
         with self._lock:
-            # Who came meanwhile has waited for a part of the time.
+            # A client that came meanwhile has used a part of its time.
             text = encoder(self._scrape(max(deadline - time.monotonic(), _LEAST_S)))
         return gzip.compress(text, _GZIP_LEVEL) if compress else text, content_type
 
@@ -136,7 +136,7 @@ class Exporter:
         try:
             frames = source.ask(HEALTH, HEALTH_TIMEOUT_S)
         except SourceBusy:
-            # It answers, if not this; what it last said was said a scrape ago.
+            # It is busy with a scrape, so it lives; its last answer to this is one scrape old.
             return self._last_health.get(source.name, {f"{source.name} answers": True})
         except SourceUnavailable:
             return {}

@@ -283,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """For a request that is none; http.server's own answer would be HTML."""
+        """For a malformed request; http.server's own answer would be HTML."""
         self.command = getattr(self, "command", None) or "GET"
         self.request_version = self.protocol_version  # who asks nonsense gets a whole answer
         self.close_connection = self._refused = True

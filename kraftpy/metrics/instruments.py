@@ -2,8 +2,8 @@
 
 Rules:
 
-* No locks: an instrument is changed by one thread only, mostly the event loop's. Who reads it from
-  another thread or between two changes sees numbers that are at most one event apart.
+* No locks: an instrument is changed by one thread only, mostly the event loop's. A reader on
+  another thread, or between two changes, sees numbers that are at most one event apart.
 * Nothing here formats, names or labels anything; `catalog` says what the numbers are called.
 """
 

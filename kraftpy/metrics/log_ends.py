@@ -100,7 +100,7 @@ class LogEnds:
                     missing = await self._ask_leaders(missing)
                     if not missing:
                         return
-                    # Who failed may have lost the lead, or the topic is gone.
+                    # A broker that failed may have lost the leadership, or the topic is gone.
                     for topic in {topic for topic, _ in missing}:
                         self._cluster.topics.pop(topic, None)
         except TimeoutError:

@@ -60,7 +60,7 @@ def shown(name: str) -> Html:
 
 
 def cut(name: str) -> str:
-    """Not more of it than anybody reads."""
+    """The name, cut to a length that people read."""
     return name if len(name) <= NAME_MAX_LENGTH else name[:NAME_MAX_LENGTH] + "…"
 
 

@@ -7,8 +7,8 @@ Rules:
 * Of each part (`Key`) one refresh at most is under way, and the next one begins after its interval
   at the earliest, and after `PAUSE` times what the last one took (bounded by `PAUSE_MAX_S`): the
   larger the cluster is, and the busier, the more seldom it is asked.
-* Who looks waits a moment for what is being asked (`wait_s`, a shorter one if there is an old
-  answer to everything), then gets what there is, with its age and with what went wrong.
+* A viewer waits a moment for what is being asked (`wait_s`, a shorter one if there is an old answer
+  to everything), then gets what there is, with its age and with what went wrong.
 * At most `NAMED_MAX` topics and groups are kept that somebody asked for by name.
 """
 

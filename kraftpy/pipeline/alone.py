@@ -16,9 +16,9 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def alone(path: Path, otherwise: str) -> Iterator[None]:
-    """Nobody else is between the beginning and the end of such a block with this file.
+    """Holds the lock of this file until the end of the block.
 
-    Raises BusyError with the text `otherwise` if somebody is, and OSError.
+    Raises BusyError with the text `otherwise` if another process holds it, and OSError.
     """
     make_folder(path.parent)
     with path.open("a") as file:

@@ -127,9 +127,9 @@ class Door:
 
 
 def _rounds(ranges: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
-    """The ranges that aren't empty, in lists that have one of a partition each.
+    """The ranges that aren't empty, in lists with at most one of each partition.
 
-    For a source is asked for one range of a partition at a time.
+    A source is asked for one range of a partition at a time.
     """
     rounds: list[list[OffsetRange]] = []
     taken: Counter[tuple[str, int]] = Counter()

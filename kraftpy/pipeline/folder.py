@@ -92,7 +92,7 @@ def put_if_absent(path: Path, data: bytes) -> bool:
             taken = False
         except FileExistsError:
             taken = True
-        # Who has taken the name may not have come to this yet.
+        # The process that has taken the name may not have synced it yet.
         sync_folder(path.parent)
         return not taken
     finally:
@@ -116,7 +116,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def sweep_halves(folder: Path) -> None:
-    """Deletes what those left anywhere in the folder who were killed while they put a file."""
+    """Deletes what processes left in the folder that were killed while they wrote a file."""
     for place, _, names in os.walk(folder):  # which passes over folders that others delete
         for name in names:
             path = Path(place, name)

@@ -5,11 +5,11 @@ Rules:
 * A gap is legal where the cleaner works (`cleanup.policy` has `compact`): it removes records and
   whole batches. Elsewhere offsets that no batch has are lost records. Control batches and aborted
   records have offsets, so they are no gap; they are counted.
-* What is told is the least that explains the log. Those batches stand where they belong that make
-  up the longest row of rising offsets. Of the others, one whose offsets are missing is out of
+* What is told is the least that explains the log. Batches are where they belong if they are in the
+  longest subsequence with rising offsets. Of the others, one whose offsets are missing is out of
   `order`; one that fits into what is missing where it stands has a wrong `offset`; the rest are
   `duplicate`. So is a batch whose producer's sequence numbers are there already (KIP-98).
-* Leader epochs don't fall (KIP-101): right are those of the longest row that doesn't.
+* Leader epochs don't fall (KIP-101): those of the longest subsequence that doesn't fall are right.
 * A batch whose checksum is wrong (`crc`), and what is no batch (`unreadable`), has the offsets that
   are missing where it stands, and no others.
 * Batches are looked at `WINDOW` at a time once something isn't as expected. Disorder over a longer
@@ -156,7 +156,7 @@ class Inspector:
                 filled[place] = filled.get(place, place) + one.end - one.first
 
     def _odd_epochs(self, right: Sequence[Stored]) -> dict[int, int]:
-        """By first offset those leader epochs that don't fit to the others."""
+        """The leader epochs that don't fit the others, by first offset."""
         epochs = [
             (one.first, one.header.partition_leader_epoch)
             for one in right
@@ -352,7 +352,7 @@ def _rising(numbers: Sequence[int], key: Callable[[int], int]) -> list[int]:
 
 
 def _not_falling(values: Sequence[int]) -> list[bool]:
-    """Which of them make up the longest row that doesn't fall; then of the fewest values."""
+    """Those in the longest subsequence that doesn't fall; of several, that of the fewest values."""
     if all(one <= other for one, other in pairwise(values)):
         return [True] * len(values)
     runs = [(value, len(list(each))) for value, each in groupby(values)]

@@ -63,7 +63,7 @@ class LakeError(Exception):
 
 
 class DoesNotFitError(LakeError):
-    """A change isn't one of the version that it would follow."""
+    """A change doesn't fit the version that it would follow."""
 
 
 class RunEndedError(LakeError):
@@ -309,8 +309,8 @@ class Lake:
         """Ends the plan's run: from here on its files count. Returns when that is durable.
 
         Raises RunEndedError if it has ended already, DoesNotFitError if others have changed the
-        lake so that this change isn't one of it, LakeError if a file isn't there as described or
-        the run has no plan.
+        lake so that this change doesn't fit any more, LakeError if a file isn't there as described
+        or the run has no plan.
         """
         if (ended := self.latest().ended.get(plan.run)) is not None:
             raise RunEndedError(plan.run, ended)  # its files may have been swept already
@@ -340,8 +340,8 @@ class Lake:
         """Deletes what no reader needs; returns the paths, relative to the lake.
 
         That is: files that were removed more than `keep_ms` ago and that no run under way reads,
-        files of ended runs that no version ever named, the plans of ended runs, and what those left
-        who were killed while they put a file.
+        files of ended runs that no version ever named, the plans of ended runs, and what processes
+        left that were killed while they wrote a file.
         """
         files = sorted(self.folder.glob("topic=*/partition=*/*.parquet"))
         planned = self._planned()

@@ -240,7 +240,7 @@ class ActiveController:
             for voter in sorted(self._quorum.voters)
             if voters.get(voter, 0) < level
         ]
-        # Who is registered and down may come back as what it was.
+        # A broker that is registered and down may come back as the release that it was.
         reasons += [
             f"broker {broker} is registered and down: start it, or unregister it"
             for broker in sorted(metadata.brokers.keys() - here)

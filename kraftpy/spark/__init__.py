@@ -5,7 +5,7 @@ It has the options and the table of Spark's own `format("kafka")` and needs only
 `register` adds the session's settings that make it complete.
 
 * `decoder`, `encoder`, `varints`: fetched batches to Arrow and back, all records at once
-* `brokers`: metadata, offsets and raw fetches for whoever is no coroutine
+* `brokers`: metadata, offsets and raw fetches for blocking callers
 * `settings`, `positions`, `planning`: what the user asked for, to ranges of offsets, to tasks
 * `source`: the data source; `batch`, `stream`: its readers; `sink`: its writers
 

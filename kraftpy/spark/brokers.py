@@ -1,4 +1,4 @@
-"""The cluster for whoever is no coroutine: a planner that wants offsets, a task that wants records.
+"""The cluster for blocking callers: a planner that wants offsets, a task that wants records.
 
 Rules:
 
@@ -324,7 +324,7 @@ class _Reading:
         return min(limit, int(offsets * self._bytes_per_offset * 1.1) + (64 << 10))
 
     def move(self, next_offset: int, response: Any) -> None:
-        """Goes on from an offset; an answer that leads nowhere is borne for a while."""
+        """Goes on from an offset; an answer that leads nowhere is tolerated for a while."""
         moved = next_offset - self.left.start
         now = time.monotonic()
         if moved:

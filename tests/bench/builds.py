@@ -53,7 +53,7 @@ _WHOLE = (
 )
 # Their statements for metrics are those that mention one of these names; how many there are.
 _PARTS = (
-    (Dispatcher.dispatch, {"usual", "count_errors"}, 3),
+    (Dispatcher.dispatch, {"last_route", "count_errors"}, 3),
     (Dispatcher._defer, {"count_errors"}, 2),
     (Connection._consume, {"total"}, 5),
     (Connection._unblock, {"perf_counter"}, 1),

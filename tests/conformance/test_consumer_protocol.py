@@ -337,7 +337,8 @@ def old_and_unknown_epochs(talk: Talk) -> None:
     one.beat(subscribed_topic_names=["t", "u"])
     one.beat(member_epoch=first)
     owned = [BEAT.TopicPartitions(*each) for each in one.owned]
-    # Who missed an answer is told its assignment once more here; Kafka waits for a full heartbeat.
+    # A member that missed an answer is told its assignment once more here; Kafka waits for a full
+    # heartbeat.
     one.beat(member_epoch=first, topic_partitions=owned[:1])
     talk.record.pop()
     one.confirm()

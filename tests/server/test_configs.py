@@ -250,7 +250,7 @@ def test_a_group_has_its_own_heartbeat_interval(wire: Wire, unique: str) -> None
 
 
 def test_a_group_has_its_own_session_timeout() -> None:
-    """Who may be silent for a second only is taken out, while the member of another group stays."""
+    """A member that may be silent for a second only is taken out, that of another group stays."""
     with (
         Broker(group_consumer_min_session_timeout_ms=1000) as broker,
         Wire(broker.host, broker.port) as wire,

@@ -55,7 +55,7 @@ def test_a_quorum_tells_what_happens_to_it_and_never_its_secret(tmp_path: Path) 
             assert events(node, "broker-started")[0]["node"] == node
             assert events(node, "quorum-leader")
         assert {"topic": "orders", "partitions": 3, "replication": 3} in events(1, "topic-created")
-        # Who isn't of the cluster knocks at the controllers' door.
+        # A stranger connects to a controller's listener.
         port = int(
             re.search(
                 r"CONTROLLER://[\d.]+:(\d+)", (tmp_path / "c/node1/server.properties").read_text()

@@ -55,6 +55,6 @@ class Stopping:
 
 
 def _tell(text: str) -> None:
-    # Who reads stderr may be gone by the same signal, or a line of ours be half written.
+    # The reader of stderr may be gone by the same signal, or a line of ours be half written.
     with contextlib.suppress(OSError, RuntimeError):
         click.echo(text, err=True)

@@ -51,7 +51,7 @@ def unknown_key(key: str, value: str | None, known: Iterable[str]) -> ConfigErro
 
 
 def closest(key: str, known: Iterable[str]) -> str | None:
-    """What of `known` somebody who wrote `key` may have meant."""
+    """The one of `known` that somebody who wrote `key` probably meant."""
     return next(iter(get_close_matches(key[:KEY_LENGTH_MAX], known, n=1, cutoff=0.75)), None)
 
 

@@ -1,4 +1,4 @@
-"""What of a configuration that the cluster has settled this release can go by.
+"""The part of a committed configuration that this release understands.
 
 Settings are judged when they are proposed, by the release that proposes them. While a cluster is
 being upgraded, another release may meet a key or a value that it doesn't know: it leaves that one

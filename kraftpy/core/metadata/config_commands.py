@@ -167,7 +167,7 @@ def _parts(value: str) -> list[str]:
 
 
 def _check_min_isr(resource_type: ResourceType, name: str, configs: Mapping[str, str]) -> None:
-    """Who is eligible is decided by one value for all brokers, so no broker may have its own."""
+    """One value for all brokers decides who is eligible, so no broker may have its own."""
     if resource_type is ResourceType.BROKER and name and MIN_ISR_KEY in configs:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,

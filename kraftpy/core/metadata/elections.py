@@ -8,7 +8,7 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
 * Election: the leader stays while it can. Else the first replica of the ISR; else the first of the
   ELR; else the last known leader, if both are empty (KIP-966: it may have lost its last records,
   but nobody has more); else, if an unclean election is permitted, the first replica that is there.
-  Who is elected outside the ISR is alone in the new one; the last two cases empty the ELR.
+  A leader elected outside the ISR is alone in the new one; the last two cases empty the ELR.
 * The ELR (KIP-966) has those who left an ISR that fell under the effective min.insync.replicas,
   which is never more than there are replicas. They have all committed records, since the high
   watermark stands still meanwhile. It is empty once the ISR is that large again. Whoever stopped

@@ -2,20 +2,19 @@
 
 Rules: with alter_partition a leader proposes an ISR, on the state that it names: any other leader
 epoch is FENCED_LEADER_EPOCH, any other partition epoch INVALID_UPDATE_VERSION, and who is not the
-leader gets INVALID_REQUEST. Each answer has the partition's state after it. Who joins must be
-active, in the life that the leader fetched from (KIP-903); else INELIGIBLE_REPLICA. For who is in
-the ISR already, and for the leader itself, the epoch -1 stands for "unchanged". A proposal may
-complete a reassignment and so depose its author: NEW_LEADER_ELECTED, though it has taken effect.
-A proposal of the ISR as it is gives the partition a new epoch: its author wants to be sure that a
-proposal before it, which got no answer, is void.
-With renew_replicas a broker gives up what its disk has damaged: it is in no ISR and no ELR then,
-and a new leader epoch begins, in which it counts with a log that it begins anew. That must leave as
-many in sync as min.insync.replicas asks for, and two if there are so many others: one alone may be
-gone already without anybody knowing. Else NOT_ENOUGH_REPLICAS. A leader isn't given up but hands
-over, so that the others get what they lack from sound records; NEW_LEADER_ELECTED.
-Who can't write to its disk asks for the same, though its log stays: it counts no more until it has
-caught up.
-Elections on all topics answer for those partitions only that didn't have what was wanted.
+leader gets INVALID_REQUEST. Each answer has the partition's state after it. A replica that joins
+must be active, in the life that the leader fetched from (KIP-903); else INELIGIBLE_REPLICA. For who
+is in the ISR already, and for the leader itself, the epoch -1 stands for "unchanged". A proposal
+may complete a reassignment and so depose its author: NEW_LEADER_ELECTED, though it has taken
+effect. A proposal of the ISR as it is gives the partition a new epoch: its author wants to be sure
+that a proposal before it, which got no answer, is void. With renew_replicas a broker gives up what
+its disk has damaged: it is in no ISR and no ELR then, and a new leader epoch begins, in which it
+counts with a log that it begins anew. That must leave as many in sync as min.insync.replicas asks
+for, and two if there are so many others: one alone may be gone already without anybody knowing.
+Else NOT_ENOUGH_REPLICAS. A leader isn't given up but hands over, so that the others get what they
+lack from sound records; NEW_LEADER_ELECTED. A broker that can't write to its disk asks for the
+same, though its log stays: it counts no more until it has caught up. Elections on all topics answer
+for those partitions only that didn't have what was wanted.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _check_epochs(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"broker {broker_id} does not lead the partition"
         )
-    # Who decided on an older state may take back what was decided since.
+    # A decision on an older state might take back what was decided since.
     if partition_epoch < partition.partition_epoch:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,

@@ -290,7 +290,7 @@ class Leadership:
             self._uncertain = frozenset()
             self._set_followers(now_ms)
             self._set_maximal_isr()
-            # Who caught up while a proposal was in flight may not fetch again for a long while.
+            # A replica that caught up during a proposal may not fetch again for a long while.
             self.expansion_due = any(
                 follower.id not in self.maximal_isr
                 and self._may_join(follower, log_end_offset, now_ms)
@@ -327,8 +327,9 @@ class Leadership:
         return limit
 
     def _may_advance(self) -> bool:
-        # GUARD min-isr: whoever the ELR has must have all that is committed. Who is only proposed
-        # doesn't make the ISR large enough: the ELR is given up with the ISR's change, not before.
+        # GUARD min-isr: whoever the ELR has must have all that is committed. A replica that is only
+        # proposed doesn't make the ISR large enough: the ELR is given up with the ISR's change, not
+        # before.
         return len(self.state.isr) >= self.min_isr and not self.state.elr
 
     def _joins(self, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
@@ -367,7 +368,7 @@ class Leadership:
         proposal = None
         if self._pending is None and now_ms >= self._retry_ms:
             isr = self._wanted_isr(now_ms, log_end_offset)
-            # Who may have joined, and is gone, would hold the high watermark back for good.
+            # One that may have joined, and is gone, would hold the high watermark back for good.
             if isr != self.state.isr or not self._uncertain.issubset(isr):
                 proposal = IsrProposal(
                     self.leader_epoch,

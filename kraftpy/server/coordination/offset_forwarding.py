@@ -7,7 +7,7 @@ Rules that it keeps:
 
 * Only what this broker's own coordinator answered with NOT_COORDINATOR is passed on; a broker that
   coordinates the group, the only one of a cluster for instance, has nothing to do with all this.
-* A request is passed on once. The connections between brokers bear `FORWARDED_CLIENT_ID`, the one
+* A request is passed on once. The connections between brokers use `FORWARDED_CLIENT_ID`, the one
   mark that old versions of these requests have room for, and what comes over them is answered with
   NOT_COORDINATOR if need be: two brokers that take each other for the coordinator make no loop.
 * A commit or deletion that was sent is never sent again: it may have been done, and others may have

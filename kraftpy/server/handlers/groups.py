@@ -74,7 +74,7 @@ _FIRST_FETCH_OF_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10  # OffsetCommit and OffsetFetch (KIP-848)
 
 # A producer with a transactional id is to end at once. UNSUPPORTED_VERSION does that to all clients
-# but librdkafka 2, which asks again for ever unless it is refused as one that may not.
+# but librdkafka 2, which asks again for ever unless the error is that of a missing authorization.
 _VERSION_OF_LIBRDKAFKA = 2
 
 Coordinator = FindCoordinatorResponse.Coordinator

@@ -257,7 +257,7 @@ def _produce(
         response.responses.append(TopicResponse(topic_data.name, partition_responses=answers))
     if later:
         ctx.may_overlap = False
-        # Who leaves after acks=0 has its records written all the same.
+        # The records of a client that leaves after acks=0 are written all the same.
         appending = _append_later(broker, ctx, request, response, pending, later, misdirected)
         return asyncio.shield(broker.loop.create_task(appending))
     return _answer(broker, ctx, request, response, pending, misdirected)

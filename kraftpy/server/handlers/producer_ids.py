@@ -24,6 +24,6 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """A fresh producer id with epoch 0; no transactional ids yet."""
     if request.transactional_id is not None:
-        # As FindCoordinator says, to who didn't ask there.
+        # What FindCoordinator answers, for clients that didn't ask it.
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)

@@ -1,4 +1,4 @@
-"""How a function becomes the handler of an API: `handles` notes it, `table` gathers them all."""
+"""How a function becomes an API's handler: `handles` registers it, `table` gathers them all."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Broker", RequestContext, Any], Any]
 
-noted: dict[ApiKey, HandlerSpec] = {}
+registered: dict[ApiKey, HandlerSpec] = {}
 
 
 def handles(
     key: ApiKey, *, concurrent: bool = False, long: bool = False
 ) -> Callable[[Handler], Handler]:
-    """Notes the decorated function as the handler of one API; the flags: see `HandlerSpec`."""
+    """Registers the decorated function as the handler of one API; the flags: see `HandlerSpec`."""
 
-    def note(function: Handler) -> Handler:
-        if key in noted:
+    def register(function: Handler) -> Handler:
+        if key in registered:
             raise RuntimeError(f"{key.name} has two handlers")
-        noted[key] = HandlerSpec(function, concurrent, long)
+        registered[key] = HandlerSpec(function, concurrent, long)
         return function
 
-    return note
+    return register

@@ -6,8 +6,8 @@ deleted by another cleanup.policy, loses every committed offset. Rules:
 * A client doesn't create, grow or delete them, nor delete or write their records:
   INVALID_TOPIC_EXCEPTION with a sentence. Brokers create them when somebody first needs them.
 * Their cleanup.policy stays `compact`: INVALID_CONFIG. All else that can be set is the operator's.
-* Who means it can delete one: `extensions.FORCE_INTERNAL_TAG` in DeleteTopics, which no stock
-  client sends.
+* An operator can delete one on purpose: `extensions.FORCE_INTERNAL_TAG` in DeleteTopics, which no
+  stock client sends.
 
 Requests are judged here, before they are proposed: what is committed is carried out.
 """

@@ -23,7 +23,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     topic_partitions,
     topics,
 )
-from kraftpy.server.handlers.registry import noted
+from kraftpy.server.handlers.registry import registered
 from kraftpy.server.network.dispatch import HandlerSpec
 
-HANDLERS: Mapping[ApiKey, HandlerSpec] = MappingProxyType(noted)
+HANDLERS: Mapping[ApiKey, HandlerSpec] = MappingProxyType(registered)

@@ -87,8 +87,8 @@ class Connection:
     `complete` later, or does neither (a request without an answer). When the frames that were taken
     together, at `taken_s`, have been handled, `handled(connection, total)` is told the sum of what
     `dispatch` returned. `on_close` is called once. `taken_s` and `last_active` are times of
-    `perf_counter`. `usual` and `client_id` are for `dispatch` and `handled` to keep: what is asked
-    for here, and by whom.
+    `perf_counter`. `last_route` and `client_id` are for `dispatch` and `handled` to keep: what was
+    asked for here last, and by whom.
     """
 
     __slots__ = (
@@ -119,6 +119,7 @@ class Connection:
         "draining",
         "fd",
         "last_active",
+        "last_route",
         "listener",
         "local_host",
         "local_port",
@@ -126,7 +127,6 @@ class Connection:
         "request_memory",
         "sock",
         "taken_s",
-        "usual",
     )
 
     def __init__(
@@ -151,7 +151,7 @@ class Connection:
         self.closed = False
         self.draining = False
         self.last_active = self.taken_s = perf_counter()
-        self.usual: Any = None
+        self.last_route: Any = None
         self.client_id: str | None = None
         self.request_memory = request_memory
         self.answer_memory = answer_memory

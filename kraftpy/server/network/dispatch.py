@@ -70,10 +70,10 @@ _SIZE = Struct(">i").pack
 class RequestContext:
     """What a handler may know of a request besides its body.
 
-    `may_overlap` is for the handler to set: whether later requests of the connection needn't wait
-    for the answer that it promised; None is as usual for its API. Once it needn't be so any more,
-    the handler may call `let_overlap`. `patience_s` as well: how long the client has said that it
-    may take. It counts in `errors` what isn't the error of the whole request. `answer_full` is for
+    The handler may set `may_overlap`: whether later requests of the connection may be taken before
+    the answer that it promised; None stands for what `HandlerSpec` says of its API. It may call
+    `let_overlap` once they may. It may set `patience_s`, too: how long the client is willing to
+    wait. It counts in `errors` what isn't the error of the whole request. `answer_full` is for
     `elements`; `many`: the request has more than FEW_ELEMENTS, and its handler should let others
     have the loop in between.
     """
@@ -214,14 +214,14 @@ class Dispatcher:
         self._long_requests = LongRequests(self._builders.turns)
         # What came together: of which kind, how many, and how long that took.
         self._noted: list[tuple[_Route, int, float]] = []
-        self._unusual: list[_Route] = []  # answered now, and of another kind than was usual
+        self._other_routes: list[_Route] = []  # answered now, not as the connection's last
         self._numbers: dict[ApiKey, ApiNumbers] = {}
         self.slow = SlowRequests()
 
     def dispatch(self, connection: Connection, frame: memoryview) -> int:
         """Handles one request frame; never raises. After the last that came with it: `handled`.
 
-        Returns how many requests of the connection's usual kind have been answered: 1 or 0.
+        Returns how many requests like the connection's last have been answered: 1 or 0.
         """
         try:
             header, position = codec.decode_request_header(frame)
@@ -267,29 +267,29 @@ class Dispatcher:
                 return 0
         except Exception as error:
             self._answer_failure(connection, route, header.correlation_id, error, None)
-        if route is connection.usual:
+        if route is connection.last_route:
             return 1
-        self._unusual.append(route)
+        self._other_routes.append(route)
         connection.client_id = header.client_id
         return 0
 
-    def handled(self, connection: Connection, usual: int) -> None:
+    def handled(self, connection: Connection, repeated: int) -> None:
         """All that came together has been handled: notes how long it took.
 
-        `usual`: how many of these requests `dispatch` has returned.
+        `repeated`: the sum of what `dispatch` has returned for these requests.
         """
-        unusual = self._unusual
-        if not usual and not unusual:
+        others = self._other_routes
+        if not repeated and not others:
             return
         took_s = perf_counter() - connection.taken_s
         noted = self._noted
         before = len(noted)
-        if usual:
-            noted.append((connection.usual, usual, took_s))
-        if unusual:
-            noted.extend((route, 1, took_s) for route in unusual)
-            connection.usual = unusual[-1]
-            unusual.clear()
+        if repeated:
+            noted.append((connection.last_route, repeated, took_s))
+        if others:
+            noted.extend((route, 1, took_s) for route in others)
+            connection.last_route = others[-1]
+            others.clear()
         if took_s > self.slow.limit_s:
             for slow in {route: None for route, _, _ in noted[before:]}:
                 self.slow.tell(slow, connection, took_s)

@@ -9,7 +9,8 @@ Rules:
   after one that lived for `SOUND_S`. The node keeps the sockets, so that a scrape that comes
   meanwhile waits.
 * One that is forked later shares the memory of a running broker instead of a fresh one. What either
-  changes afterwards there are two of, until it ends: that is the price of having it back at once.
+  of them changes afterwards is in memory twice, until it ends: that is the price of having it back
+  at once.
 """
 
 from __future__ import annotations

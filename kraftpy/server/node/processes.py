@@ -391,7 +391,7 @@ async def _stop(broker: Broker, fatal: Callable[[Exception], None]) -> None:
     try:
         await broker.stop()
     except Exception as error:
-        # Its threads may be at work yet, and nobody would see to their end.
+        # Its threads may still be at work, and nobody would wait for them.
         fatal(error)
     emit(
         log,

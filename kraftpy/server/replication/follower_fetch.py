@@ -63,7 +63,7 @@ def fetch_for_follower(
     replica_id, broker_epoch = state.replica_id, state.replica_epoch
     try:
         registered = broker.metadata.brokers.get(replica_id)
-        # Who isn't registered follows nothing, and gets no session that would be kept.
+        # A broker that isn't registered follows nothing, and gets no session that would be kept.
         if registered is None or broker_epoch < registered.epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         session = _session(broker, request, replica_id)

@@ -57,7 +57,7 @@ class BatchOpener:
 
     async def _ask(self, job: dict[str, Any], batch: bytes | bytearray) -> tuple[Fields, bytes]:
         text = json.dumps(job).encode()
-        # Who asked may leave; half a result would then be taken for that of the next job.
+        # The caller may leave; half a result would then be taken for that of the next job.
         fields, data = await asyncio.shield(self._ask_in_turn(text, batch))
         if (code := fields.get("code")) is None:
             return fields, data

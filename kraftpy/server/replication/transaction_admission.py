@@ -1,6 +1,6 @@
 """Which transactional batches a partition takes from producers: none, without a coordinator.
 
-This is the one place to admit them. Two rules hang together:
+This is the one place to admit them. Two rules belong together:
 
 * A transactional batch comes in only if a coordinator knows of its transaction and will write the
   marker that ends it (KIP-890). Otherwise it is INVALID_TXN_STATE, as in Kafka: no client tries

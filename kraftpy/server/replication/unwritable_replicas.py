@@ -9,8 +9,8 @@ Rules that it keeps:
 * Storage says which logs failed, and a directory is tried by writing to it. If that fails too, so
   will all replicas in it; else only the one.
 * One that leads hands over to another in sync, if there is one that is up: else nothing would be
-  won. One that follows, and has heard the leader, leaves the ISR at once: whoever waits for all of
-  them shouldn't wait for `replica.lag.time.max.ms`. Both go the way of damaged replicas
+  gained. One that follows, and has heard the leader, leaves the ISR at once: whoever waits for all
+  of them shouldn't wait for `replica.lag.time.max.ms`. Both go the way of damaged replicas
   (`renew_replicas`), which asks for as many others in sync as need be; but the log stays.
 * Out of sync it fetches nothing, or an idle partition would take it in and give it the lead again.
 * Nobody has to help: when the directory takes writes, it follows and catches up. A log that is

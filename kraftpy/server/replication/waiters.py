@@ -1,8 +1,8 @@
 """Who waits for a watermark of a partition to reach an offset, and is told once, or of an error;
 and which fetches wait until there is more to read, and are woken whenever there is.
 
-Rule: nobody waits for more than the own offset. Who comes later and asks for less (DeleteRecords)
-is told before those who ask for more; equal offsets are told in the order they came in.
+Rule: each waits for its own offset and for no more. A waiter that comes later and asks for less
+(DeleteRecords) is told before those that ask for more; equal offsets are told in their order.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class Timeline:
 
     def _dots(self) -> dict[str, list[list[float]]]:
         """(seconds, ms) of operations by outcome; of too many the slowest of every moment, all that
-        went wrong as long as there is room, and every so-manieth of the others."""
+        went wrong as long as there is room, and every n-th of the others."""
         slowest: dict[int, int] = {}
         found: list[tuple[int, int, int]] = []
         for invoked, ended, code in self.calls():

@@ -162,7 +162,7 @@ class Namespaces(Network):
         return ["--netns", self._places]
 
     def started(self, pid: int) -> None:
-        """Who is who shows by where they are."""
+        """The namespaces tell which node is which."""
 
 
 def _settings_at(address: str) -> Settings:

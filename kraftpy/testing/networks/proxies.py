@@ -10,9 +10,9 @@ Rules:
   cut loses nothing: bytes wait, as in TCP over a network that drops packets, a new connection is
   accepted by nobody, and the end of a process is not seen across it. A hard cut resets both ends.
 * A slow link holds each piece back for its time before the next one: it is late, and narrow.
-* Who dials is found by the peer's port: the kernel's table of connections names a socket, and the
-  sockets of each node's processes are listed in /proc. Connections of others, and of a node with
-  itself, always pass.
+* The node that dials is found by the peer's port: the kernel's table of connections names a socket,
+  and the sockets of each node's processes are listed in /proc. Connections of others, and of a node
+  with itself, always pass.
 * It ends with its stdin.
 
 stdin and stdout are lines of JSON: {"targets": [[node id, port], ...]}, what to listen for,

@@ -88,7 +88,7 @@ def test_only_so_many_groups_have_a_configuration(cluster: Cluster) -> None:
     ((error, message),) = cluster.item_errors(alter(more))
     assert error is ErrorCode.POLICY_VIOLATION
     assert message.startswith("10000 resources of type 32 have a configuration")
-    # Who has one can change it, and whoever goes makes room.
+    # A group that has one can change it, and a group that goes makes room.
     cluster.ok(alter({**items[0], "ops": [["consumer.session.timeout.ms", SET, "60000"]]}))
     gone = {"type": GROUP, "name": "g0", "configs": {}}
     assert [error for error, _ in cluster.item_errors(alter(gone, more))] == [ErrorCode.NONE] * 2

@@ -1,4 +1,4 @@
-"""Who stopped uncleanly isn't eligible, whatever else happens at the same time (KIP-966).
+"""A broker that stopped uncleanly isn't eligible, whatever else happens at the same time (KIP-966).
 
 Random commands under seeds, many more than hypothesis would try, on few brokers that share many
 partitions. Unclean elections are never permitted in here.

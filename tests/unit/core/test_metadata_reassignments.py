@@ -292,7 +292,7 @@ def test_each_partition_moves_by_itself(cluster: Cluster) -> None:
 
 
 def test_an_election_may_be_what_completes_a_reassignment() -> None:
-    """Who is elected from the ELR is the whole target: no proposal need ever follow."""
+    """The leader that is elected from the ELR is the whole target: no proposal need ever follow."""
     cluster = Cluster(2)
     topic = new_topic("t", assignments=[[1, 2]], configs={"min.insync.replicas": "2"})
     cluster.create(topic)

@@ -1,4 +1,4 @@
-"""Who keeps whom from an answer, and what answers may take, over real sockets."""
+"""Which clients make others wait, and what answers may take, over real sockets."""
 
 from __future__ import annotations
 

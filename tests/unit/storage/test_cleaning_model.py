@@ -1,9 +1,9 @@
 """A compacted log against a list: whatever happens, also a crash at any call that changes the disk.
 
 A reader sees at every moment: offsets that rise, only records that were written, the newest of each
-key, and everything that compaction may not touch yet. Who replays what is there gets the same state
-as who replays all that was ever written; so does who reads it piece by piece while it is compacted,
-swapped and crashes, if that takes no longer than delete.retention.ms.
+key, and everything that compaction may not touch yet. A replay of what is there gives the same
+state as one of all that was ever written; so does one piece by piece while it is compacted, swapped
+and crashes, if that takes no longer than delete.retention.ms.
 """
 
 from __future__ import annotations

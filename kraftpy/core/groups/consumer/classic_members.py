@@ -171,7 +171,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, topics: Topics) -> Syn
         name,
     ):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # Who has partitions to give up does that first; only then there is a new epoch to join.
+    # A member that has partitions to give up does that first; only then it has a new epoch to join.
     if group.epoch > current.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     return SyncGroupResponse(

@@ -57,7 +57,7 @@ class ClassicService:
     def join(
         self, token: object, request: JoinGroupRequest, client: Client, uuid: str, now_ms: int
     ) -> None:
-        """A JoinGroup 0-9 to a group that is a consumer group, or about to be or not to be."""
+        """A JoinGroup 0-9 to a group that is, becomes or ceases to be a consumer group."""
 
         def refuse(error: ErrorCode) -> None:
             self._refuse_join(token, error, request.member_id)

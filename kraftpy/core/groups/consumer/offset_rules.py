@@ -18,7 +18,7 @@ def check_commit(
 
     A member commits in its epoch, or in an earlier one as long as it had each of the partitions in
     that epoch already and nobody else had it since: the answer that raised its epoch may be on the
-    way. Who is no member may commit while there are none.
+    way. A client that is no member may commit while the group has none.
     """
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:

@@ -7,7 +7,7 @@ operation of a process to its next.
   position that it was assigned. With `subscribe` others may take over in between, so only the
   inside of its polls is judged. A gap in the offsets is a skip only if somebody knows of a value
   in there: markers of transactions and compacted records leave gaps.
-* Who has read a log to its end (`drain`) has seen all that anybody knows to be in there.
+* A process that has read a log to its end (`drain`) has seen all that anybody knows to be in there.
 * A sender's values are in the log in the order in which it sent them, if it is idempotent.
   `int-send-skip` is counted and always allowed: others may write in between.
 * Real time: what is sent after a value was acknowledged, or read, is behind it in the log.

@@ -374,7 +374,7 @@ def test_the_group_has_room_for_group_max_size_members() -> None:
 
 def test_while_a_rebalance_runs_the_first_to_join_get_the_places() -> None:
     driver = Driver(group_max_size=2)
-    # Who was only given an id holds no place: its client may never come back.
+    # A client that was only given an id holds no place: its client may never come back.
     *members, late = [driver.new_member() for _ in range(3)]
     joins = [driver.join(member) for member in members]
     refused = driver.replies[driver.join(late)]

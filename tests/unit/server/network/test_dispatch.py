@@ -29,7 +29,7 @@ class Connection:
         self.listener = self.local_host = self.peer = ""
         self.local_port = 0
         self.taken_s = perf_counter() - 1.0
-        self.usual = self.client_id = None
+        self.last_route = self.client_id = None
 
     def close(self, reason: str) -> None:
         self.closed, self.reason = True, reason

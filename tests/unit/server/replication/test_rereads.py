@@ -1,4 +1,4 @@
-"""Who asks for the same records again and again, and who only looks as if."""
+"""Consumers that ask for the same records again and again, and those that only seem to."""
 
 from __future__ import annotations
 

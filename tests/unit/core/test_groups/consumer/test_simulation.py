@@ -4,7 +4,7 @@
   up.
 * Epochs never go back: the group's over all coordinators, a member's as it hears of them.
 * A coordinator that reads the log, compacted or not, knows the same as one that wrote it.
-* Who heartbeats stays in the group, and a single lost answer does no harm.
+* A member that heartbeats stays in the group, and a single lost answer does no harm.
 * Nobody waits behind a write that takes too long.
 * When faults end, the group is stable within a few heartbeats, and all that somebody subscribes to
   is read, by who subscribes to it, in fair shares. Then a failover changes nothing.
