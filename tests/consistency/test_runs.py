@@ -48,7 +48,7 @@ def judged(plan: Plan, result: Result) -> Outcome:
     [("queue", "kill"), ("offsets", "pause"), ("groups", "kill"), ("metadata", "partition")],
 )
 def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: str) -> None:
-    plan = Plan(workload, tmp_path, [fault], time_limit_s=6, seed=SHORT_SEED)
+    plan = Plan(workload, tmp_path, [fault], time_limit_s=4.5, rate=135, seed=SHORT_SEED)
     asked: list[Result] = []
 
     def keep(result: Result) -> bool:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
-from tests.server.wire import produce
+from tests.server.wire import produce, produce_request
 from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
-from .support import Writer, assert_replicas_identical, batch, connect, in_sync, leader_of, read_all
+from .support import (
+    Writer,
+    assert_replicas_identical,
+    batch,
+    connect,
+    in_sync,
+    leader_of,
+    log_bytes,
+    read_all,
+)
 
 
 def test_too_few_replicas_refuse_acks_all_and_nothing_else(
@@ -38,19 +48,22 @@ def test_replicas_that_leave_after_the_append(three: Cluster, new_topic: NewTopi
     """docs/rules.md, rule 12: it is there, and may be committed later, but isn't yet."""
     topic = new_topic(three, min_insync_replicas=3)
     leader = leader_of(three, topic)
-    follower = next(node for node in three.nodes if node != leader)
+    # A controller would have to be replaced first, and then waits for a session of the broker's.
+    follower = next(node for node in three.nodes if node not in (leader, three.controller()))
     with connect(three, leader) as wire:
         three.pause(follower)
-        try:
-            early = produce(wire, topic, batch(b"1"), acks=-1, timeout_ms=100)
-            # It is answered at its end, by which the ISR has to have shrunk: in 3 s, a session.
-            late = produce(wire, topic, batch(b"2"), acks=-1, timeout_ms=7_000)
-        finally:
-            three.resume(follower)
+        early = produce(wire, topic, batch(b"first"), acks=-1, timeout_ms=100)
+        # It is answered at its end, by which the ISR has to have shrunk.
+        late = produce_request(topic, batch(b"second"), acks=-1, timeout_ms=4_000)
+        wire.send(ApiKey.PRODUCE, 9, late)
+        wait_until(lambda: b"second" in log_bytes(three, leader, topic), "it is appended")
+        three.kill(follower)
         assert early.error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert late.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        (answer,) = wire.receive(ApiKey.PRODUCE, 9)[1].responses[0].partition_responses
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    three.restart(follower)
     three.wait_healthy()
-    assert read_all(three.bootstrap, topic) == [b"1", b"2"]
+    assert read_all(three.bootstrap, topic) == [b"first", b"second"]
 
 
 def test_a_deposed_leader_cuts_what_nobody_else_has(
