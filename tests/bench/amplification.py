@@ -4,9 +4,9 @@ Each array of each advertised API, repeated to 1 MiB with one name and with othe
 null where that asks for everything (`tests.server.amplified`), on a broker that has a topic of
 1,000 partitions and groups with as many offsets and with a large member. Beside it somebody asks
 for metadata every 10 ms. Of each API are told: the longest slice on the broker's event loop, in CPU
-time (by the clock a busy machine stretches it), how far memory rose above idle at its highest, what
-all but the slowest percent of the probe's questions took at most, of the worst request, and the
-largest answer. What passes a limit ends the bench with 1.
+time (by the clock a busy machine stretches it), how far memory rose above idle at its highest, the
+p99 of the probe's questions beside the worst request, and the largest answer. What passes a limit
+ends the bench with 1.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 * `sliced`: each process that answers the exporter notes, in the folder that SLICES names, for each
   answer the longest slice of work that it did for that, by the clock and in CPU time (`slices_s`
   reads them);
-* `answering`: commits of offsets are answered as one of their size was before on the connection,
-  without a look at them; what is left is the loop, the sockets and the framing;
+* `answering`: a commit of offsets gets the answer that an earlier one of its size got on the
+  connection, and isn't read; what is left is the loop, the sockets and the framing;
 * `lagging`: a broker notes in the file that LAGS names the longest slice of work on its event loop
   since the last SIGUSR1, by the clock and in CPU time (`lags_s` reads it, `forget_lags` begins
   anew).
@@ -128,7 +128,7 @@ def switched() -> None:
 
 
 def switch(pid: int, state: Path, *, counting: bool) -> None:
-    """Has a broker that is `switched` count or not; on return it does."""
+    """Switches the counting of a `switched` broker on or off; returns when it is."""
     number = signal.SIGUSR2 if counting else signal.SIGUSR1
     os.kill(pid, number)
     deadline = time.monotonic() + SWITCH_TIMEOUT_S

@@ -37,7 +37,7 @@ def test_features(admin: KafkaAdminClient) -> None:
             admin.update_features(update)
 
 
-def test_what_nobody_has_set_up(admin: KafkaAdminClient) -> None:
+def test_acls_and_credentials_that_are_not_configured(admin: KafkaAdminClient) -> None:
     everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
     with pytest.raises(SecurityDisabledError):
         admin.describe_acls(
@@ -51,7 +51,7 @@ def test_what_nobody_has_set_up(admin: KafkaAdminClient) -> None:
 def test_an_election_names_each_partition(
     admin: KafkaAdminClient, new_topic: Callable[..., str], timeout_ms: int
 ) -> None:
-    """Also one whose time is over at once, which may have come about or not."""
+    """Also one that times out at once, which may have taken effect or not."""
     topic = new_topic(partitions=2)
     found = admin.elect_leaders(0, {topic: [0, 1]}, timeout_ms=timeout_ms, raise_errors=False)
     (answer,) = found.replica_election_results

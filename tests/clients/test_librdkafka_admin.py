@@ -92,7 +92,7 @@ def test_broker_config_becomes_the_topics_default(
     wait_for_segment_bytes("1073741824")
 
 
-def test_what_nobody_has_set_up(admin: AdminClient) -> None:
+def test_acls_and_credentials_that_are_not_configured(admin: AdminClient) -> None:
     everything = AclBindingFilter(
         ResourceType.ANY,
         None,
@@ -110,7 +110,7 @@ def test_what_nobody_has_set_up(admin: AdminClient) -> None:
     assert caught.value.args[0].code() == ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_what_one_may_do_with_a_group(
+def test_authorized_operations_of_a_group(
     admin: AdminClient, reference: Driver, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()

@@ -89,7 +89,7 @@ def index(summaries: Sequence[dict[str, Any]]) -> Path:
 
 
 def look(browser: Chromium, page: Path, size: tuple[int, int, bool], dark: bool) -> str:
-    """Open a page, with all that is folded up; its text, when it fits and asks for nothing."""
+    """Opens a page and all that is folded up; its text. It has to fit, and to load nothing."""
     width, height, phone = size
     browser.complaints.clear()
     browser.size(width, height, phone=phone, dark=dark)

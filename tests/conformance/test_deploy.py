@@ -102,7 +102,7 @@ def _rules() -> list[Path]:
     return files
 
 
-def test_systemd_accepts_the_unit_and_how_it_is_shut_in(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit_and_its_sandbox(tmp_path: Path) -> None:
     unit = tmp_path / "kraftpy.service"
     program = tmp_path / "kraftpy"
     program.symlink_to("/bin/true")
@@ -153,8 +153,8 @@ _FETCH = (
 )
 
 
-def test_the_images_own_entry_point_is_what_compose_adds_to(tmp_path: Path) -> None:
-    """Without its settings it says what is missing, as a person who forgot them has to read."""
+def test_compose_adds_arguments_to_the_images_entry_point(tmp_path: Path) -> None:
+    """Without settings it says which are missing, to a person who forgot them."""
     done = subprocess.run(
         [BIN / "kraftpy", *image_command()[1:-1], DEPLOY / "server.properties"],
         capture_output=True,

@@ -290,7 +290,7 @@ def test_reset_offsets(groups: Callable[..., str], bootstrap: str, log: str, gro
         assert committed(bootstrap, group, log) == list(expected), scenario
 
 
-def test_reset_offsets_of_what(
+def test_reset_offsets_of_topics_partitions_and_groups(
     groups: Callable[..., str],
     tool: Callable[..., Ended],
     bootstrap: str,

@@ -196,7 +196,7 @@ def test_what_is_new_comes_by_itself_and_leaves_the_focus(
     assert page.run("live.textContent") == "Live"
 
 
-def test_a_hidden_page_asks_nothing(page: Chromium, pages: dict[str, str]) -> None:
+def test_a_hidden_page_sends_no_requests(page: Chromium, pages: dict[str, str]) -> None:
     page.open(pages[""])
     fetched = "performance.getEntriesByType('resource').length"
     page.until(f"{fetched} >= 2")

@@ -94,7 +94,7 @@ def test_a_client_that_left_is_away_until_it_may_come_back(bystander: Bystander)
 
 
 @pytest.mark.parametrize("name", ["kill-client", "freeze-client", "leave-client"])
-def test_where_no_client_is_none_can_be_hurt(name: str) -> None:
+def test_without_clients_none_can_be_killed_or_frozen(name: str) -> None:
     act = plan_of(name)
     assert isinstance(act.begin(), LeftOut)
     act.end()

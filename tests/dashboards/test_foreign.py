@@ -21,8 +21,8 @@ def test_what_a_board_asks_for_is_served_or_said_not_to_be(board: str) -> None:
             assert served != ((name, label) in LABELS_WE_LACK), f"{name} and {label}"
 
 
-def test_the_series_of_kafka_exporter_are_told_apart_as_by_itself() -> None:
-    """An alert of one's own may group by any of them, and a label more would split its series."""
+def test_series_of_kafka_exporter_have_exactly_its_labels() -> None:
+    """A user's alert may group by any of them, and one more label would split its series."""
     for name, labels in USED["kafka_exporter"].items():
         if name in CATALOG:
             assert CATALOG[name].labels == labels, name
@@ -30,7 +30,7 @@ def test_the_series_of_kafka_exporter_are_told_apart_as_by_itself() -> None:
     assert ours <= USED["kafka_exporter"].keys()
 
 
-def test_nothing_is_excused_that_nobody_asks_for() -> None:
+def test_every_exception_is_needed() -> None:
     assert NOT_SERVED.keys() <= ASKED
     assert all(label in USED["strimzi-kafka.json"][name] for name, label in LABELS_WE_LACK)
 

@@ -138,7 +138,7 @@ def test_more_than_anybody_opens_is_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_may_be_too_much_is_seen_from_outside(codec: str) -> None:
+def test_a_stream_that_may_be_too_large_is_told_by_its_outline(codec: str) -> None:
     chosen = random.Random(codec)
     for size in (0, 1, 1000, 100_000, 3_000_000):
         for content in (bytes(size), chosen.randbytes(size), b'{"some": "text"},' * (size // 17)):

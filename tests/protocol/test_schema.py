@@ -1,4 +1,4 @@
-"""The schema tables: against kafka-python's schema files field by field, and against themselves."""
+"""The schema tables agree with kafka-python's schema files, field by field, and with themselves."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def elements_of(name: str, version: int, message: Any) -> int:
     return count(name, message)
 
 
-def test_who_counts_may_refuse_before_anything_is_built() -> None:
+def test_a_callback_may_refuse_an_array_before_it_is_built() -> None:
     request = messages.DescribeGroupsRequest(groups=["g"] * 1000)
     frame = b"".join(codec.encode_request(ApiKey.DESCRIBE_GROUPS, 6, 1, None, request))
     _, position = codec.decode_request_header(frame)
@@ -148,7 +148,7 @@ def test_an_array_that_is_made_while_it_is_written() -> None:
 
 
 @pytest.mark.parametrize(("topics", "each"), [(1, 2_000), (1_500, 1), (40, 49)])
-def test_a_decoder_of_few_stops_where_there_are_more(topics: int, each: int) -> None:
+def test_the_decoder_of_few_elements_stops_where_there_are_more(topics: int, each: int) -> None:
     kinds = messages.ProduceRequest
     some = [kinds.PartitionProduceData(i, b"r") for i in range(each)]
     request = kinds(

@@ -1,4 +1,5 @@
-"""ElectLeaders and reassignments over the wire: each partition has its answer, also too late."""
+"""ElectLeaders and reassignments over the wire: each partition is answered, also after the
+timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ NEEDLESS, UNKNOWN = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PA
 def test_an_election_names_each_partition(
     wire: Wire, new_topic: Callable[..., str], version: int, timeout_ms: int
 ) -> None:
-    """Also one whose time is over at once, which may have come about or not."""
+    """Also one that times out at once, which may have taken effect or not."""
     topic = new_topic(partitions=2)
     request = m.ElectLeadersRequest
     named = [request.TopicPartitions(topic, [0, 1, 7])]

@@ -85,7 +85,7 @@ def test_a_quorum_tells_what_happens_to_it_and_never_its_secret(tmp_path: Path) 
             assert not [each for each in shown if each in log]
 
 
-def test_a_slow_request_is_told_of_with_its_client_and_a_patient_one_isn_t() -> None:
+def test_a_slow_request_is_logged_with_its_client_and_a_long_poll_isnt() -> None:
     with Broker(kraftpy_log_slow_request_ms=1) as broker:
 
         def slow() -> list[str]:

@@ -78,7 +78,7 @@ def test_there_are_three_ways_to_update(wire: Wire, version: int, upgrade_type: 
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_groups_say_what_one_may_do_with_them(wire: Wire) -> None:
+def test_groups_name_their_authorized_operations(wire: Wire) -> None:
     finding = m.FindCoordinatorRequest(key="group", key_type=0)
     assert wire.call(ApiKey.FIND_COORDINATOR, 3, finding).error_code == 0
     operations = 3400  # what Kafka 4.4 answers without an authorizer

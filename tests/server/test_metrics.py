@@ -167,14 +167,14 @@ def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker)
 @pytest.mark.parametrize(
     "accept", ["application/openmetrics-text;version=abc", "text/plain;version=x.y;escaping=z"]
 )
-def test_who_asks_for_a_format_that_is_none_gets_the_usual_one(broker: Broker, accept: str) -> None:
+def test_an_unknown_format_gets_the_default_one(broker: Broker, accept: str) -> None:
     status, content_type, text = get(metrics_url(broker.config), Accept=accept)
     assert (status, content_type.split(";")[0]) == (200, "text/plain")
     assert "kraftpy_build_info" in text
     assert "Traceback" not in broker.log_path.read_text()
 
 
-def test_an_answer_is_compressed_for_who_takes_that(broker: Broker) -> None:
+def test_an_answer_is_compressed_for_clients_that_accept_it(broker: Broker) -> None:
     request = urllib.request.Request(
         metrics_url(broker.config), headers={"Accept-Encoding": "gzip"}
     )
@@ -278,7 +278,7 @@ def test_an_exporter_that_dies_is_replaced_and_the_node_goes_on() -> None:
     assert "Traceback" not in log
 
 
-def test_a_port_that_is_taken_is_said_so(broker: Broker) -> None:
+def test_a_taken_port_is_reported(broker: Broker) -> None:
     taken = metrics_address(broker.config)
     with pytest.raises(BrokerError, match=f"can't serve metrics on {taken}"):
         Broker(kraftpy_metrics_listener=taken).start()

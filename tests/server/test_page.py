@@ -147,7 +147,7 @@ def test_a_topic_and_a_group_have_pages_of_their_own(cluster: Cluster) -> None:
     assert (code, text.startswith('<div id="content"')) == (200, True)
 
 
-def test_only_asking_is_answered(cluster: Cluster) -> None:
+def test_only_get_and_head_are_answered(cluster: Cluster) -> None:
     config = cluster.nodes[1].config
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "NONSENSE"):
         code, headers, _ = ask(config, "/", method)
@@ -171,7 +171,7 @@ def test_only_asking_is_answered(cluster: Cluster) -> None:
         ),
     ],
 )
-def test_what_is_no_request_ends_its_connection(
+def test_a_malformed_request_ends_its_connection(
     cluster: Cluster, sent: bytes, answer: bytes
 ) -> None:
     with socket.create_connection(address_of(cluster.nodes[1].config), TIMEOUT_S) as client:

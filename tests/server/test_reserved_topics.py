@@ -74,7 +74,7 @@ def test_nor_by_their_id(wire: Wire) -> None:
     assert committed(wire) == 7
 
 
-def test_who_means_it_says_so_in_a_tag(wire: Wire) -> None:
+def test_a_tagged_field_deletes_them_on_purpose(wire: Wire) -> None:
     commit(wire)
     request = deletion(name=NAME)
     request._tags = {FORCE_INTERNAL_TAG: b"\0"}

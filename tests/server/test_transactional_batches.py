@@ -1,4 +1,4 @@
-"""Transactions without a coordinator: refused at once, and what a log has of them blinds nobody."""
+"""Transactions without a coordinator: refused at once, and those in a log hold no reader back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that is away for longer than somebody asks who has never reached it."""
+"""A broker that is away for longer than a client asks that has never reached it."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_windows_need_not_be_of_whole_minutes() -> None:
     assert [row[0] for row in table["head"]["rows"]] == clock[::-1]
 
 
-def test_the_highest_tree_can_be_sent_to_spark() -> None:
+def test_the_deepest_expression_can_be_sent_to_spark() -> None:
     chain = " or ".join(["m > 0"] * (HEIGHT_MAX - 2))
     rest = f'[fields]\nm = "number"\n[figures]\nn = "count where {chain}"\n'
     definition = _definition(rest + TABLE.replace("measures", f'where = "{chain}"\nmeasures'))
@@ -171,7 +171,7 @@ def test_days_that_begin_at_one_o_clock_are_followed_by_those_that_begin_at_midn
     assert plot["lines"][0]["values"] == [*range(1, len(labels) + 1)]
 
 
-def test_texts_that_are_too_long_for_a_time_are_none_and_are_not_remembered() -> None:
+def test_texts_that_are_too_long_for_a_time_are_refused_and_not_cached() -> None:
     iso = "2026-03-01T12:00:00+00:00"
     texts = [iso, " " * 101, iso + "0" * 80, "x" * 1_000_000]
     found = _decoded([json.dumps({"at": each}) for each in texts], form="iso")
@@ -233,7 +233,7 @@ def test_sessions_may_have_any_names(key: str, measure: str) -> None:
 
 
 @pytest.mark.parametrize("window", ["", 'window = "1h"'])
-def test_a_key_may_be_called_as_a_measures_sum(window: str) -> None:
+def test_a_key_may_have_the_name_of_a_measures_sum(window: str) -> None:
     rest = """
 [fields]
 n_sum = "text"

@@ -106,7 +106,7 @@ def test_it_says_if_it_was_stopped_before_all_was_loaded() -> None:
     assert len(list(stream(cast("Loader", late), every_s=None, stop=late.stop))) == 3
 
 
-def test_of_two_loads_of_the_same_one_counts_and_none_is_left(loading: Loading) -> None:
+def test_of_two_loads_of_the_same_records_one_counts_and_none_is_left(loading: Loading) -> None:
     """Both were planned before either was frozen."""
     plans = []
     for loader in (loading.loader(), loading.loader()):

@@ -1,4 +1,4 @@
-"""What comes with an extra is loaded by nobody who has not asked for it."""
+"""The libraries of an extra are loaded only for those who ask for them."""
 
 from __future__ import annotations
 

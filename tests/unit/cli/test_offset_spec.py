@@ -38,7 +38,7 @@ def test_offsets(text: str, spec: OffsetSpec) -> None:
 @pytest.mark.parametrize(
     "text", ["", "begin", "--5", "5-", "1.5", "+", "-", "@", "@noon", "1" * 19]
 )
-def test_what_is_no_offset(text: str) -> None:
+def test_invalid_offsets(text: str) -> None:
     with pytest.raises(OffsetError, match=r"is none of start, end|is neither milliseconds"):
         parse_offset(text)
 

@@ -39,12 +39,12 @@ def test_addresses(text: str, addresses: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a:", ":1", "a:x", "a:0", "a:65536", "a:1,,b:2", "a:-1"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(AddressError, match="is not HOST:PORT"):
         parse_addresses(text)
 
 
-def test_what_may_be_tried_again() -> None:
+def test_which_errors_are_retriable() -> None:
     assert is_retriable(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert is_retriable(ConnectionLostError("gone"))
     assert not is_retriable(KafkaError(ErrorCode.INVALID_CONFIG))

@@ -148,7 +148,7 @@ def test_comes_back_after_a_lost_connection_and_a_moved_leader() -> None:
     fetch(peer, {T0: 0}, work)
 
 
-def test_raises_what_does_not_pass() -> None:
+def test_raises_an_error_that_is_not_retriable() -> None:
     peer = Peer({"t": 1})
     peer.answers[ApiKey.FETCH] = answering({}, error=29)
 
@@ -217,7 +217,7 @@ def test_an_error_of_one_partition_loses_no_records_of_another() -> None:
     fetch(peer, {T0: 0, ("t", 1): 0}, work)
 
 
-def test_an_error_that_does_not_pass_is_raised_after_the_records_of_another() -> None:
+def test_an_error_that_is_not_retriable_is_raised_after_the_records_of_another() -> None:
     peer = Peer({"t": 2})
     peer.answers[ApiKey.FETCH] = lambda request: mixed_response(batch(0, b"a"), 29)
 

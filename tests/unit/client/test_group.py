@@ -144,7 +144,7 @@ def with_member(
         (ApiKey.SYNC_GROUP, -2),
     ],
 )
-def test_joins_in_spite_of_what_passes(key: ApiKey, code: int) -> None:
+def test_joins_in_spite_of_retriable_errors(key: ApiKey, code: int) -> None:
     peer = CoordinatorPeer()
     peer.codes[key] = [code]
 

@@ -230,7 +230,7 @@ def test_who_was_killed_may_have_been_fenced_if_it_was_silent() -> None:
     assert handed_over(ended="lost", ended_s=12).valid is True
 
 
-def test_who_is_somebody_else_has_lost_what_it_had() -> None:
+def test_a_member_with_another_id_has_lost_what_it_had() -> None:
     def again(member: str) -> Operation:
         return at(13 * _SECOND, 1, "assigned", keys=[], epoch=3, member=member)
 

@@ -1,4 +1,4 @@
-"""The report: what it says of a run, and a page that stands by itself."""
+"""The report: what it says of a run, and a page without anything outside of it."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_page_of_an_empty_history(tmp_path: Path, workload: str) -> None:
 
 
 @pytest.mark.parametrize("left_out", [{}, {"disk-full": "no tmpfs here"}])
-def test_faults_that_could_not_be_are_said(tmp_path: Path, left_out: dict[str, str]) -> None:
+def test_faults_that_were_left_out_are_listed(tmp_path: Path, left_out: dict[str, str]) -> None:
     HistoryWriter(tmp_path / "h", Header("queue", options={"left_out": left_out})).close()
     words = "".join(Page(render(judge(HistoryReader(tmp_path / "h"))[1])).text)
     assert ("Left out: disk-full (no tmpfs here)." in words) == bool(left_out)
@@ -395,7 +395,7 @@ def test_what_came_of_faults() -> None:
     assert order != least_met_first(names, 8, earlier)
 
 
-def test_too_many_processes_are_left_out_and_said_so(tmp_path: Path) -> None:
+def test_processes_beyond_the_limit_are_left_out_with_a_note(tmp_path: Path) -> None:
     ticks = itertools.count(1)
     with HistoryWriter(tmp_path / "h", Header("queue"), clock_ns=lambda: next(ticks)) as writer:
         for process in range(100):

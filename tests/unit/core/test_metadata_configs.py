@@ -39,7 +39,7 @@ def test_single_keys_are_set_and_deleted(cluster: Cluster) -> None:
     assert not cluster.state.configs
 
 
-def test_what_changes_nothing_is_no_change(cluster: Cluster) -> None:
+def test_a_change_without_effect_is_no_change(cluster: Cluster) -> None:
     assert cluster.ok(alter(topic_ops(["retention.ms", SET, "5"]))).changes == ()
     assert cluster.ok(alter(topic_ops(["preallocate", DELETE, None]))).changes == ()
 

@@ -425,7 +425,7 @@ def test_elections_of_what_is_not_there() -> None:
 # -- controlled shutdown
 
 
-def test_what_others_can_take_over_they_do() -> None:
+def test_a_broker_that_shuts_down_hands_over_what_others_can_take() -> None:
     cluster = Cluster(3)
     cluster.create(new_topic("t", assignments=[[1, 2, 3], [2, 1, 3]]))
     cluster.create(new_topic("u", assignments=[[1]]))

@@ -292,7 +292,7 @@ def test_a_leader_that_was_stopped_gives_its_followers_time() -> None:
     assert ids(partition.after(LAG_MS, 2)) == (1, 2)
 
 
-def test_looking_just_too_rarely_finds_who_lags_all_the_same() -> None:
+def test_rare_looks_find_a_replica_that_lags_all_the_same() -> None:
     partition = Partition((1, 2), (1, 2))
     partition.append()
     proposals = []
@@ -411,7 +411,9 @@ def test_an_older_state_changes_nothing() -> None:
         (2, 102, EPOCH + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_whose_fetch_is_answered(replica_id: int, life: int, epoch: int, error: ErrorCode) -> None:
+def test_which_fetches_are_answered(
+    replica_id: int, life: int, epoch: int, error: ErrorCode
+) -> None:
     partition = Partition()
     partition.fetch(2)
     assert partition.role.check_fetch(replica_id, life, epoch) is error

@@ -103,7 +103,7 @@ def test_the_rest_of_a_late_answer_is_not_taken_for_the_next() -> None:
     assert answer == [["samples", 2]]
 
 
-def test_a_process_that_is_gone_is_said_so() -> None:
+def test_a_process_that_is_gone_is_reported() -> None:
     ours, theirs = channel()
     ours.close()
     source = Source("broker", 1, theirs)
@@ -114,7 +114,7 @@ def test_a_process_that_is_gone_is_said_so() -> None:
     theirs.close()
 
 
-def test_that_a_process_has_started_is_learnt_from_one_that_hangs() -> None:
+def test_a_process_that_hangs_has_told_that_it_started() -> None:
     """It was told before; a silent one that has told nothing may still be starting."""
 
     async def serve() -> list[bool]:

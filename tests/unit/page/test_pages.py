@@ -198,7 +198,7 @@ def test_a_link_leads_back_to_its_name(name: str) -> None:
         assert unquote(address.path.removeprefix("/groups/")) == name
 
 
-def test_what_turns_or_hides_text_is_shown_as_what_it_is() -> None:
+def test_characters_that_turn_or_hide_text_are_escaped() -> None:
     assert printable("a\u202eb\0\n") == "a\\u202eb\\x00\\n"
     assert "…" in shown("x" * 5000)
     assert len(shown("x" * 5000)) < 300
@@ -296,7 +296,7 @@ def test_a_silent_voter_and_a_full_disk_are_said() -> None:
     assert "Broker 3 doesn't answer this node." in found
 
 
-def test_what_is_not_known_is_no_zero() -> None:
+def test_an_unknown_number_is_not_shown_as_zero() -> None:
     group = Group("g", "classic", "Stable", 1, None, {"orders": None, "other": 5})
     assert group.lag is None
     assert "not known" in number(None)

@@ -43,7 +43,7 @@ def test_numbered_files_are_found_and_others_are_not(tmp_path: Path) -> None:
     assert list(numbered(tmp_path / "none")) == []
 
 
-def test_halves_are_swept_while_others_delete_folders(
+def test_half_written_files_are_swept_while_others_delete_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a/gone", "b", "c"):

@@ -73,7 +73,7 @@ class Puppet:
         return future
 
     def append(self, count: int) -> None:
-        """Commit so many entries of nobody's, in one batch."""
+        """Commit so many entries that no client proposed, in one batch."""
         first = self.applied_index + 1
         entries = [Entry(first + n, self.term, b"") for n in range(count)]
         self._publish([self._state.apply(entry) for entry in entries])

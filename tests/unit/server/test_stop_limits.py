@@ -1,4 +1,4 @@
-"""How long a node may take to stop, and whether who stops it waits for that."""
+"""How long a node may take to stop, and whether its supervisor waits for that."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_names_are_read_in_any_case() -> None:
     assert not settings.fail_on_data_loss
 
 
-def test_a_time_goes_before_times_by_partition_before_offsets() -> None:
+def test_one_time_takes_precedence_over_times_by_partition_and_those_over_offsets() -> None:
     offsets, times = '{"a":{"0":5}}', '{"a":{"0":77}}'
     settings = read(
         startingTimestamp="9", startingOffsetsByTimestamp=times, startingOffsets=offsets

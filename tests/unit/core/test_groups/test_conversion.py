@@ -178,7 +178,7 @@ class TestUpgrade:
         assert (new.epoch, new.current(member).assigned) == (0, {})
 
     @pytest.mark.parametrize("what", ["subscription", "assignment"])
-    def test_members_that_speak_in_riddles(self, what: str) -> None:
+    def test_members_whose_metadata_cannot_be_read(self, what: str) -> None:
         group = classic_group(Driver(), assigned(t=[0]))
         (member,) = group.members.values()
         if what == "subscription":

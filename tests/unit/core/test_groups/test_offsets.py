@@ -264,7 +264,7 @@ class TestAllOrNone:
     untried = ErrorCode.OPERATION_NOT_ATTEMPTED
 
     @pytest.mark.parametrize("flag", [b"\1", b"", b"\2", b"\0\0"])
-    def test_what_one_partition_is_refused_for_none_is_committed(self, flag: bytes) -> None:
+    def test_if_one_partition_is_refused_none_is_committed(self, flag: bytes) -> None:
         driver = Driver()
         offsets = {("t", 0): 1, ("missing", 0): 2, ("u", 3): 3}
         commit = driver.commit(offsets, all_or_none=flag)

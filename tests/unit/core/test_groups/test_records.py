@@ -116,7 +116,7 @@ def test_older_versions_of_a_group_can_be_read() -> None:
     assert (loaded.session_timeout_ms, loaded.rebalance_timeout_ms) == (10, 10)
 
 
-def test_kinds_that_are_not_known_here_are_none() -> None:
+def test_unknown_kinds_of_records_are_skipped() -> None:
     for kind in (4, 9, 15, 17):  # topics of a KIP-848 group before 4.1, a share and a streams group
         assert decode_record(kind.to_bytes(2, "big") + b"\0\1g", b"whatever") is None
 
