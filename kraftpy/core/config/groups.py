@@ -28,7 +28,7 @@ class GroupSettings(LogSettings):
         int32(14), "104857600", "segment.bytes of __consumer_offsets when it's created."
     )
     offsets_topic_compression_codec: str = setting(
-        kinds.codec_number(), "0", "Codec of the batches written to __consumer_offsets."
+        kinds.codec_number(), "0", "No effect: __consumer_offsets is written without compression."
     )
     offsets_retention_minutes: int = setting(
         int32(1), "10080", "How long an empty group's committed offsets are kept."

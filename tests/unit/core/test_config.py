@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
@@ -37,6 +38,7 @@ from kraftpy.core.config.group_resource import GroupResourceConfig
 from kraftpy.core.config.kinds import LONG_MAX, VALUE_LENGTH_MAX
 from kraftpy.core.config.noted import NotedSettings
 from kraftpy.core.config.settings import settings_of
+from tests.sources import MODULES, tree_of
 
 
 def broker(**properties: str) -> BrokerConfig:
@@ -82,6 +84,25 @@ def test_every_field_is_a_setting_and_its_default_has_the_declared_type(cls: typ
         else:
             assert definition.kind.parse(definition.default) == value
             assert definition.kind.parse(definition.kind.render(value)) == value
+
+
+def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
+    inheriting = (*TOPIC_SETTINGS.values(), *GROUP_SETTINGS.values())
+    inherited = {key for setting in inheriting for key, _ in setting.broker_keys}
+    attributes = {
+        node.attr
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Attribute)
+    }
+    unread = [
+        key
+        for key, setting in BROKER_SETTINGS.items()
+        if setting.attribute not in attributes and key not in inherited
+    ]
+    assert unread, "those of Kafka that are kept without effect"
+    silent = [key for key in unread if not BROKER_SETTINGS[key].doc.startswith("No effect: ")]
+    assert not silent, f"nothing in kraftpy/ reads {silent}"
 
 
 def test_a_topic_inherits_settings_of_the_same_type_and_limits() -> None:
