@@ -36,8 +36,9 @@ report: $(BIN)/.group-spark  ## the same flights as an activity stream into a la
 quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
 	$(BIN)/kraftpy dev --brokers 3
 
+# The tests that come first start most of the processes: nobody may be dealt them in one large hand.
 test: $(BIN)/.group-test  ## everything that needs only Python
-	$(BIN)/pytest -n $(WORKERS) -m "not conformance and not spark"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not conformance and not spark"
 
 check: $(BIN)/.group-check  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check
