@@ -167,7 +167,7 @@ def slices_s(folder: Path) -> list[list[tuple[float, float]]]:
 
 
 def answering() -> None:
-    """Answers a connection's commits with what the last of the first ones was answered."""
+    """Repeats an earlier answer for each of a connection's commits."""
     dispatch, respond = Dispatcher.dispatch, Connection.respond
     seen: dict[tuple[Connection, int], int] = {}
     answers: dict[tuple[Connection, int], bytes] = {}

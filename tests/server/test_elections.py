@@ -1,5 +1,4 @@
-"""ElectLeaders and reassignments over the wire: each partition is answered, also after the
-timeout."""
+"""Elections and reassignments over the wire: each partition is answered, also after the timeout."""
 
 from __future__ import annotations
 

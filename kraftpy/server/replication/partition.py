@@ -46,7 +46,7 @@ from kraftpy.storage.log import Log
 if TYPE_CHECKING:
     from kraftpy.server.replication.partition_host import Follower, PartitionHost
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Appended:
@@ -375,7 +375,7 @@ class Partition:
         return check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
     def divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where the log of who fetched up to `offset` parts from this one: (epoch, end offset).
+        """Where a log that was fetched up to `offset` parts from this one: (epoch, end offset).
 
         None if it doesn't. Raises OFFSET_OUT_OF_RANGE when that isn't known any more.
         """
@@ -565,7 +565,7 @@ class Partition:
         following = self.following
         assert following is not None
         if truncation.offset < self.high_watermark:
-            log.warning(
+            logger.warning(
                 "%s is cut to offset %d, below its high watermark %d, as its leader %d has it",
                 self,
                 truncation.offset,
