@@ -1,4 +1,4 @@
-"""ApiVersions 0-5 (KIP-511): which APIs and versions this broker answers. UpdateFeatures 0-2.
+"""ApiVersions (KIP-511): which APIs and versions this broker answers. UpdateFeatures.
 
 From version 3 on it also says which features the cluster has (KIP-584, `server.cluster.features`).
 From version 5 on a client may say which cluster and which node it believes to talk to, both or

@@ -1,4 +1,4 @@
-"""DescribeCluster 0-2, UnregisterBroker 0, DescribeLogDirs 1-5 and AlterReplicaLogDirs 1-2.
+"""DescribeCluster, UnregisterBroker, DescribeLogDirs and AlterReplicaLogDirs.
 
 DescribeCluster (KIP-700, KIP-1073) names every live broker, and the fenced ones if they are asked
 for, under the address that this client can use. The controller is the active one where that node

@@ -1,4 +1,4 @@
-"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1, ListConfigResources 0-1.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
 Rules: what a request changes is decided by the controller's state machine
 (`kraftpy.core.metadata.config_commands`) and in effect when the answer comes; each resource is

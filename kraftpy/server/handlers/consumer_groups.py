@@ -1,5 +1,5 @@
-"""Groups whose coordinator assigns partitions (KIP-848): ConsumerGroupHeartbeat 0-1,
-ConsumerGroupDescribe 0-1.
+"""Groups whose coordinator assigns partitions (KIP-848): ConsumerGroupHeartbeat,
+ConsumerGroupDescribe.
 
 The rules are in `kraftpy.core.groups.consumer`; here errors get to where each response has them.
 """

@@ -1,4 +1,4 @@
-"""Fetch 4-18 (KIP-74, KIP-98, KIP-227, KIP-320, KIP-516): the other hot path.
+"""Fetch (KIP-74, KIP-98, KIP-227, KIP-320, KIP-516): the other hot path.
 
 Answers carry slices of segment files, no bytes: whole batches, up to the partition's and the
 request's limits, at least one batch for the first partition that has any (KIP-74). Versions from 13

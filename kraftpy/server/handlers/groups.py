@@ -1,6 +1,5 @@
-"""Consumer groups: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup
-0-5, OffsetCommit 0-10, OffsetFetch 0-10, OffsetDelete 0, DescribeGroups 0-6, ListGroups 0-5,
-DeleteGroups 0-3.
+"""Consumer groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup,
+OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
 
 This module turns versions into one form and errors into the place where each response has them; the
 rules are in `kraftpy.core.groups`. A request about one group fails as Kafka's does: with the error

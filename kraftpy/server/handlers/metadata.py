@@ -1,4 +1,4 @@
-"""Metadata 0-13 (KIP-516 topic ids): who is there, which topics, who leads.
+"""Metadata (KIP-516 topic ids): who is there, which topics, who leads.
 
 The address of this broker is the one that the client connected to, unless `advertised.listeners`
 says otherwise (docs/protocol.md): no listener dance on a laptop. A topic that doesn't exist is

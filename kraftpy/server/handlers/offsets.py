@@ -1,4 +1,4 @@
-"""ListOffsets 0-11, OffsetForLeaderEpoch 2-4 (KIP-320), DeleteRecords 0-2 (KIP-107).
+"""ListOffsets, OffsetForLeaderEpoch (KIP-320), DeleteRecords (KIP-107).
 
 ListOffsets: -1 the next offset to be written that a consumer of the given isolation may read, -2
 the log start offset, -3 the offset of the record with the largest timestamp (KIP-734), else the

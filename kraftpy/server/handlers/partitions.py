@@ -1,4 +1,4 @@
-"""ElectLeaders 0-2, AlterPartitionReassignments 0-1, ListPartitionReassignments 0.
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments.
 
 The controller's state machine decides (`kraftpy.core.metadata`); here a request becomes commands,
 and the answers become a response. Rules:

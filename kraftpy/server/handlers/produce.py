@@ -1,4 +1,4 @@
-"""Produce 0-11 (KIP-98, KIP-467 record errors): the hot path.
+"""Produce (KIP-98, KIP-467 record errors): the hot path.
 
 Versions 0-2 are advertised (an old librdkafka otherwise sends uncompressed without a word,
 docs/protocol.md) and answered with UNSUPPORTED_VERSION per partition. acks: 0 gets no answer (an

@@ -1,4 +1,4 @@
-"""InitProducerId 0-4 (KIP-98, KIP-360): ids for idempotent producers.
+"""InitProducerId (KIP-98, KIP-360): ids for idempotent producers.
 
 Ids come from blocks that the controller hands out, so no two producers of a cluster ever share one,
 whatever is killed. An idempotent producer that asks again gets a new id, as in Kafka.

@@ -1,4 +1,4 @@
-"""DescribeQuorum 0-2 (KIP-595, KIP-836, KIP-853): the metadata quorum, as its leader knows it.
+"""DescribeQuorum (KIP-595, KIP-836, KIP-853): the metadata quorum, as its leader knows it.
 
 Rules: the log that has a quorum here is `__cluster_metadata`, partition 0; its offsets are the
 quorum's indexes. Any broker answers, with what the active controller told it just now. Voters are

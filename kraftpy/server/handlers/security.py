@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls 1-3; DescribeClientQuotas 0-1; DescribeUserScramCredentials.
+"""DescribeAcls, CreateAcls, DeleteAcls; DescribeClientQuotas; DescribeUserScramCredentials.
 
 There are no access control lists, quotas of clients or SCRAM credentials yet, and these requests
 say so as Kafka does without an authorizer and where nothing was set: SECURITY_DISABLED for lists,

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions 0 (KIP-966): topics page by page, with the replicas that may lead.
+"""DescribeTopicPartitions (KIP-966): topics page by page, with the replicas that may lead.
 
 Rules: topics come in the order of their names, all of them if none are named. A page ends after
 `response_partition_limit` partitions, at most `PARTITIONS_PER_PAGE_MAX`, in the middle of a topic

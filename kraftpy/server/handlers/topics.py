@@ -1,4 +1,4 @@
-"""CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3.
+"""CreateTopics, DeleteTopics, CreatePartitions.
 
 The controller's state machine decides (`kraftpy.core.metadata.topic_commands`); here a request
 becomes commands, and the answers become a response. Rules:
