@@ -30,7 +30,7 @@ SHORT_SEED, LONG_SEED = 39, 207
 # One that has room for six kinds, a pause for longer than a session among them.
 REPLICAS_SEED, REPLICAS_S = 22249, 20
 # One with which four coordinators are killed in a few seconds.
-COORDINATORS_SEED, COORDINATORS_S = 48827, 10
+COORDINATORS_SEED, COORDINATORS_S = 48827, 11.5
 
 
 def judged(plan: Plan, result: Result) -> Outcome:
