@@ -88,8 +88,8 @@ broken: $(BIN)/.group-test  ## seven builds, each without one rule of replicatio
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20, SEED=7), then look for what was lost and whether their disks hold the same (the page is in build/consistency)
 	$(BIN)/kraftpy consistency run --workload replicas --faults $(TORTURE) --rate 40 --out build/consistency --time-limit $$(( $(or $(MINUTES),20) * 60 )) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-groups: $(BIN)/.group-test  ## consumer groups of every client, killed with their coordinators (SIZES="1 3 10 50" CLIENTS="java kraftpy" SEED=7)
-	$(BIN)/python -m tests.groups $(if $(SIZES),--sizes $(SIZES)) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+groups: $(BIN)/.group-test  ## consumer groups of every client, killed with their coordinators (SIZES="1 3 10 50" CLIENTS="java kraftpy mixed" SEED=7; the pages are in build/consistency)
+	$(BIN)/python -m tests.consistency.groups $(if $(SIZES),--sizes $(SIZES)) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clean:  ## remove everything that make made
 	rm -rf .venv .cache build dist *.egg-info .*_cache .hypothesis

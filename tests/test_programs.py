@@ -24,7 +24,7 @@ NEEDY = {
     "bench ARGS=spark": (["-m", "tests.bench", "spark"], [JAVA, MAVEN]),
     "reference": (["-m", "tests.apache_kafka", "true"], [JAVA, MAVEN]),
     "spark": (["-c", "from tests.spark import conftest; conftest.prepare()"], [JAVA, MAVEN]),
-    "groups": (["-m", "tests.groups", "--clients", "java"], [JAVA, MAVEN]),
+    "groups": (["-m", "tests.consistency.groups", "--clients", "java"], [JAVA, MAVEN]),
     "consistency ARGS=--apache": (["-m", "tests.consistency", "--apache"], [JAVA, MAVEN]),
     "conformance": (
         ["-c", "from tests.conformance import conftest; conftest.prepare()"],

@@ -53,8 +53,7 @@ def list_command(output: str) -> None:
         "proxy": "links are cut by TCP proxies between the nodes",
     }
     found = {
-        name: "installed" if name in there else f"pip install '{library.install}'"
-        for name, library in LIBRARIES.items()
+        name: "installed" if name in there else library.how for name, library in LIBRARIES.items()
     }
     if output == "json":
         answer = {"workloads": workloads, "faults": faults, "clients": found}
@@ -161,6 +160,13 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     callback=_names,
     metavar="NAME[,...]",
     help="Client libraries; by default all that are installed.",
+)
+@click.option(
+    "--roles",
+    callback=_names,
+    metavar="NAME[,...]",
+    help="What clients do, in turn; by default a bit of everything. A name that doesn't exist has "
+    "those of the workload listed.",
 )
 @click.option(
     "--out",

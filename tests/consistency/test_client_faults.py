@@ -15,6 +15,7 @@ import pytest
 
 from kraftpy.testing.consistency import HistoryReader, check
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, LeftOut
+from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.plan import Plan
 from kraftpy.testing.consistency.runner import run
@@ -111,7 +112,7 @@ def test_groups_survive_their_members(tmp_path: Path) -> None:
         "kill-client",
         "kill-all",
     ]
-    plan = Plan("groups", tmp_path, faults, time_limit_s=38, rate=120, seed=3, clients=CLIENTS)
+    plan = Plan("groups", tmp_path, faults, time_limit_s=28, rate=120, seed=2152, clients=CLIENTS)
     started = time.monotonic()
     result = run(plan, say=print)
     assert result.faults.keys() == {name for each in faults for name in each.split("+")}
@@ -127,5 +128,8 @@ def test_groups_survive_their_members(tmp_path: Path) -> None:
     assert said["needless-rebalance"] == 2  # two groups
     assert said["settling"] == 4 * 2
     assert said["leaving"] == 2
+    looks = [e for e in pair(reader) if isinstance(e, Operation) and e.f == "fetch"]
+    phases = {e.name: e.time_ns for e in reader if isinstance(e, Phase)}
+    assert sum(each.ended_ns < phases["heal"] for each in looks if each.outcome == "ok") > 20
     assert said["stale-commit"] > 50  # there was load, and it was processed
     assert said["all-processed"] > 500

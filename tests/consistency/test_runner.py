@@ -160,6 +160,8 @@ def test_values_are_unique_among_workers(worker: Worker) -> None:
         ({"faults": ["move-coordinator+kill"]}, "move-coordinator is alone"),
         ({"faults": ["partition"], "nodes": 1}, "partition takes 2 nodes at least"),
         ({"faults": ["kill"], "bootstrap": "x:1"}, "leave --bootstrap out"),
+        ({"workload": "groups", "roles": ["send", "king"]}, "groups has no role 'king'"),
+        ({"clients": ["java"]}, "java can't be had here: a JDK"),
         ({"clients": ["pigeon"]}, "no client is called 'pigeon'"),
         ({"workload": "metadata", "clients": ["kafka-python"]}, "metadata needs one of"),
     ],
@@ -248,6 +250,28 @@ def test_final_workers_that_are_not_done_are_counted(
         "the final drain of kraftpy ended with 1",
         "the final drain of kraftpy did not end: killed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        # What stops first is there once, and our client does what a library can't.
+        (
+            {"clients": ["aiokafka"], "roles": ["send", "join"], "concurrency": 4},
+            [("send", "kraftpy"), *[("join", "aiokafka")] * 3],
+        ),
+        (
+            {"clients": ["kafka-python", "kraftpy"], "roles": ["join", "send"], "concurrency": 3},
+            [("join", "kafka-python"), ("send", "kafka-python"), ("join", "kraftpy")],
+        ),
+    ],
+)
+def test_workers_take_roles_in_turn(
+    tmp_path: Path, options: dict[str, Any], parts: list[tuple[str, str]]
+) -> None:
+    tested = _Run(Plan("groups", tmp_path, **options), _NoNodes(), lambda _: None)
+    assert [(part.role, client) for part, client in tested._crew._parts()] == parts
+    tested._history.close()
 
 
 class _Script(Task):

@@ -6,7 +6,7 @@ what they joined is in the replicated log, and the next coordinator gives each a
 
 from __future__ import annotations
 
-import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +21,15 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
+from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter
+from kraftpy.testing.consistency.crew import Process
+from kraftpy.testing.consistency.operations import Operation, pair
+from kraftpy.testing.consistency.worker import Task
 from kraftpy.testing.process import wait_until
-from tests.groups import members
-from tests.groups.history import Event, Reader
 from tests.server.wire import Wire
 
 PARTITIONS = 6
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
-ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
 
 
@@ -40,45 +41,44 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-class Member:
-    """A client in a process of its own, and its history so far."""
-
-    def __init__(self, client: str, bootstrap: str, group: str, folder: Path) -> None:
-        self._reader = Reader(folder / f"{client}.jsonl")
-        command = members.command(
-            client,
-            client=client,
-            protocol="range",
+def start_members(bootstrap: str, group: str, folder: Path) -> list[Process]:
+    """Clients in processes of their own, that stay; they share a history."""
+    HistoryWriter(folder / "history.jsonl", Header("groups")).close()
+    started_ns = time.monotonic_ns()
+    members = []
+    for number, client in enumerate(CLIENTS):
+        task = Task(
+            workload="groups",
+            role="join",
+            number=number,
+            history=str(folder / "history.jsonl"),
             bootstrap=bootstrap,
-            group=group,
-            topic="t",
-            folder=folder,
-            poll_ms=100,
-            session_timeout_ms=30_000,
-            heartbeat_interval_ms=200,
+            client=client,
+            seed=1,
+            rate=20.0,
+            started_ns=started_ns,
+            options={
+                "topic": "t",
+                "partitions": PARTITIONS,
+                "concurrency": len(CLIENTS),
+                "groups": {"classic": group},
+            },
         )
-        with (folder / f"{client}.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log
-            )
-
-    def history(self, kind: str) -> list[Event]:
-        self._reader.read()
-        return [event for event in self._reader.events if event["event"] == kind]
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        members.append(Process(task, folder / "workers.log"))
+        members[-1].stay()
+    return members
 
 
-def committed(group: list[Member]) -> dict[int, int]:
-    ends: dict[int, int] = defaultdict(int)
-    for member in group:
-        acknowledged = {event["commit"] for event in member.history("committed")}
-        for event in member.history("committing"):
-            if event["commit"] in acknowledged:
-                for partition, end in event["offsets"].items():
-                    ends[partition] = max(ends[partition], end)
+def noted(folder: Path, f: str) -> list[Operation]:
+    entries = pair(HistoryReader(folder / "history.jsonl"))
+    return [e for e in entries if isinstance(e, Operation) and e.f == f and e.outcome == "ok"]
+
+
+def committed(folder: Path) -> dict[str, int]:
+    ends: dict[str, int] = defaultdict(int)
+    for each in noted(folder, "commit"):
+        key = each.asked["key"]
+        ends[key] = max(ends[key], each.asked["offset"])
     return ends
 
 
@@ -117,30 +117,30 @@ def assignments(cluster: Cluster, group: str) -> dict[str, list[int]] | None:
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how: str) -> None:
-    group = [Member(client, cluster.bootstrap, how, tmp_path) for client in CLIENTS]
+    group = start_members(cluster.bootstrap, how, tmp_path)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
-    def everybody_commits_beyond(before: dict[int, int]) -> bool:
+    def everybody_commits_beyond(before: dict[str, int]) -> bool:
         for partition in range(PARTITIONS):
             producer.produce("t", b"x", partition=partition)
         producer.poll(0.02)
-        now = committed(group)
-        return all(now[partition] > before.get(partition, 0) for partition in range(PARTITIONS))
+        now = committed(tmp_path)
+        return all(now[f"t-{i}"] > before.get(f"t-{i}", 0) for i in range(PARTITIONS))
 
     try:
         wait_until(lambda: assignments(cluster, how) is not None, "no stable group", TIMEOUT_S)
         wait_until(lambda: everybody_commits_beyond({}), "nobody commits", TIMEOUT_S)
         before = assignments(cluster, how)
         assert before is not None
-        given = {member: member.history("assigned") for member in group}
-        generation = max(event["epoch"] for events in given.values() for event in events)
+        given = noted(tmp_path, "assigned")
+        generation = max(each.value["epoch"] for each in given)
         victim = coordinator(cluster, how)
         getattr(cluster, how)(victim)
-        ends = committed(group)
+        ends = committed(tmp_path)
         wait_until(lambda: everybody_commits_beyond(ends), "nobody goes on", TIMEOUT_S)
         assert coordinator(cluster, how) != victim
         assert assignments(cluster, how) == before
-        assert {member: member.history("assigned") for member in group} == given
+        assert noted(tmp_path, "assigned") == given
         for member_id in before:
             heartbeat = messages.HeartbeatRequest(how, generation, member_id)
             answer = ask(cluster, coordinator(cluster, how), ApiKey.HEARTBEAT, 4, heartbeat)
@@ -149,5 +149,5 @@ def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how
         cluster.wait_healthy()
     finally:
         for member in group:
-            member.stop()
+            member.kill()
         producer.flush(5)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kraftpy.testing.consistency.clients import OWN
 from kraftpy.testing.consistency.evidence import WORKERS_LOG
 from kraftpy.testing.consistency.history import HistoryWriter
 from kraftpy.testing.consistency.plan import Plan, Result
@@ -203,16 +204,29 @@ class Crew:
     def _parts(self) -> Iterator[tuple[Part, str]]:
         """Parts in turn; each role goes through the clients that can play it."""
         turns: dict[str, int] = {}
-        cast = [part for part in self._play.cast if self._clients_of(part)]
+        cast = self._cast()
+        again = [part for part in cast if part.role in self._play.members] or cast
         for number in range(self._plan.concurrency):
-            part = cast[number % len(cast)]
+            late = number - len(cast)
+            part = cast[number] if late < 0 else again[late % len(again)]
             able = self._clients_of(part)
             turn = turns.get(part.role, 0)
             turns[part.role] = turn + 1
             yield part, able[turn % len(able)]
 
+    def _cast(self) -> list[Part]:
+        cast = list(self._play.cast)
+        if self._plan.roles:
+            first = {part.role: part for part in reversed(cast)}
+            cast = [first[role] for role in self._plan.roles]
+        return [part for part in cast if self._clients_of(part)]
+
     def _clients_of(self, part: Part) -> list[str]:
-        return [client for client in self._clients if client in part.clients]
+        """Those of the run; where it is about members of groups, ours can do all the rest."""
+        able = [client for client in self._clients if client in part.clients]
+        if not able and self._play.members and part.role not in self._play.members:
+            return [OWN]
+        return able
 
     def _hire(self, part: Part, client: str) -> None:
         plan = self._plan

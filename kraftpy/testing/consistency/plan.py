@@ -22,7 +22,8 @@ class Plan:
 
     Without `bootstrap` a cluster of `nodes` is started. `rate` is operations per second of all
     workers together. `faults` are names of `FAULTS`, some joined by +; `left_out` says of those
-    that were wanted and can't be had here why.
+    that were wanted and can't be had here why. Workers take the `roles` in turn, by default those
+    of the workload's cast.
     """
 
     workload: str
@@ -35,6 +36,7 @@ class Plan:
     nodes: int = 3
     bootstrap: str = ""
     clients: Sequence[str] = ()
+    roles: Sequence[str] = ()
     network: Choice = PROXIES
     left_out: Mapping[str, str] = field(default_factory=dict)
     again: Sequence[str] = ()
@@ -81,9 +83,13 @@ def check_plan(plan: Plan) -> None:
     if unknown := set(missing) - clients.LIBRARIES.keys():
         known = ", ".join(clients.LIBRARIES)
         raise RunError(f"no client is called {min(unknown)!r}; there are {known}")
-    able = PLAYS[plan.workload].final.clients
-    if not missing and not set(plan.clients or there) & set(able):
+    play = PLAYS[plan.workload]
+    if strange := set(plan.roles) - {part.role for part in play.cast}:
+        known = ", ".join(dict.fromkeys(part.role for part in play.cast))
+        raise RunError(f"{plan.workload} has no role {min(strange)!r}; it has {known}")
+    able = play.final.clients
+    if not missing and not play.members and not set(plan.clients or there) & set(able):
         raise RunError(f"{plan.workload} needs one of {', '.join(able)} among its clients")
     if missing:
-        wanted = " ".join(repr(clients.LIBRARIES[each].install) for each in missing)
-        raise RunError(f"{', '.join(missing)} can't be imported: pip install {wanted}")
+        wanted = "; ".join(clients.LIBRARIES[each].how for each in missing)
+        raise RunError(f"{', '.join(missing)} can't be had here: {wanted}")

@@ -131,6 +131,7 @@ class _Run:
         # Unique, so that a cluster that is there anyway can be tested again and again.
         name = f"{plan.workload}-{int(time.time())}-{os.getpid()}"
         self._options = self._play.options(name, plan.time_limit_s)
+        self._options["concurrency"] = plan.concurrency
         self._topics = dict(self._play.topics(self._options))
         self._history = HistoryWriter(plan.history, self._header())
         self._rest: Rest | None = None
@@ -196,7 +197,7 @@ class _Run:
 
     def _break_and_heal(self, deadline: float) -> None:
         try:
-            self._inflict(deadline)
+            deadline = self._inflict(deadline)
         except ClusterError as error:
             self._not_healed(error)
         self._crew.watch_until(deadline)
@@ -216,8 +217,8 @@ class _Run:
             "faults": list(plan.faults),
             "time_limit_s": plan.time_limit_s,
             "rate": plan.rate,
-            "concurrency": plan.concurrency,
             "clients": self._clients,
+            "roles": list(plan.roles),
             "sessions_per_client": SESSIONS_MAX,
             "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
             "links": plan.network.text() if self._cluster is not None else "as they are",
@@ -251,17 +252,21 @@ class _Run:
             for topic, partitions in self._topics.items():
                 await admin.create_topic(topic, partitions=partitions, configs=self._play.configs)
 
-    def _inflict(self, deadline: float) -> None:
+    def _inflict(self, deadline: float) -> float:
+        """Until the deadline, which it returns: what takes calm groups comes on top of the time."""
         if self._cluster is None:
-            return
+            return deadline
         for planned in schedule(self._plan.seed, self._plan.faults):
             begins_at = time.monotonic() + planned.wait_s
             if begins_at + planned.duration_s > deadline:
-                return  # it would not end before the load does
+                break  # it would not end before the load does
             self._crew.watch_until(begins_at)
             self._inflict_one(self._cluster, planned)
+            if any(FAULTS[name].calm for name in planned.names):
+                deadline += max(0.0, time.monotonic() - begins_at - planned.duration_s)
             if planned.until_healthy:
                 self._await_health(deadline - time.monotonic())
+        return deadline
 
     def _inflict_one(self, cluster: Cluster, planned: Planned) -> None:
         """Begins a fault, lets it last, ends it; several that belong together at the same time."""

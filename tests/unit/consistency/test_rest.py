@@ -37,6 +37,7 @@ def story() -> Story:
         at(10, 1, "assigned", keys=KEYS, epoch=1, member="m1"),
         at(20, 1, "processed", key="t-0", first=0, last=4),
         at(21, 1, "processed", key="t-1", first=0, last=4),
+        at(25, 1, "commit", key="t-0", offset=5),
         at(30, 1, "revoked", keys=["t-1"]),
         at(40, 2, "assigned", keys=["t-1"], epoch=2, member="m2"),
         settled(50, m1=["t-0"], m2=["t-1"]),
@@ -46,6 +47,7 @@ def story() -> Story:
         at(90, 2, "lost", keys=["t-1"]),
         at(100, 3, "assigned", keys=["t-1"], epoch=3, member="m3"),
         at(110, 3, "processed", key="t-1", first=8, last=9),
+        at(115, 3, "commit", key="t-1", offset=10),
         settled(120, m1=["t-0"], m3=["t-1"]),
         at(130, RUN, "ends", ends={"t-0": 5, "t-1": 10}),
         at(140, 1, "revoked", keys=["t-0"]),
@@ -90,6 +92,8 @@ PLANTS: list[tuple[str, Callable[[], Story]]] = [
     # What members say: one has what it gave up, nobody has it.
     ("settling", lambda: without(30)),
     ("settling", lambda: without(40)),
+    ("all-processed", lambda: [*story(), at(25, 1, "commit", key="t-0", offset=6)]),
+    ("all-processed", lambda: [*story(), at(75, 2, "commit", key="t-1", offset=9)]),  # too early
     ("all-processed", lambda: without(70)),
     ("all-processed", lambda: without(110)),
     ("all-processed", lambda: [*without(130), at(130, RUN, "ends", ends={"t-0": 5, "t-1": 11})]),

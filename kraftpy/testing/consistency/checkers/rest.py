@@ -7,7 +7,7 @@ Rules:
 * A group is `settled` when its coordinator and its members say the same, and each partition has
   one owner; the run notes what the coordinator said, or that it did not come to that in time.
 * The `ends` of the logs are noted when nothing is sent any more and the groups had time: all that
-  lies below was processed in each group.
+  lies below was processed in each group. And whenever an offset is committed, all below it was.
 * In the end all members are told to leave: their processes end by themselves, not before, and what
   the coordinator still has as members then is noted as `left`.
 * A run that does all this says so in its header; if one of the notes is missing then, nothing is
@@ -43,6 +43,7 @@ class RestChecker:
         self._processed: dict[tuple[str, str], Intervals] = {}
         self._records = 0
         self._ends: list[tuple[str, str, int, int]] = []
+        self._skipped = Findings()
         self._left = 0
         self._stayed = Findings()
 
@@ -62,6 +63,8 @@ class RestChecker:
             case "processed" if operation.outcome != "fail":
                 place = value["group"], value["key"]
                 self._processed.setdefault(place, Intervals()).add(value["first"], value["last"])
+            case "commit" if operation.outcome == "ok" and self._expected:
+                self._observe_commit(operation)
             case "calm":
                 self._calm_times += 1
                 self._calm[value["group"]] = line
@@ -96,6 +99,19 @@ class RestChecker:
                 f" partitions in group {value['group']}, of which only the coordinator had moved",
                 (calm_line, operation.line),
                 value["group"],
+            )
+
+    def _observe_commit(self, operation: Operation) -> None:
+        asked = operation.asked
+        group, key, offset = asked["group"], asked["key"], asked["offset"]
+        ranges = self._processed.get((group, key), Intervals()).merged()
+        end = ranges[0][1] + 1 if ranges and not ranges[0][0] else 0
+        if offset > end:
+            self._skipped.add(
+                f"process {operation.process} committed {offset} for {key} in group {group}, when"
+                f" only what is below {end} had been processed",
+                (operation.line,),
+                f"{group}/{key}",
             )
 
     def _observe_settled(self, value: dict[str, Any], line: int) -> None:
@@ -159,7 +175,7 @@ class RestChecker:
         return Verdict(verdict.checker, None, verdict.promise, explanation, verdict.counts)
 
     def _all_processed(self) -> Verdict:
-        findings = Findings()
+        findings = self._skipped
         for group, key, end, line in self._ends:
             processed = self._processed.get((group, key), Intervals())
             missing = list(processed.missing(range(end)))
@@ -172,7 +188,7 @@ class RestChecker:
                 )
         return findings.verdict(
             "all-processed",
-            "in the end a group has processed all that its topic has",
+            "a group has processed all that it commits, and in the end all that its topic has",
             "nothing was left out",
             {"records": self._records},
         )

@@ -36,18 +36,37 @@ Records = dict[str, list[tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """`module` is what has to be importable, `install` what to give pip for it."""
+    """`module` is what has to be importable, `install` what to give pip for it.
+
+    One that isn't Python's has neither; `takes` says what it needs, and its adapter whether that
+    is there.
+    """
 
     module: str
     adapter: str
     install: str
+    takes: str = ""
 
+    @property
+    def is_there(self) -> bool:
+        if self.module:
+            return importlib.util.find_spec(self.module) is not None
+        return bool(_module(self.adapter).is_there())
+
+    @property
+    def how(self) -> str:
+        """What to do where it isn't there."""
+        return self.takes or f"pip install '{self.install}'"
+
+
+OWN = "kraftpy"
 
 LIBRARIES = {
     "confluent-kafka": Library("confluent_kafka", "confluent", "confluent-kafka>=2.16"),
     "kafka-python": Library("kafka", "kafka_python", "kafka-python>=3.0.12"),
     "kraftpy": Library("kraftpy.client", "own", "kraftpy"),
     "aiokafka": Library("aiokafka", "aio", "aiokafka>=0.14"),
+    "java": Library("", "java", "", "a JDK, and in KRAFTPY_KAFKA_JARS a folder with kafka-clients"),
 }
 
 
@@ -217,10 +236,13 @@ def key_of(place: Place) -> str:
 
 def available() -> list[str]:
     """The names of the libraries that can be imported."""
-    return [name for name, each in LIBRARIES.items() if importlib.util.find_spec(each.module)]
+    return [name for name, each in LIBRARIES.items() if each.is_there]
 
 
 def adapter(name: str) -> Adapter:
     """The adapter of a library; ImportError if that isn't installed."""
-    module: Any = importlib.import_module(f"{__name__}.{LIBRARIES[name].adapter}")
-    return module.ADAPTER  # type: ignore[no-any-return]
+    return _module(LIBRARIES[name].adapter).ADAPTER  # type: ignore[no-any-return]
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")

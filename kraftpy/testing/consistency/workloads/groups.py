@@ -5,8 +5,8 @@ After a while it leaves, or crashes, and comes back as another one, unless it is
 Members of all clients share one group with the assignor `range`, and those that know KIP-848
 another one. With more workers than usual there is one with `cooperative-sticky`, and one whose
 members have both protocols: it is converted from one to the other and back while they come and go.
-When the senders have stopped, all is processed and all members leave; then what is committed is
-fetched.
+Somebody looks at what is committed. When the senders have stopped, all is processed and all members
+leave; then what is committed is fetched.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ from kraftpy.testing.consistency.workloads.play import ALL_CLIENTS, Part, Play
 if TYPE_CHECKING:
     from kraftpy.testing.consistency.worker import Worker
 
-PARTITIONS = 6
+PARTITIONS = 30
 _POLL_S = 0.3
 _SESSION_S = (6.0, 20.0)
+_CROWD = 8
+"""With more workers sessions last for longer: groups that never rest do nothing else."""
 _CRASHES = 0.3
 _FINAL_S = 30.0
 _GROUPS = ("classic", "consumer", "cooperative", "converted")
-_WITH_RANGE = (*ALL_CLIENTS, "aiokafka")
+_WITH_RANGE = (*ALL_CLIENTS, "aiokafka", "java")
+_WITH_COOPERATIVE = ("confluent-kafka", "kraftpy", "java")
+_WITH_CONSUMER = ("confluent-kafka", "java")
 
 
 def _options(name: str, _: float) -> dict[str, Any]:
@@ -84,7 +88,8 @@ def join(worker: Worker, protocol: str, group: str) -> None:
         member = worker.adapter.member(
             worker.task.bootstrap, group, options["topic"], protocol, watch
         )
-        until = worker.elapsed_s() + worker.rng.uniform(*_SESSION_S)
+        crowds = max(1.0, options["concurrency"] / _CROWD)
+        until = worker.elapsed_s() + crowds * worker.rng.uniform(*_SESSION_S)
         try:
             for _ in worker.paced():
                 for key, records in member.poll(_POLL_S).items():
@@ -121,6 +126,23 @@ def _commit(worker: Worker, member: Member, group: str, place: Place, offset: in
     worker.operate("commit", asked, lambda: member.commit(place, offset), lambda _: None)
 
 
+def look(worker: Worker) -> None:
+    """Reads committed offsets all the time: they never go back, whoever coordinates."""
+    groups, places = list(worker.options["groups"].values()), queue.places_of(worker.options)
+
+    def session() -> None:
+        opened = {group: worker.adapter.registers(worker.task.bootstrap, group) for group in groups}
+        try:
+            for _ in worker.paced():
+                group = worker.rng.choice(groups)
+                _fetch(worker, opened[group], group, worker.rng.choice(places))
+        finally:
+            for registers in opened.values():
+                registers.close()
+
+    worker.sessions(session)
+
+
 def fetch_all(worker: Worker) -> None:
     worker.new_session()
     deadline = time.monotonic() + _FINAL_S
@@ -151,24 +173,25 @@ PLAY = Play(
         "join-cooperative": partial(join, protocol="cooperative-sticky", group="cooperative"),
         "join-converted": partial(join, protocol="range", group="converted"),
         "convert": partial(join, protocol="consumer", group="converted"),
+        "look": look,
         "fetch-all": fetch_all,
     },
     cast=[
         Part("send"),
         Part("join", _WITH_RANGE),
-        Part("join-consumer", ("confluent-kafka",)),
+        Part("join-consumer", _WITH_CONSUMER),
         Part("join", _WITH_RANGE),
-        Part("join-consumer", ("confluent-kafka",)),
+        Part("join-consumer", _WITH_CONSUMER),
         Part("join", _WITH_RANGE),
         Part("join", _WITH_RANGE),
-        Part("send"),
+        Part("look"),
         # From here on only runs of more clients than is usual have them.
-        Part("join-cooperative", ("confluent-kafka", "kraftpy")),
-        Part("join-cooperative", ("confluent-kafka", "kraftpy")),
+        Part("join-cooperative", _WITH_COOPERATIVE),
+        Part("join-cooperative", _WITH_COOPERATIVE),
         Part("join-converted", _WITH_RANGE),
-        Part("convert", ("confluent-kafka",)),
+        Part("convert", _WITH_CONSUMER),
         Part("join-converted", _WITH_RANGE),
-        Part("join-cooperative", ("confluent-kafka", "kraftpy")),
+        Part("join-cooperative", _WITH_COOPERATIVE),
         Part("join-converted", _WITH_RANGE),
         Part("join-converted", _WITH_RANGE),
     ],

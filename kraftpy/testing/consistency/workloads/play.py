@@ -34,7 +34,8 @@ class Play:
     * `topics`: what has to exist, name -> number of partitions, from the options
     * `configs`: of these topics
     * `members`: roles whose workers are members of groups, each with its group's name in the
-      options; such a run has its groups come to rest before its final reads
+      options; such a run has its groups come to rest before its final reads, and workers beyond
+      the cast are members, too
     * `first_out`: the roles that stop before all others
     * `inspected`: whether the nodes are stopped in the end, and their disks looked at
     """
