@@ -16,10 +16,6 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-# As some containers set it: each of the thousand nodes and commands that the tests start would compile
-# all of kraftpy again, which is half of the CPU time of a start.
-unexport PYTHONDONTWRITEBYTECODE
-
 .PHONY: help install demo report quorum test check docs bench race conformance reference consistency spark broken dashboards torture groups simulate clean
 
 help:  ## list the targets
