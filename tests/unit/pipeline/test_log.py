@@ -1,6 +1,7 @@
 """Checkpoints and history of a lake: few files, nothing lost, whoever dies wherever."""
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -233,9 +234,9 @@ def finish(lake: Lake, run: str) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=1, max_size=40))
 def test_whoever_dies_wherever_the_lake_is_what_its_history_says(
-    lake: Lake, tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
+    lake: Lake, tmp_path: Path, steps: list[Step]
 ) -> None:
-    folder = tmp_path_factory.mktemp("lake")
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
     people = [Lake(folder) for _ in range(3)]
     known: list[Manifest] = []
     for step in steps:
