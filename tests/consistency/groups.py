@@ -22,7 +22,7 @@ from tests.apache_kafka import fetch_jars
 
 SIZES = (1, 3, 10, 50)
 MEMBERS_MAX = 50  # of a run: what two cores can take
-SECONDS = 60
+SECONDS = 90  # room for each fault
 FAULTS = (
     "move-coordinator",
     "kill-client",
