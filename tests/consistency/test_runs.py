@@ -200,4 +200,6 @@ def test_a_client_that_dies_is_replaced_and_owns_nothing_any_more(tmp_path: Path
     reader = HistoryReader(plan.history)
     operations = [each for each in pair(reader) if isinstance(each, Operation)]
     assert any(each.f == "gone" and not each.client for each in operations)
-    assert check(reader).valid
+    broken = {each.checker: each.explanation for each in check(reader).verdicts if not each.valid}
+    assert broken.keys() == {"leaving"}, broken  # nobody had told it to
+    assert "ended by itself with -9" in broken["leaving"]
