@@ -46,7 +46,7 @@ from tests.bench import builds, figures
 from tests.bench.measure import KIB, Say, latencies_ms, partitions_on
 from tests.bench.probe import percentile
 from tests.bench.replay import Replay, replay_fetch, replay_produce
-from tests.dashboards.prometheus import metrics_address
+from tests.endpoints import metrics_address
 from tests.processes import Kraftpy, cpu_seconds
 
 CLAIM = 0.03

@@ -9,8 +9,9 @@ from kraftpy.testing import Cluster
 from tests.dashboards.__main__ import JOB
 from tests.dashboards.expressions import check_boards, check_recorded
 from tests.dashboards.load import Load
-from tests.dashboards.prometheus import Prometheus, metrics_address
+from tests.dashboards.prometheus import Prometheus
 from tests.dashboards.shipped import RULES
+from tests.endpoints import metrics_address
 
 DATA_TIMEOUT_S = 30.0
 BOARDS = ("kraftpy-overview.json", "kraftpy-groups.json")

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
 from tests.chromium import Chromium, wait_for
-from tests.dashboards.prometheus import metrics_address
+from tests.endpoints import metrics_address
 
 TIMEOUT_S = 20.0
 LONG = "a-long-name-" + "that.somebody.chose." * 8

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from kraftpy.metrics.catalog import CATALOG, Family
 from kraftpy.testing import Cluster
-from tests.dashboards.prometheus import metrics_address
+from tests.endpoints import metrics_address
 from tests.processes import free_port
 
 TIMEOUT_S = 60.0

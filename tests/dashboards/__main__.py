@@ -31,8 +31,9 @@ from tests.dashboards.expressions import Checked, check_boards, check_recorded
 from tests.dashboards.faults import FAULTS, Fault, Ground, mend, wait
 from tests.dashboards.load import Load
 from tests.dashboards.probe import PROBE_JOB, probe
-from tests.dashboards.prometheus import Prometheus, metrics_address
+from tests.dashboards.prometheus import Prometheus
 from tests.dashboards.report import Fired
+from tests.endpoints import metrics_address
 
 JOB = "kraftpy"
 DISK_BYTES = 1 << 30

@@ -35,7 +35,8 @@ from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
 from kraftpy.testing import Cluster
 from tests.dashboards.breakable import DEFECT, FEW_OFFSETS, SLOW_DISK
 from tests.dashboards.load import TIMEOUT_S, Load
-from tests.dashboards.prometheus import Prometheus, metrics_address
+from tests.dashboards.prometheus import Prometheus
+from tests.endpoints import metrics_address
 
 CONNECTIONS = 30
 MEMBERS_MAX_POLL_MS = 60_000

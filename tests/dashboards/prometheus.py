@@ -18,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kraftpy.core.config import parse_properties
 from tests.dashboards.shipped import RULES
 from tests.processes import free_port
 
@@ -45,11 +44,6 @@ def shortened(text: str) -> str:
 
         text = pattern.sub(shorter, text)
     return text
-
-
-def metrics_address(config: Path) -> str:
-    """Where the node of this server.properties serves its metrics."""
-    return parse_properties(config.read_text())["kraftpy.metrics.listener"]
 
 
 class Sample(NamedTuple):

@@ -14,7 +14,7 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
-from tests.dashboards.prometheus import metrics_address
+from tests.endpoints import metrics_address
 from tests.server.test_bad_input import memory_bytes
 from tests.server.test_metrics import get, metrics_url
 from tests.server.wire import Wire

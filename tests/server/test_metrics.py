@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Broker, BrokerError, Cluster
-from tests.dashboards.prometheus import metrics_address
+from tests.endpoints import metrics_address
 from tests.processes import free_port
 from tests.waiting import wait_until
 

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.metrics.admission import CONNECTIONS_PER_PEER_MAX
 from kraftpy.metrics.http import HEAD_MAX_BYTES
 from kraftpy.testing import Broker, Cluster
-from tests.dashboards.prometheus import metrics_address
+from tests.endpoints import metrics_address
 from tests.processes import free_port
 from tests.waiting import wait_until
 
