@@ -17,7 +17,7 @@
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race is
 of all rows unless `--only` names some by a part of their names (`--only "offset commits"`, several
-times if need be); five rounds of all of it take an hour and a half. `--into` puts its tables into a
+times if need be); five rounds of all of it take two hours. `--into` puts its tables into a
 document, between the lines that mark the place there.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
 """
@@ -218,9 +218,9 @@ def race(rounds: int, nodes: int | None, only: Sequence[str], into: Path | None)
     if into is not None:
         for count in chosen:
             report.place_in(into, count)
-    raced = Raced({}, {}, {}, {}, [])
+    raced = Raced.nothing()
     for count in chosen:
-        part = Raced({}, {}, {}, {}, [])
+        part = Raced.nothing()
         _race(part, *parts[count], rounds, only)
         if into is not None and part.ours:
             report.fill(into, count, part, f"make race ROUNDS={rounds}{said(count, only)}")

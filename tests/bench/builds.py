@@ -8,6 +8,8 @@
   reads them);
 * `answering`: a commit of offsets gets the answer that an earlier one of its size got on the
   connection, and isn't read; what is left is the loop, the sockets and the framing;
+* `committing`: commits of offsets are decoded, written to a file, kept and answered by one
+  function; no group is looked at, nothing is checked, counted or replicated;
 * `lagging`: a broker notes in the file that LAGS names the longest slice of work on its event loop
   since the last SIGUSR1, by the clock and in CPU time (`lags_s` reads it, `forget_lags` begins
   anew).
@@ -21,6 +23,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -28,9 +31,12 @@ from struct import Struct
 from types import CodeType, FunctionType
 from typing import Any
 
+from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns, build_offset_batch
 from kraftpy.metrics.channel import Responder
 from kraftpy.metrics.instruments import Histogram, Traffic
+from kraftpy.protocol import codec
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.messages import OffsetCommitResponse
 from kraftpy.server.broker import Broker
 from kraftpy.server.network.connection import Connection
 from kraftpy.server.network.dispatch import Dispatcher
@@ -198,6 +204,60 @@ def answering() -> None:
     Dispatcher.dispatch = dispatch_or_repeat  # type: ignore[method-assign]
 
 
+def bare_commit(
+    frame: memoryview, kept: dict[tuple[str, str], OffsetRun], now_ms: int
+) -> tuple[bytes, bytes]:
+    """Takes a commit on: the batch to be written, and the frame of the answer."""
+    header, position = codec.decode_request_header(frame)
+    request = codec.decode_request(ApiKey.OFFSET_COMMIT, header.api_version, frame, position)
+    runs, topics = [], []
+    for topic in request.topics:
+        partitions = [each.partition_index for each in topic.partitions]
+        run = OffsetRun(
+            request.group_id,
+            topic.name,
+            partitions,
+            [each.committed_offset for each in topic.partitions],
+            [each.committed_leader_epoch for each in topic.partitions],
+            [now_ms] * len(partitions),
+        )
+        runs.append(run)
+        kept[request.group_id, topic.name] = run
+        answers = list(map(OffsetCommitResponse.OffsetCommitResponsePartition, partitions))
+        topics.append(
+            OffsetCommitResponse.OffsetCommitResponseTopic(topic.name, partitions=answers)
+        )
+    batch = build_offset_batch(OffsetRuns(runs), now_ms)
+    assert batch is not None
+    answer = b"".join(
+        codec.encode_response(
+            ApiKey.OFFSET_COMMIT,
+            header.api_version,
+            header.correlation_id,
+            OffsetCommitResponse(topics=topics),
+        )
+    )
+    return batch, _INT32.pack(len(answer)) + answer
+
+
+def committing() -> None:
+    """Commits offsets in one function, and writes them to a file that nobody reads."""
+    dispatch = Dispatcher.dispatch
+    kept: dict[tuple[str, str], OffsetRun] = {}
+    fd, path = tempfile.mkstemp(prefix="kraftpy-bench-")
+    Path(path).unlink()
+
+    def dispatch_or_commit(self: Dispatcher, connection: Connection, frame: memoryview) -> int:
+        if _REQUEST_START.unpack_from(frame)[0] != ApiKey.OFFSET_COMMIT:
+            return dispatch(self, connection, frame)
+        batch, answer = bare_commit(frame, kept, int(time.time() * 1000))
+        os.write(fd, batch)
+        connection.respond([answer])
+        return 0
+
+    Dispatcher.dispatch = dispatch_or_commit  # type: ignore[method-assign]
+
+
 def lagging() -> None:
     """Notes how long the loop of a broker is away from a timer that goes off all the time."""
     file = Path(os.environ[LAGS])
@@ -248,7 +308,7 @@ def forget_lags(pid: int, file: Path) -> None:
         time.sleep(0.001)
 
 
-BUILDS = {build.__name__: build for build in (switched, sliced, answering, lagging)}
+BUILDS = {build.__name__: build for build in (switched, sliced, answering, committing, lagging)}
 
 if __name__ == "__main__":
     from kraftpy.cli import main

@@ -1,7 +1,9 @@
-"""What bounds a figure: the client that measures, and a broker of this kind that does nothing.
+"""What bounds a figure: the client that measures, and a kraftpy that does less.
 
 * `mock_broker`: librdkafka's own, which stores nothing: how fast the client is when nobody is slow.
 * `Answering`: a kraftpy whose commits are repeated answers: what its loop and its sockets take.
+* `Committing`: a kraftpy that commits in one function, without a group, a check or a replica: what
+  Python takes at least.
 
 The mock broker runs in this process, on threads of its own and without Python, and is reached by
 TCP. The wheel of confluent-kafka has no way to it, so it is called in the library inside the wheel.
@@ -28,6 +30,14 @@ class Answering(Kraftpy):
     @staticmethod
     def command(*args: str) -> list[str]:
         return [sys.executable, "-m", builds.__name__, "answering", *args]
+
+
+class Committing(Kraftpy):
+    """A node of the build `committing` (`tests.bench.builds`)."""
+
+    @staticmethod
+    def command(*args: str) -> list[str]:
+        return [sys.executable, "-m", builds.__name__, "committing", *args]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 Values = dict[str, list[float]]
 MISSED = "MISSES FLOOR"
 
+# What bounds a figure (`ceiling`), as columns of the race's table.
+CLIENT_ALONE = "client alone"
+LOOP_ALONE = "loop alone"
+BARE_COMMIT = "bare commit"
+CEILINGS = (CLIENT_ALONE, LOOP_ALONE, BARE_COMMIT)
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -211,30 +217,31 @@ def bench_table(values: Mapping[str, list[float]]) -> str:
     return layout(["", "median [spread]", "unit", "floor", "goal", ""], rows)
 
 
+def _ratios(mine: list[float], other: list[float]) -> list[float]:
+    return [a / b for a, b in zip(mine, other, strict=True)]
+
+
 def race_rows(raced: Raced) -> list[list[str]]:
     """The table of a race, its header first.
 
     Ratios are taken round by round, so that what slows the machine for a while slows both.
     """
-    rows = [
-        ["", "kraftpy", "Apache Kafka", "client alone", "loop alone", "ratio", "floor", "goal", ""]
-    ]
+    rows = [["", "kraftpy", "Apache Kafka", *CEILINGS, "ratio", "floor", "goal", ""]]
     for name, mine in raced.ours.items():
         figure, other = FIGURES[name], raced.theirs[name]
-        ratios = [a / b for a, b in zip(mine, other, strict=True)]
+        ratios = _ratios(mine, other)
         value, floor, goal, unit = median(mine), figure.floor, figure.goal, f" {figure.unit}"
         if figure.ratio_floor is not None:
             value, floor, goal, unit = median(ratios), figure.ratio_floor, figure.ratio_goal, "x"
         judged = verdict(figure, value, floor, goal)
-        limit = ""
-        if name in raced.alone:
-            limit = number(raced.alone[name])
-            if judged == MISSED and not figure.meets(
-                raced.alone[name] / median(other), floor or 0.0
-            ):
-                judged = "the client bounds it"
-        loop = number(raced.loop[name]) if name in raced.loop else ""
-        measured = [spread(mine), spread(other), limit, loop, f"{spread(ratios)}x"]
+        ceilings = {each: raced.ceilings[each].get(name, []) for each in CEILINGS}
+        if judged == MISSED:
+            for each, values in ceilings.items():
+                if values and not figure.meets(median(_ratios(values, other)), floor or 0.0):
+                    judged = f"no more than {each}"
+                    break
+        limits = [spread(values) if values else "" for values in ceilings.values()]
+        measured = [spread(mine), spread(other), *limits, f"{spread(ratios)}x"]
         rows.append([f"{name} ({figure.unit})", *measured, *bounds(floor, goal, unit), judged])
     return rows
 

@@ -8,19 +8,19 @@ Rules:
   has run some thousand times, and a cold one is no peer.
 * A figure takes `MEASURE_S` of work or more. What happens once at a time (a start, a failover) is
   measured once a round.
-* Ratios are taken round by round; the table has their median and spread. Beside a row that the
-  client may bound stands what the client does alone, beside commits also what a kraftpy does that
-  only answers.
+* Ratios are taken round by round; the table has their median and spread. Beside a row stands
+  what may bound it (`ceiling`), measured in the same turns.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tests.bench.figures import Values
+from tests.bench.figures import CEILINGS, Values
 from tests.bench.measure import Round, Say
 
 MEASURE_S = 5.0
@@ -32,20 +32,20 @@ WINDOWS_MAX = 12
 Meter = Callable[[float], Round]
 """Works for so many seconds or a little longer, and says what it has measured."""
 
+Prepared = AbstractContextManager[Meter]
+
 
 class Row(NamedTuple):
     """Figures that are measured together; the first one says whether the path is warm.
 
-    `on(entrant)` prepares a broker or a quorum for its meter. `alone`: the same of the client
-    without a broker to wait for. `loop`: of a kraftpy that does nothing but answer. `once`: what
-    can't be repeated at will isn't warmed up.
+    `on(entrant)` prepares a broker or a quorum for its meter, `ceilings` what may bound it. `once`:
+    what can't be repeated at will isn't warmed up.
     """
 
     figures: tuple[str, ...]
-    on: Callable[[Any], AbstractContextManager[Meter]]
-    alone: Callable[[], AbstractContextManager[Meter]] | None = None
+    on: Callable[[Any], Prepared]
+    ceilings: Mapping[str, Callable[[], Prepared]] = MappingProxyType({})
     once: bool = False
-    loop: Callable[[], AbstractContextManager[Meter]] | None = None
 
 
 class Raced(NamedTuple):
@@ -53,16 +53,20 @@ class Raced(NamedTuple):
 
     ours: Values
     theirs: Values
-    alone: dict[str, float]
-    loop: dict[str, float]
+    ceilings: dict[str, Values]
     failures: list[str]
+
+    @classmethod
+    def nothing(cls) -> Raced:
+        """Before the first row."""
+        return cls({}, {}, {name: {} for name in CEILINGS}, [])
 
     def add(self, other: Raced) -> None:
         """Takes in the rows of another part."""
         self.ours.update(other.ours)
         self.theirs.update(other.theirs)
-        self.alone.update(other.alone)
-        self.loop.update(other.loop)
+        for name, values in other.ceilings.items():
+            self.ceilings[name].update(values)
         self.failures.extend(other.failures)
 
 
@@ -94,7 +98,7 @@ def warm_up(meter: Meter, figure: str) -> bool:
 
 def race(rows: Sequence[Row], ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
     """Plays all rows with two entrants that are up; one that fails is left out."""
-    whole = Raced({}, {}, {}, {}, [])
+    whole = Raced.nothing()
     for row in rows:
         say(f"{', '.join(row.figures)}: warming up")
         try:
@@ -110,22 +114,21 @@ def race(rows: Sequence[Row], ours: Any, theirs: Any, rounds: int, say: Say) -> 
 
 
 def _race_row(row: Row, ours: Any, theirs: Any, rounds: int, say: Say) -> Raced:
-    raced = Raced({}, {}, {}, {}, [])
+    raced = Raced.nothing()
     with contextlib.ExitStack() as stack:
         sides = [
             (entrant.name, stack.enter_context(row.on(entrant)), values)
             for entrant, values in ((ours, raced.ours), (theirs, raced.theirs))
+        ]
+        sides += [
+            (name, stack.enter_context(ceiling()), raced.ceilings[name])
+            for name, ceiling in row.ceilings.items()
         ]
         if not row.once:
             for name, meter, _ in sides:
                 if not warm_up(meter, row.figures[0]):
                     say(f"{name} swings: {AGREEING} windows in a row never agreed")
         _take_turns([(meter, values) for _, meter, values in sides], rounds)
-    for ceiling, values in ((row.alone, raced.alone), (row.loop, raced.loop)):
-        if ceiling is not None:
-            with ceiling() as meter:
-                warm_up(meter, row.figures[0])
-                values.update(meter(MEASURE_S))
     return raced
 
 
@@ -146,7 +149,7 @@ def race_starts(
 ) -> Raced:
     """`makers` make the entrants, ours first, each with a new folder; in the end none is up."""
     say(", ".join(starts.figures))
-    raced = Raced({}, {}, {}, {}, [])
+    raced = Raced.nothing()
     sides: list[tuple[Meter, Values]] = []
     for make, values in zip(makers, (raced.ours, raced.theirs), strict=True):
         entrant = make()

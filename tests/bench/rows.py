@@ -10,19 +10,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import groups, measure, replicated
-from tests.bench.ceiling import Answering, mock_broker
+from tests.bench.ceiling import Answering, Committing, mock_broker
+from tests.bench.figures import BARE_COMMIT, CLIENT_ALONE, LOOP_ALONE
 from tests.bench.groups import CLIENTS, offset_work, offsets_figure
 from tests.bench.load import Load, consume, library, produce, program
 from tests.bench.measure import BATCHES, LATENCY_INTERVAL_S, Round
 from tests.bench.probe import percentile
-from tests.bench.race import Meter, Row
-from tests.processes import Broker, running
+from tests.bench.race import Meter, Prepared, Row
+from tests.processes import Broker, Kraftpy, running
 from tests.quorums import Quorum
 
 TopicsOf = Callable[[Any, int], AbstractContextManager[str]]
@@ -72,7 +74,7 @@ def _produce(figure: str, topic_of: TopicsOf, acks: str, count: int, size: int, 
 
         yield lambda seconds: {figure: _runs(seconds, run)}
 
-    return Row((figure,), on, alone if program() else None)
+    return Row((figure,), on, {CLIENT_ALONE: alone} if program() else {})
 
 
 def _consume(label: str, count: int, size: int) -> Row:
@@ -115,7 +117,7 @@ def _offsets(
     partitions: int,
     clients: int,
 ) -> Row:
-    """A commit on one node (no prefix) has a ceiling that is the broker's as well."""
+    """A commit on one node (no prefix) has ceilings that are the broker's as well."""
     figure = prefix + offsets_figure(verb, partitions, clients)
 
     @contextlib.contextmanager
@@ -142,16 +144,19 @@ def _offsets(
             yield lambda seconds: {figure: rate(seconds)}
 
     @contextlib.contextmanager
-    def loop() -> Iterator[Meter]:
+    def of(build: type[Kraftpy]) -> Iterator[Meter]:
         with (
             TemporaryDirectory(prefix="kraftpy-bench-") as folder,
-            running(Answering(Path(folder), **groups.SETTINGS)) as broker,
+            running(build(Path(folder), **groups.SETTINGS)) as broker,
             on(broker) as meter,
         ):
             yield meter
 
-    answered = loop if verb == "commits" and not prefix else None
-    return Row((figure,), on, alone if library() else None, loop=answered)
+    ceilings: dict[str, Callable[[], Prepared]] = {CLIENT_ALONE: alone} if library() else {}
+    if verb == "commits" and not prefix:
+        ceilings[LOOP_ALONE] = partial(of, Answering)
+        ceilings[BARE_COMMIT] = partial(of, Committing)
+    return Row((figure,), on, ceilings)
 
 
 def _rebalances(prefix: str, topic_of: TopicsOf, protocol: str) -> Row:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.bench import figures, groups, report, rows
 from tests.bench.ceiling import mock_broker
+from tests.bench.figures import BARE_COMMIT, CLIENT_ALONE, LOOP_ALONE
 from tests.bench.load import library
 from tests.bench.race import (
     MEASURE_S,
@@ -100,6 +101,15 @@ def test_both_are_prepared_while_either_is_measured() -> None:
     assert [each.up for each in entrants] == [0, 0]
 
 
+def test_what_bounds_a_row_takes_its_turns_too() -> None:
+    told: list[tuple[str, str]] = []
+    ours, theirs, loop = (Entrant(name, 1, 0, told) for name in ("kraftpy", "Apache Kafka", "loop"))
+    row = Row((FIGURE,), Entrant.row, {LOOP_ALONE: loop.row})
+    raced = race([row], ours, theirs, 2, nothing)
+    assert raced.ceilings == {CLIENT_ALONE: {}, LOOP_ALONE: {FIGURE: [1.0, 1.0]}, BARE_COMMIT: {}}
+    assert "".join(name[0] for name, what in told if what == "measures") == "kAllAk"
+
+
 def test_a_path_that_swings_for_ever_is_given_up() -> None:
     values = iter(range(1, 100))
     assert not warm_up(lambda _: {FIGURE: 2.0 ** next(values)}, FIGURE)
@@ -145,7 +155,8 @@ def test_every_row_has_figures_and_commits_have_floors_and_the_clients_own_rate(
         assert (floors[name], floors[f"RF 3: {name}"]) == (1.2, 2.0)
     commits = [row for row in every if is_chosen(row.figures, ["commits"])]
     assert len(commits) == 8
-    assert all(row.alone is not None for row in commits) == bool(library())
+    assert all(CLIENT_ALONE in row.ceilings for row in commits) == bool(library())
+    assert [BARE_COMMIT in row.ceilings for row in commits] == [True] * 4 + [False] * 4
     assert is_chosen(("start",), [])
     assert not is_chosen(("start",), ["commits"])
 
@@ -168,19 +179,24 @@ def test_the_table_says_what_was_met_what_was_missed_and_what_the_client_bounds(
     raced = Raced(
         {FIGURE: [130.0, 120.0, 140.0], hundred: [90.0], "start": [0.3]},
         {FIGURE: [100.0, 100.0, 100.0], hundred: [100.0], "start": [5.0]},
-        {FIGURE: 900.0, hundred: 110.0},
-        {FIGURE: 500.0},
+        {
+            CLIENT_ALONE: {FIGURE: [900.0, 800.0, 950.0], hundred: [110.0]},
+            LOOP_ALONE: {FIGURE: [500.0, 500.0, 500.0]},
+            BARE_COMMIT: {},
+        },
         [],
     )
     lines = figures.race_markdown(raced).splitlines()
     assert lines[2] == (
         "| offset commits, 1 partitions a request (requests/s) | 130 [120-140] | 100 [100-100] "
-        "| 900 | 500 | 1.30 [1.20-1.40]x | 1.2x | 2x | floor met |"
+        "| 900 [800-950] | 500 [500-500] |  | 1.30 [1.20-1.40]x | 1.2x | 2x | floor met |"
     )
-    assert lines[3].endswith("| 110 |  | 0.90x | 1.2x | 2x | the client bounds it |")
+    assert lines[3].endswith("| 110 |  |  | 0.90x | 1.2x | 2x | no more than client alone |")
     assert lines[4].endswith("| 0.4 s | 0.2 s | floor met |")
-    slower = raced._replace(alone={hundred: 200.0})
-    assert figures.race_markdown(slower).splitlines()[3].endswith("| MISSES FLOOR |")
+    raced.ceilings[CLIENT_ALONE][hundred] = [200.0]
+    assert figures.race_markdown(raced).splitlines()[3].endswith("| MISSES FLOOR |")
+    raced.ceilings[BARE_COMMIT][hundred] = [119.0]
+    assert figures.race_markdown(raced).splitlines()[3].endswith("| no more than bare commit |")
 
 
 def test_a_document_takes_the_table_of_each_part_in_its_place(
@@ -193,7 +209,8 @@ def test_a_document_takes_the_table_of_each_part_in_its_place(
         for nodes in (1, 3)
     ]
     document.write_text(f"before\n{places[0]}between\n{places[1]}after\n")
-    raced = Raced({"start": [1.0]}, {"start": [5.0]}, {}, {}, [])
+    raced = Raced.nothing()
+    raced.ours["start"], raced.theirs["start"] = [1.0], [5.0]
     for _ in range(2):
         report.fill(document, 1, raced, "make race ROUNDS=1")
     text = document.read_text()
