@@ -6,8 +6,10 @@
 * `sliced`: each process that answers the exporter notes, in the folder that SLICES names, for each
   answer the longest slice of work that it did for that, by the clock and in CPU time (`slices_s`
   reads them);
-* `answering`: a commit of offsets gets the answer that an earlier one of its size got on the
-  connection, and isn't read; what is left is the loop, the sockets and the framing;
+* `answering`: a commit of offsets gets the answer to an earlier one of its size on the connection,
+  and isn't read; what is left is the loop, the sockets and the framing;
+* `relaying`: as `answering`, once the commit has been sent to two other nodes and each has sent a
+  short frame back, as replication does: commits that come while one is under way go together;
 * `committing`: commits of offsets are decoded, written to a file, kept and answered by one
   function; no group is looked at, nothing is checked, counted or replicated;
 * `lagging`: a broker notes in the file that LAGS names the longest slice of work on its event loop
@@ -18,6 +20,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import os
 import signal
@@ -26,10 +29,11 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns, build_offset_batch
 from kraftpy.metrics.channel import Responder
@@ -47,8 +51,12 @@ SWITCH = "KRAFTPY_BENCH_SWITCH"
 LAGS = "KRAFTPY_BENCH_LAGS"
 TICK_S = 0.001
 SWITCH_TIMEOUT_S = 10.0
-REAL_COMMITS = 100
-_REQUEST_START = Struct(">hhi")  # API key, version, correlation id
+
+# No API has this key. What comes back is about as long as a follower's next fetch.
+_PASSED_ON = 0x7FFF
+_ECHO = Struct(">i96x").pack(96)
+_API_KEY = Struct(">h")
+_CORRELATION_ID = slice(4, 8)  # of a request
 _INT32 = Struct(">i")
 # They do nothing else.
 _WHOLE = (
@@ -172,38 +180,6 @@ def slices_s(folder: Path) -> list[list[tuple[float, float]]]:
     ]
 
 
-def answering() -> None:
-    """Repeats an earlier answer for each of a connection's commits."""
-    dispatch, respond = Dispatcher.dispatch, Connection.respond
-    seen: dict[tuple[Connection, int], int] = {}
-    answers: dict[tuple[Connection, int], bytes] = {}
-    asked: tuple[Connection, int] | None = None
-
-    def respond_and_note(self: Connection, parts: list[Any]) -> None:
-        if asked is not None and asked[0] is self:
-            answers[asked] = b"".join(parts)
-        respond(self, parts)
-
-    def dispatch_or_repeat(self: Dispatcher, connection: Connection, frame: memoryview) -> int:
-        nonlocal asked
-        key, _, correlation_id = _REQUEST_START.unpack_from(frame)
-        if key != ApiKey.OFFSET_COMMIT:
-            return dispatch(self, connection, frame)
-        kind = connection, len(frame)
-        number = seen[kind] = seen.get(kind, 0) + 1
-        if number > REAL_COMMITS and (answer := answers.get(kind)) is not None:
-            respond(connection, [answer[:4] + _INT32.pack(correlation_id) + answer[8:]])
-            return 0
-        asked = kind
-        try:
-            return dispatch(self, connection, frame)
-        finally:
-            asked = None
-
-    Connection.respond = respond_and_note  # type: ignore[method-assign]
-    Dispatcher.dispatch = dispatch_or_repeat  # type: ignore[method-assign]
-
-
 def bare_commit(
     frame: memoryview, kept: dict[tuple[str, str], OffsetRun], now_ms: int
 ) -> tuple[bytes, bytes]:
@@ -240,22 +216,123 @@ def bare_commit(
     return batch, _INT32.pack(len(answer)) + answer
 
 
+def _take_commits(take: Callable[[Dispatcher, Connection, memoryview], None]) -> None:
+    """Has this done with commits of offsets, and with frames that are passed on."""
+    dispatch = Dispatcher.dispatch
+
+    def dispatch_or_take(self: Dispatcher, connection: Connection, frame: memoryview) -> int:
+        (key,) = _API_KEY.unpack_from(frame)
+        if key == ApiKey.OFFSET_COMMIT:
+            take(self, connection, frame)
+        elif key == _PASSED_ON:
+            connection.respond([_ECHO])
+        else:
+            return dispatch(self, connection, frame)
+        return 0
+
+    Dispatcher.dispatch = dispatch_or_take  # type: ignore[method-assign]
+
+
 def committing() -> None:
     """Commits offsets in one function, and writes them to a file that nobody reads."""
-    dispatch = Dispatcher.dispatch
     kept: dict[tuple[str, str], OffsetRun] = {}
     fd, path = tempfile.mkstemp(prefix="kraftpy-bench-")
     Path(path).unlink()
 
-    def dispatch_or_commit(self: Dispatcher, connection: Connection, frame: memoryview) -> int:
-        if _REQUEST_START.unpack_from(frame)[0] != ApiKey.OFFSET_COMMIT:
-            return dispatch(self, connection, frame)
+    def commit(_: Dispatcher, connection: Connection, frame: memoryview) -> None:
         batch, answer = bare_commit(frame, kept, int(time.time() * 1000))
         os.write(fd, batch)
         connection.respond([answer])
-        return 0
 
-    Dispatcher.dispatch = dispatch_or_commit  # type: ignore[method-assign]
+    _take_commits(commit)
+
+
+class _Answers:
+    """The answer to the first of a connection's commits of a size, for all of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Connection, int], bytes] = {}
+
+    def answer_to(self, connection: Connection, frame: memoryview) -> bytes:
+        known = self._known.get((connection, len(frame)))
+        if known is None:
+            _, known = bare_commit(frame, {}, 0)
+            self._known[connection, len(frame)] = known
+        return b"".join((known[:4], frame[_CORRELATION_ID], known[8:]))
+
+
+def answering() -> None:
+    """Repeats an earlier answer for each commit."""
+    answers = _Answers()
+
+    def repeat(_: Dispatcher, connection: Connection, frame: memoryview) -> None:
+        connection.respond([answers.answer_to(connection, frame)])
+
+    _take_commits(repeat)
+
+
+class _Follower:
+    """Another node that gets what is passed on, one frame at a time, and sends a short one back."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
+        self._sock = socket.create_connection(address, SWITCH_TIMEOUT_S)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._left_bytes = 0  # of the frame that comes back
+        self._under_way: list[Callable[[], None]] = []
+        self._next: list[tuple[bytes, Callable[[], None]]] = []
+        loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def pass_on(self, data: bytes, came_back: Callable[[], None]) -> None:
+        """With what else waits, as soon as the frame before is back."""
+        self._next.append((data, came_back))
+        if not self._left_bytes:
+            self._send()
+
+    def _send(self) -> None:
+        body = b"".join(data for data, _ in self._next)
+        self._under_way = [came_back for _, came_back in self._next]
+        self._next = []
+        self._left_bytes = len(_ECHO)
+        self._sock.sendall(
+            _INT32.pack(_API_KEY.size + len(body)) + _API_KEY.pack(_PASSED_ON) + body
+        )
+
+    def _on_readable(self) -> None:
+        self._left_bytes -= len(self._sock.recv(self._left_bytes))
+        if not self._left_bytes:
+            back, self._under_way = self._under_way, []
+            if self._next:
+                self._send()
+            for came_back in back:
+                came_back()
+
+
+def relaying() -> None:
+    """Passes each commit on to the other nodes; when it is back, repeats an earlier answer."""
+    answers = _Answers()
+    followers: list[_Follower] = []
+
+    def relay(self: Dispatcher, connection: Connection, frame: memoryview) -> None:
+        if not followers:
+            broker = cast(Broker, self._broker)
+            for node_id, other in broker.metadata.brokers.items():
+                if node_id != broker.node_id:
+                    endpoint = other.endpoints[0]
+                    followers.append(_Follower(broker.loop, (endpoint.host, endpoint.port)))
+        slot, answer = connection.defer(concurrent=False), answers.answer_to(connection, frame)
+        left = len(followers)
+
+        def came_back() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                connection.complete(slot, [answer])
+
+        data = bytes(frame)
+        for follower in followers:
+            follower.pass_on(data, came_back)
+
+    _take_commits(relay)
 
 
 def lagging() -> None:
@@ -308,7 +385,9 @@ def forget_lags(pid: int, file: Path) -> None:
         time.sleep(0.001)
 
 
-BUILDS = {build.__name__: build for build in (switched, sliced, answering, committing, lagging)}
+BUILDS = {
+    build.__name__: build for build in (switched, sliced, answering, relaying, committing, lagging)
+}
 
 if __name__ == "__main__":
     from kraftpy.cli import main

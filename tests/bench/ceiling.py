@@ -2,6 +2,7 @@
 
 * `mock_broker`: librdkafka's own, which stores nothing: how fast the client is when nobody is slow.
 * `Answering`: a kraftpy whose commits are repeated answers: what its loop and its sockets take.
+  `RelayingQuorum`: three of which one sends each commit to the others and waits for a sign of each.
 * `Committing`: a kraftpy that commits in one function, without a group, a check or a replica: what
   Python takes at least.
 
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from tests.bench import builds
 from tests.bench.load import library
 from tests.processes import Kraftpy
+from tests.quorums import KraftpyQuorum
 
 _ERROR_BYTES = 512
 _PRODUCER = 0
@@ -38,6 +40,14 @@ class Committing(Kraftpy):
     @staticmethod
     def command(*args: str) -> list[str]:
         return [sys.executable, "-m", builds.__name__, "committing", *args]
+
+
+class RelayingQuorum(KraftpyQuorum):
+    """Three nodes of the build `relaying` (`tests.bench.builds`)."""
+
+    def command(self, node: int) -> list[str]:
+        config = str(self.configs[node])
+        return [sys.executable, "-m", builds.__name__, "relaying", "server", "--config", config]
 
 
 @contextlib.contextmanager

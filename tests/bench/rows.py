@@ -17,15 +17,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import groups, measure, replicated
-from tests.bench.ceiling import Answering, Committing, mock_broker
+from tests.bench.ceiling import Answering, Committing, RelayingQuorum, mock_broker
 from tests.bench.figures import BARE_COMMIT, CLIENT_ALONE, LOOP_ALONE
 from tests.bench.groups import CLIENTS, offset_work, offsets_figure
 from tests.bench.load import Load, consume, library, produce, program
 from tests.bench.measure import BATCHES, LATENCY_INTERVAL_S, Round
 from tests.bench.probe import percentile
 from tests.bench.race import Meter, Prepared, Row
-from tests.processes import Broker, Kraftpy, running
-from tests.quorums import Quorum
+from tests.processes import Broker, Kraftpy
+from tests.quorums import KraftpyQuorum, Quorum
 
 TopicsOf = Callable[[Any, int], AbstractContextManager[str]]
 
@@ -117,7 +117,7 @@ def _offsets(
     partitions: int,
     clients: int,
 ) -> Row:
-    """A commit on one node (no prefix) has ceilings that are the broker's as well."""
+    """A commit has ceilings that are the broker's as well."""
     figure = prefix + offsets_figure(verb, partitions, clients)
 
     @contextlib.contextmanager
@@ -144,18 +144,19 @@ def _offsets(
             yield lambda seconds: {figure: rate(seconds)}
 
     @contextlib.contextmanager
-    def of(build: type[Kraftpy]) -> Iterator[Meter]:
-        with (
-            TemporaryDirectory(prefix="kraftpy-bench-") as folder,
-            running(build(Path(folder), **groups.SETTINGS)) as broker,
-            on(broker) as meter,
-        ):
-            yield meter
+    def of(build: type[Kraftpy] | type[KraftpyQuorum]) -> Iterator[Meter]:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory(prefix="kraftpy-bench-"))
+            entrant = build(Path(folder), **groups.SETTINGS)
+            stack.callback(entrant.stop)
+            entrant.start()
+            yield stack.enter_context(on(entrant))
 
     ceilings: dict[str, Callable[[], Prepared]] = {CLIENT_ALONE: alone} if library() else {}
-    if verb == "commits" and not prefix:
-        ceilings[LOOP_ALONE] = partial(of, Answering)
-        ceilings[BARE_COMMIT] = partial(of, Committing)
+    if verb == "commits":
+        ceilings[LOOP_ALONE] = partial(of, RelayingQuorum if prefix else Answering)
+        if not prefix:
+            ceilings[BARE_COMMIT] = partial(of, Committing)
     return Row((figure,), on, ceilings)
 
 

@@ -156,6 +156,7 @@ def test_every_row_has_figures_and_commits_have_floors_and_the_clients_own_rate(
     commits = [row for row in every if is_chosen(row.figures, ["commits"])]
     assert len(commits) == 8
     assert all(CLIENT_ALONE in row.ceilings for row in commits) == bool(library())
+    assert all(LOOP_ALONE in row.ceilings for row in commits)
     assert [BARE_COMMIT in row.ceilings for row in commits] == [True] * 4 + [False] * 4
     assert is_chosen(("start",), [])
     assert not is_chosen(("start",), ["commits"])
