@@ -3,6 +3,8 @@ long."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kraftpy.testing.consistency.clients import SESSION_TIMEOUT_MS
 from kraftpy.testing.consistency.faults.ground import Act, Client, Ground, LeftOut
 
@@ -11,50 +13,35 @@ FREEZE_S = SESSION_TIMEOUT_MS / 1000 + 1.5
 _NOBODY = LeftOut("no client is there")
 
 
-def _victim(ground: Ground) -> Client | None:
-    clients = list(ground.clients)
-    return ground.rng.choice(clients) if clients else None
-
-
 def kill(ground: Ground) -> Act:
-    victim = _victim(ground)
-
-    def begin() -> str:
-        if victim is None:
-            return _NOBODY
-        victim.crash()
-        return victim.name
-
-    return Act([], "SIGKILL", begin, lambda: None)
+    return _act(ground, "SIGKILL", lambda victim: victim.crash(), lambda victim: None)
 
 
 def leave(ground: Ground) -> Act:
-    victim = _victim(ground)
-
-    def begin() -> str:
-        if victim is None:
-            return _NOBODY
-        victim.leave()
-        return victim.name
-
-    def end() -> None:
-        if victim is not None:
-            victim.come_back()
-
-    return Act([], "told to leave", begin, end)
+    return _act(
+        ground, "told to leave", lambda victim: victim.leave(), lambda victim: victim.come_back()
+    )
 
 
 def freeze(ground: Ground) -> Act:
-    victim = _victim(ground)
+    return _act(ground, "SIGSTOP", lambda victim: victim.freeze(), lambda victim: victim.thaw())
 
-    def begin() -> str:
+
+def _act(
+    ground: Ground, how: str, begin: Callable[[Client], None], end: Callable[[Client], None]
+) -> Act:
+    """What is done to one client, chosen now, and what ends it."""
+    clients = list(ground.clients)
+    victim = ground.rng.choice(clients) if clients else None
+
+    def begin_with() -> str:
         if victim is None:
             return _NOBODY
-        victim.freeze()
+        begin(victim)
         return victim.name
 
-    def end() -> None:
+    def end_with() -> None:
         if victim is not None:
-            victim.thaw()
+            end(victim)
 
-    return Act([], "SIGSTOP", begin, end)
+    return Act([], how, begin_with, end_with)
