@@ -12,7 +12,6 @@ ends the bench with 1.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -41,7 +40,7 @@ TIMEOUT_S = 120.0
 class _Lagging(Kraftpy):
     @classmethod
     def command(cls, *args: str) -> list[str]:
-        return [sys.executable, "-m", builds.__name__, "lagging", *args]
+        return builds.command(builds.lagging, *args)
 
 
 class Row(NamedTuple):

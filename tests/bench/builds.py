@@ -385,6 +385,11 @@ def forget_lags(pid: int, file: Path) -> None:
         time.sleep(0.001)
 
 
+def command(build: Callable[[], None], *args: str) -> list[str]:
+    """The command line of kraftpy in this build."""
+    return [sys.executable, "-m", __name__, build.__name__, *args]
+
+
 BUILDS = {
     build.__name__: build for build in (switched, sliced, answering, relaying, committing, lagging)
 }

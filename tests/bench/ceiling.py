@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import sys
 from collections.abc import Iterator
 
 from tests.bench import builds
@@ -31,7 +30,7 @@ class Answering(Kraftpy):
 
     @staticmethod
     def command(*args: str) -> list[str]:
-        return [sys.executable, "-m", builds.__name__, "answering", *args]
+        return builds.command(builds.answering, *args)
 
 
 class Committing(Kraftpy):
@@ -39,15 +38,14 @@ class Committing(Kraftpy):
 
     @staticmethod
     def command(*args: str) -> list[str]:
-        return [sys.executable, "-m", builds.__name__, "committing", *args]
+        return builds.command(builds.committing, *args)
 
 
 class RelayingQuorum(KraftpyQuorum):
     """Three nodes of the build `relaying` (`tests.bench.builds`)."""
 
     def command(self, node: int) -> list[str]:
-        config = str(self.configs[node])
-        return [sys.executable, "-m", builds.__name__, "relaying", "server", "--config", config]
+        return builds.command(builds.relaying, "server", "--config", str(self.configs[node]))
 
 
 @contextlib.contextmanager

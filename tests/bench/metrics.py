@@ -28,7 +28,6 @@ import operator
 import os
 import random
 import resource
-import sys
 import tempfile
 import threading
 import time
@@ -67,22 +66,16 @@ COMMITS = 200
 TIMEOUT_S = 300.0
 
 
-class _Build(Kraftpy):
-    """A kraftpy of `builds`."""
-
-    build = ""
-
+class _Switched(Kraftpy):
     @classmethod
     def command(cls, *args: str) -> list[str]:
-        return [sys.executable, "-m", builds.__name__, cls.build, *args]
+        return builds.command(builds.switched, *args)
 
 
-class _Switched(_Build):
-    build = "switched"
-
-
-class _Sliced(_Build):
-    build = "sliced"
+class _Sliced(Kraftpy):
+    @classmethod
+    def command(cls, *args: str) -> list[str]:
+        return builds.command(builds.sliced, *args)
 
 
 def metrics_url(node: Kraftpy) -> str:
