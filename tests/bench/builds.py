@@ -6,12 +6,8 @@
 * `sliced`: each process that answers the exporter notes, in the folder that SLICES names, for each
   answer the longest slice of work that it did for that, by the clock and in CPU time (`slices_s`
   reads them);
-* `answering`: a commit of offsets gets the answer to an earlier one of its size on the connection,
-  and isn't read; what is left is the loop, the sockets and the framing;
-* `relaying`: as `answering`, once the commit has been sent to two other nodes and each has sent a
-  short frame back, as replication does: commits that come while one is under way go together;
-* `committing`: commits of offsets are decoded, written to a file, kept and answered by one
-  function; no group is looked at, nothing is checked, counted or replicated;
+* `answering`, `relaying`, `committing`: commits of offsets get less than all that is done for them
+  (`tests.bench.commit_builds`);
 * `lagging`: a broker notes in the file that LAGS names the longest slice of work on its event loop
   since the last SIGUSR1, by the clock and in CPU time (`lags_s` reads it, `forget_lags` begins
   anew).
@@ -20,31 +16,25 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import os
 import signal
 import socket
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from struct import Struct
 from types import CodeType, FunctionType
-from typing import Any, cast
+from typing import Any
 
-from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns, build_offset_batch
 from kraftpy.metrics.channel import Responder
 from kraftpy.metrics.instruments import Histogram, Traffic
-from kraftpy.protocol import codec
-from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.messages import OffsetCommitResponse
 from kraftpy.server.broker import Broker
 from kraftpy.server.network.connection import Connection
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.replication.partition import Partition
+from tests.bench.commit_builds import answering, committing, relaying
 
 SLICES = "KRAFTPY_BENCH_SLICES"
 SWITCH = "KRAFTPY_BENCH_SWITCH"
@@ -52,12 +42,6 @@ LAGS = "KRAFTPY_BENCH_LAGS"
 TICK_S = 0.001
 SWITCH_TIMEOUT_S = 10.0
 
-# No API has this key. What comes back is about as long as a follower's next fetch.
-_PASSED_ON = 0x7FFF
-_ECHO = Struct(">i96x").pack(96)
-_API_KEY = Struct(">h")
-_CORRELATION_ID = slice(4, 8)  # of a request
-_INT32 = Struct(">i")
 # They do nothing else.
 _WHOLE = (
     Dispatcher.handled,
@@ -178,161 +162,6 @@ def slices_s(folder: Path) -> list[list[tuple[float, float]]]:
         [(float(clock), float(cpu)) for clock, cpu in map(str.split, path.read_text().splitlines())]
         for path in folder.iterdir()
     ]
-
-
-def bare_commit(
-    frame: memoryview, kept: dict[tuple[str, str], OffsetRun], now_ms: int
-) -> tuple[bytes, bytes]:
-    """Takes a commit on: the batch to be written, and the frame of the answer."""
-    header, position = codec.decode_request_header(frame)
-    request = codec.decode_request(ApiKey.OFFSET_COMMIT, header.api_version, frame, position)
-    runs, topics = [], []
-    for topic in request.topics:
-        partitions = [each.partition_index for each in topic.partitions]
-        run = OffsetRun(
-            request.group_id,
-            topic.name,
-            partitions,
-            [each.committed_offset for each in topic.partitions],
-            [each.committed_leader_epoch for each in topic.partitions],
-            [now_ms] * len(partitions),
-        )
-        runs.append(run)
-        kept[request.group_id, topic.name] = run
-        answers = list(map(OffsetCommitResponse.OffsetCommitResponsePartition, partitions))
-        topics.append(
-            OffsetCommitResponse.OffsetCommitResponseTopic(topic.name, partitions=answers)
-        )
-    batch = build_offset_batch(OffsetRuns(runs), now_ms)
-    assert batch is not None
-    answer = b"".join(
-        codec.encode_response(
-            ApiKey.OFFSET_COMMIT,
-            header.api_version,
-            header.correlation_id,
-            OffsetCommitResponse(topics=topics),
-        )
-    )
-    return batch, _INT32.pack(len(answer)) + answer
-
-
-def _take_commits(take: Callable[[Dispatcher, Connection, memoryview], None]) -> None:
-    """Has this done with commits of offsets, and with frames that are passed on."""
-    dispatch = Dispatcher.dispatch
-
-    def dispatch_or_take(self: Dispatcher, connection: Connection, frame: memoryview) -> int:
-        (key,) = _API_KEY.unpack_from(frame)
-        if key == ApiKey.OFFSET_COMMIT:
-            take(self, connection, frame)
-        elif key == _PASSED_ON:
-            connection.respond([_ECHO])
-        else:
-            return dispatch(self, connection, frame)
-        return 0
-
-    Dispatcher.dispatch = dispatch_or_take  # type: ignore[method-assign]
-
-
-def committing() -> None:
-    """Commits offsets in one function, and writes them to a file that nobody reads."""
-    kept: dict[tuple[str, str], OffsetRun] = {}
-    fd, path = tempfile.mkstemp(prefix="kraftpy-bench-")
-    Path(path).unlink()
-
-    def commit(_: Dispatcher, connection: Connection, frame: memoryview) -> None:
-        batch, answer = bare_commit(frame, kept, int(time.time() * 1000))
-        os.write(fd, batch)
-        connection.respond([answer])
-
-    _take_commits(commit)
-
-
-class _Answers:
-    """The answer to the first of a connection's commits of a size, for all of them."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Connection, int], bytes] = {}
-
-    def answer_to(self, connection: Connection, frame: memoryview) -> bytes:
-        known = self._known.get((connection, len(frame)))
-        if known is None:
-            _, known = bare_commit(frame, {}, 0)
-            self._known[connection, len(frame)] = known
-        return b"".join((known[:4], frame[_CORRELATION_ID], known[8:]))
-
-
-def answering() -> None:
-    """Repeats an earlier answer for each commit."""
-    answers = _Answers()
-
-    def repeat(_: Dispatcher, connection: Connection, frame: memoryview) -> None:
-        connection.respond([answers.answer_to(connection, frame)])
-
-    _take_commits(repeat)
-
-
-class _Follower:
-    """Another node that gets what is passed on, one frame at a time, and sends a short one back."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
-        self._sock = socket.create_connection(address, SWITCH_TIMEOUT_S)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._left_bytes = 0  # of the frame that comes back
-        self._under_way: list[Callable[[], None]] = []
-        self._next: list[tuple[bytes, Callable[[], None]]] = []
-        loop.add_reader(self._sock.fileno(), self._on_readable)
-
-    def pass_on(self, data: bytes, came_back: Callable[[], None]) -> None:
-        """With what else waits, as soon as the frame before is back."""
-        self._next.append((data, came_back))
-        if not self._left_bytes:
-            self._send()
-
-    def _send(self) -> None:
-        body = b"".join(data for data, _ in self._next)
-        self._under_way = [came_back for _, came_back in self._next]
-        self._next = []
-        self._left_bytes = len(_ECHO)
-        self._sock.sendall(
-            _INT32.pack(_API_KEY.size + len(body)) + _API_KEY.pack(_PASSED_ON) + body
-        )
-
-    def _on_readable(self) -> None:
-        self._left_bytes -= len(self._sock.recv(self._left_bytes))
-        if not self._left_bytes:
-            back, self._under_way = self._under_way, []
-            if self._next:
-                self._send()
-            for came_back in back:
-                came_back()
-
-
-def relaying() -> None:
-    """Passes each commit on to the other nodes; when it is back, repeats an earlier answer."""
-    answers = _Answers()
-    followers: list[_Follower] = []
-
-    def relay(self: Dispatcher, connection: Connection, frame: memoryview) -> None:
-        if not followers:
-            broker = cast(Broker, self._broker)
-            for node_id, other in broker.metadata.brokers.items():
-                if node_id != broker.node_id:
-                    endpoint = other.endpoints[0]
-                    followers.append(_Follower(broker.loop, (endpoint.host, endpoint.port)))
-        slot, answer = connection.defer(concurrent=False), answers.answer_to(connection, frame)
-        left = len(followers)
-
-        def came_back() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                connection.complete(slot, [answer])
-
-        data = bytes(frame)
-        for follower in followers:
-            follower.pass_on(data, came_back)
-
-    _take_commits(relay)
 
 
 def lagging() -> None:

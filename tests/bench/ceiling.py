@@ -3,8 +3,8 @@
 * `mock_broker`: librdkafka's own, which stores nothing: how fast the client is when nobody is slow.
 * `Answering`: a kraftpy whose commits are repeated answers: what its loop and its sockets take.
   `RelayingQuorum`: three of which one sends each commit to the others and waits for a sign of each.
-* `Committing`: a kraftpy that commits in one function, without a group, a check or a replica: what
-  Python takes at least.
+* `Committing`: a kraftpy that commits in one function, without a group or a check: what Python
+  takes at least. `CommittingQuorum`: three, two of which fetch what the third has taken.
 
 The mock broker runs in this process, on threads of its own and without Python, and is reached by
 TCP. The wheel of confluent-kafka has no way to it, so it is called in the library inside the wheel.
@@ -16,7 +16,7 @@ import contextlib
 import ctypes
 from collections.abc import Iterator
 
-from tests.bench import builds
+from tests.bench import builds, commit_builds
 from tests.bench.load import library
 from tests.processes import Kraftpy
 from tests.quorums import KraftpyQuorum
@@ -26,26 +26,35 @@ _PRODUCER = 0
 
 
 class Answering(Kraftpy):
-    """A node of the build `answering` (`tests.bench.builds`)."""
+    """A node of the build `answering` (`tests.bench.commit_builds`)."""
 
     @staticmethod
     def command(*args: str) -> list[str]:
-        return builds.command(builds.answering, *args)
+        return builds.command(commit_builds.answering, *args)
 
 
 class Committing(Kraftpy):
-    """A node of the build `committing` (`tests.bench.builds`)."""
+    """A node of the build `committing` (`tests.bench.commit_builds`)."""
 
     @staticmethod
     def command(*args: str) -> list[str]:
-        return builds.command(builds.committing, *args)
+        return builds.command(commit_builds.committing, *args)
 
 
 class RelayingQuorum(KraftpyQuorum):
-    """Three nodes of the build `relaying` (`tests.bench.builds`)."""
+    """Three nodes of the build `relaying` (`tests.bench.commit_builds`)."""
 
     def command(self, node: int) -> list[str]:
-        return builds.command(builds.relaying, "server", "--config", str(self.configs[node]))
+        config = str(self.configs[node])
+        return builds.command(commit_builds.relaying, "server", "--config", config)
+
+
+class CommittingQuorum(KraftpyQuorum):
+    """Three nodes of the build `committing` (`tests.bench.commit_builds`)."""
+
+    def command(self, node: int) -> list[str]:
+        config = str(self.configs[node])
+        return builds.command(commit_builds.committing, "server", "--config", config)
 
 
 @contextlib.contextmanager

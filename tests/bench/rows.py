@@ -17,7 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import groups, measure, replicated
-from tests.bench.ceiling import Answering, Committing, RelayingQuorum, mock_broker
+from tests.bench.ceiling import (
+    Answering,
+    Committing,
+    CommittingQuorum,
+    RelayingQuorum,
+    mock_broker,
+)
 from tests.bench.figures import BARE_COMMIT, CLIENT_ALONE, LOOP_ALONE
 from tests.bench.groups import CLIENTS, offset_work, offsets_figure
 from tests.bench.load import Load, consume, library, produce, program
@@ -155,8 +161,7 @@ def _offsets(
     ceilings: dict[str, Callable[[], Prepared]] = {CLIENT_ALONE: alone} if library() else {}
     if verb == "commits":
         ceilings[LOOP_ALONE] = partial(of, RelayingQuorum if prefix else Answering)
-        if not prefix:
-            ceilings[BARE_COMMIT] = partial(of, Committing)
+        ceilings[BARE_COMMIT] = partial(of, CommittingQuorum if prefix else Committing)
     return Row((figure,), on, ceilings)
 
 
