@@ -74,6 +74,7 @@ _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 MAX_RESPONSE_SIZE_BYTES = 128 * 1024 * 1024
 _BUFFER_MIN_BYTES = 64 * 1024
+_JOINED_MAX_BYTES = 16 * 1024
 _BUFFER_KEPT_BYTES = 16 * 1024 * 1024
 
 
@@ -249,8 +250,12 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(f"{self.address}: the connection is closed")
         correlation_id = next(self._correlation_ids)
         parts = encode_request(request.API_KEY, version, correlation_id, self._client_id, request)
-        size = sum(len(part) for part in parts)
-        self._transport.writelines([size.to_bytes(4, "big"), *parts])
+        size = sum(map(len, parts))
+        parts.insert(0, size.to_bytes(4, "big"))
+        if size < _JOINED_MAX_BYTES:
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
         return correlation_id
 
     async def _drain(self) -> None:

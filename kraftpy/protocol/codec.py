@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from kraftpy.protocol import api, schema
+from kraftpy.protocol import api, replica_fetch, schema
 from kraftpy.protocol.decoding import read_tags
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.generator import (
     Decoder,
+    Encoder,
     check_version,
     decoder,
     decoder_of_few,
     encoder,
     error_counter,
+    message_classes,
     sliced_decoder,
     sliced_encoder,
 )
@@ -126,9 +128,23 @@ def _response_tags(api_key: int, version: int) -> bytes:
     return b"\0" if api.response_header_version(api_key, version) == 1 else b""
 
 
-_request_decoders = _Cache(api.REQUEST_NAMES, lambda key, name, v: decoder(name, v))
+def _request_decoder(api_key: int, name: str, version: int) -> Decoder:
+    decode = decoder(name, version)
+    if api_key == api.ApiKey.FETCH and version in replica_fetch.VERSIONS:
+        return replica_fetch.shortened_decoder(decode, message_classes(name))
+    return decode
+
+
+def _request_encoder(api_key: int, name: str, version: int) -> Encoder:
+    encode = encoder(name, version)
+    if api_key == api.ApiKey.FETCH and version in replica_fetch.VERSIONS:
+        return replica_fetch.shortened_encoder(encode)
+    return encode
+
+
+_request_decoders = _Cache(api.REQUEST_NAMES, _request_decoder)
 _request_encoders = _Cache(
-    api.REQUEST_NAMES, lambda key, name, v: (encoder(name, v), _request_tags(key, v))
+    api.REQUEST_NAMES, lambda key, name, v: (_request_encoder(key, name, v), _request_tags(key, v))
 )
 _response_decoders = _Cache(
     api.RESPONSE_NAMES, lambda key, name, v: (decoder(name, v), _response_tags(key, v))

@@ -212,6 +212,9 @@ class DecoderWriter(CodeWriter):
                 self.emit(f"if p != e: raise trailing('{what}', e - p)")
                 self.emit("return v")
         with self.function(f"{helper}(m, b, p, n, e{self._counter})"):
+            for field in tagged:
+                if field.is_struct and not field.is_array and self.is_fixed_size(field.type):
+                    self._read_tag_alone(field)
             self.emit("tags, p = read_tags(b, p, n, e)")
             for field in tagged:
                 self.emit(f"v = tags.pop({field.tag}, None)")
@@ -221,6 +224,23 @@ class DecoderWriter(CodeWriter):
             self.emit("return p")
         self._yields, self._few = yields, few
         return helper
+
+    def _read_tag_alone(self, field: Field) -> None:
+        """Reads a struct of fixed size, and returns, if it is the only tagged field."""
+        regular, _, absent = self.split(field.type)
+        formats = "".join(FIXED_FORMATS[each.type] for each in regular) + "B"
+        size = struct.calcsize(">" + formats)
+        assert max(field.tag or 0, size) < 128, field
+        unpack = self.struct_method("unpack_from", formats)
+        targets = "".join(f"v.{each.name}, " for each in regular)
+        alone = f"n == 1 and e - p >= {size + 2} and b[p] == {field.tag} and b[p + 1] == {size}"
+        with self.block(f"if {alone}:"):
+            self.emit(f"v = new(C_{field.type})")
+            self.emit(f"{targets}t = {unpack}(b, p + 2)")
+            with self.block("if not t:"):
+                self._assign_defaults("v", absent, tags=True)
+                self.emit(f"m.{field.name} = v; m._tags = None")
+                self.emit(f"return p + {size + 2}")
 
     @property
     def _counter(self) -> str:

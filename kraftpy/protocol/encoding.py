@@ -197,6 +197,9 @@ class EncoderWriter(CodeWriter):
                 self._write_field("v", field, f"{struct_name}.{field.name}")
                 self._flush()
         with self.function(f"{helper}(m, w)"):
+            for field in tagged:
+                if field.is_struct and not field.is_array and self.is_fixed_size(field.type):
+                    self._write_tag_alone(field, tagged)
             self.emit("tags = {**m._tags} if m._tags else {}")
             for field in tagged:
                 test = f"m.{field.name} == C_{field.type}()" if field.is_struct else "False"
@@ -205,6 +208,24 @@ class EncoderWriter(CodeWriter):
             self.emit("write_tags(tags, w)")
         self._sliced = sliced
         return helper
+
+    def _write_tag_alone(self, field: Field, tagged: list[Field]) -> None:
+        """Writes a struct of numbers, and returns, if it is the only tagged field."""
+        regular, _, _ = self.split(field.type)
+        if any(each.type == "uuid" for each in regular):
+            return
+        formats = "".join(FIXED_FORMATS[each.type] for each in regular) + "B"
+        size = struct.calcsize(">" + formats)
+        assert max(field.tag or 0, size) < 128, field
+        others = (_is_default("m", each) for each in tagged if each is not field)
+        is_default = " and ".join(_is_default("v", each) for each in regular)
+        pack = self.struct_method("pack", "BBB" + formats)
+        values = "".join(f"v.{each.name}, " for each in regular)
+        self.emit(f"v = m.{field.name}")
+        alone = ["m._tags is None", *others, "v is not None", "v._tags is None"]
+        with self.block(f"if {' and '.join(alone)} and not ({is_default}):"):
+            self.emit(f"w({pack}(1, {field.tag}, {size}, {values}0))")
+            self.emit("return")
 
     def _write_field(self, value: str, field: Field, what: str) -> None:
         if field.is_array:
