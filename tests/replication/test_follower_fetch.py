@@ -165,6 +165,49 @@ def test_a_second_fetch_ends_the_first(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+def test_each_fetch_waits_its_own_time(run: Callable[[Test], None]) -> None:
+    """The session's timer was started for an earlier fetch."""
+
+    async def test(leader: Leader) -> None:
+        session = leader.ask(request(want(0, 0))).session_id
+        started_s = leader.loop.time()
+        for epoch, wait_ms in enumerate((40, 10_000, 200), start=1):
+            waiting = leader.ask(request(session=(session, epoch), max_wait_ms=wait_ms))
+            assert not waiting.done()
+        assert (await waiting).responses == []
+        assert 0.19 < leader.loop.time() - started_s < 5
+        leader.ask(request(session=(session, 4), max_wait_ms=10_000)).cancel()
+        short = leader.ask(request(session=(session, 5), max_wait_ms=50))
+        assert (await short).responses == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("made", [1, 2, 3])
+def test_what_the_leader_made_itself_is_sent_as_it_is_in_the_file(
+    run: Callable[[Test], None], made: int
+) -> None:
+    """Batches that a coordinator appended are kept for the followers."""
+
+    async def test(leader: Leader) -> None:
+        partition = leader.partitions[0]
+        leader.write(0, b"a", b"b")
+        session = leader.ask(request(want(0, 0))).session_id
+        asked = request(want(0, 2, last=EPOCH), session=(session, 1), max_wait_ms=5000)
+        waiting = leader.ask(asked)
+        for number in range(made):
+            records = memoryview(bytearray(batch(0, b"%d" % number)))
+            appended = partition.append(records, 1_700_000_000_000, from_client=False)
+            offsets = appended.base_offset, appended.end_offset
+            partition.recent.add(partition.leader_epoch, *offsets, records)
+        sent = found(await waiting)[0].records
+        assert all(isinstance(each, memoryview) for each in sent)
+        result = partition.log.read(2, 1 << 20, upper_offset=2 + made)
+        assert b"".join(sent) == b"".join(each.read() for each in result.slices)
+
+    run(test)
+
+
 def test_what_was_sent_is_not_sent_again_unasked(run: Callable[[Test], None]) -> None:
     async def test(leader: Leader) -> None:
         leader.write(0, b"a")

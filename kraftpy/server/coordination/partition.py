@@ -28,6 +28,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kraftpy.core.coordination import Codec, Effects, Machine, Write
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.network.prompt_future import when_done
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +211,7 @@ class CoordinatorPartition(Generic[M]):
         deadline_s = self._loop.time() + self._owner.write_timeout_ms / 1000
         queue.appends.append((write, future, deadline_s))
         self._arm(deadline_s)
-        future.add_done_callback(partial(self._landed, queue))
+        when_done(future, partial(self._landed, queue))
 
     def _landed(self, queue: _Queue, future: asyncio.Future[int]) -> None:
         self._drain(queue, self._owner.now_ms())

@@ -32,6 +32,7 @@ from kraftpy.server.coordination.partition import (
     M,
     PartitionLog,
 )
+from kraftpy.server.network.prompt_future import PromptFuture
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class CoordinatorRuntime(Generic[M]):
         NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         """
         partition, machine = self._route(key)
-        future: asyncio.Future[T] = self._loop.create_future()
+        future: asyncio.Future[T] = PromptFuture(loop=self._loop)
         now_ms = self.now_ms()
         partition.carry_out(operation(machine, future, now_ms), now_ms)
         if future.done():

@@ -214,8 +214,9 @@ class Connection:
         if self._blocked:
             received = self.sock.recv_into(view)
         else:
-            view[:held] = self._inbox
-            received = self.sock.recv_into(view[held:])
+            if held:
+                view[:held] = self._inbox
+            received = self.sock.recv_into(view[held:] if held else view)
         if received == 0:
             self.close(None)
             return
@@ -367,8 +368,11 @@ class Connection:
         if not self.closed:
             self._unblock()
 
-    def complete(self, slot: Slot, parts: list[Part] | None) -> None:
-        """Fills a place taken by `defer`; sends it and what waited behind it in its turn."""
+    def complete(self, slot: Slot, parts: list[Part] | None, *, later: bool = False) -> None:
+        """Fills a place taken by `defer`; sends it and what waited behind it in its turn.
+
+        Requests that have come meanwhile are taken then, or `later`: in the loop's next turn.
+        """
         slot.done, slot.parts = True, parts
         if self.closed:
             return
@@ -382,7 +386,9 @@ class Connection:
                 self._queue(ready.parts)
         if self._out and not self._writing:
             self._flush()
-        if not self.closed:
+        if later and len(self._inbox) >= 4:
+            self._loop.call_soon(self._unblock)
+        elif not self.closed:
             self._unblock()
 
     def _unblock(self) -> None:
@@ -441,8 +447,13 @@ class Connection:
         if isinstance(first, FileSlice):
             if first.size >= SENDFILE_MIN_BYTES:
                 return self._send_file(first)
-            out[0] = first.read()
-        data, more = self._gather()
+            out[0] = first = first.read()
+        data: Buffer = first
+        more = False
+        if len(out) == 1:
+            out.popleft()
+        else:
+            data, more = self._gather()
         try:
             sent = self.sock.send(data, socket.MSG_MORE if more else 0)
         except (BlockingIOError, InterruptedError):

@@ -44,6 +44,7 @@ from kraftpy.server.network.connection import CORK_MAX_BYTES
 from kraftpy.server.network.long_answers import AnswerBuilders, LongAnswer
 from kraftpy.server.network.long_requests import LONG_REQUEST_BYTES, LongRequest, LongRequests
 from kraftpy.server.network.produce_size import is_large_by_records
+from kraftpy.server.network.prompt_future import PromptFuture, when_done
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
@@ -472,12 +473,13 @@ class Dispatcher:
                 self._answer_failure(connection, route, correlation_id, error, slot)
                 self._answered_late(route, context, came_s)
                 return
-            connection.complete(slot, parts)
+            # Who gives a result at once may be in the midst of another request.
+            connection.complete(slot, parts, later=isinstance(future, PromptFuture))
             self._answered_late(route, context, came_s)
             if result is not None and route.count_errors is not None:
                 route.count_errors(result, route.numbers.errors)
 
-        future.add_done_callback(done)
+        when_done(future, done)
 
     def _answered_late(self, route: _Route, context: RequestContext, came_s: float) -> None:
         took_s = perf_counter() - came_s

@@ -13,10 +13,12 @@ leaves the session.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
+from kraftpy.server.network.prompt_future import PromptFuture
 from kraftpy.server.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kraftpy.server.replication.follower_sessions import (
     FollowedPartition,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kraftpy.server.network.dispatch import RequestContext
     from kraftpy.server.network.throttle import Throttle
     from kraftpy.server.replication.replicas import ReplicaManager
+    from kraftpy.storage.segment import FileSlice
 
 PartitionData = FetchResponse.PartitionData
 TopicResponse = FetchResponse.FetchableTopicResponse
@@ -92,7 +95,6 @@ class _FollowerFetch:
         "_future",
         "_max_bytes",
         "_session",
-        "_timer",
         "_wait_ms",
         "_wake_scheduled",
     )
@@ -105,7 +107,6 @@ class _FollowerFetch:
         # What the request named and can't be fetched here.
         self._errors: list[tuple[bytes, FetchResponse.PartitionData]] = []
         self._future: asyncio.Future[FetchResponse] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._wake_scheduled = False
 
     # -- what the follower has
@@ -133,9 +134,14 @@ class _FollowerFetch:
         now_ms: int,
     ) -> None:
         session = self._session
-        partition = self._broker.replicas.led_by_id(topic_id, wanted.partition)
+        entry = session.followed(topic_id, wanted.partition)
+        if entry is None:
+            partition = self._broker.replicas.led_by_id(topic_id, wanted.partition)
+        else:
+            partition = entry.partition
         partition.check_fetch(session.replica_id, broker_epoch, wanted.current_leader_epoch)
-        entry = session.follow(topic_id, partition)
+        if entry is None:
+            entry = session.follow(topic_id, partition)
         if wanted.fetch_offset == entry.sent_offset:
             # What it was sent it could not use: are the records sound?
             entry.sent_offset = -1
@@ -171,13 +177,10 @@ class _FollowerFetch:
         response = self._gather(at_once=self._wait_ms <= 0 or self._broker.stopping)
         if response is not None:
             return response
-        loop = self._broker.loop
         ctx.may_overlap = True
         ctx.patience_s = self._wait_ms / 1000
-        self._future = loop.create_future()
-        self._future.add_done_callback(self._unpark)
-        self._timer = loop.call_later(self._wait_ms / 1000, self.finish)
-        self._session.parked = self
+        self._future = PromptFuture(loop=self._broker.loop)
+        self._session.park(self, self._broker.loop, ctx.patience_s)
         return self._future
 
     def wake(self) -> None:
@@ -188,32 +191,29 @@ class _FollowerFetch:
 
     def _look_again(self) -> None:
         self._wake_scheduled = False
-        if self._future is not None and not self._future.done():
-            self._answer(at_once=False)
+        self._answer(at_once=False)
 
     def finish(self) -> None:
         """Answers with what there is."""
-        if self._future is not None and not self._future.done():
-            self._answer(at_once=True)
+        self._answer(at_once=True)
 
     def _answer(self, *, at_once: bool) -> None:
-        assert self._future is not None
-        response = self._gather(at_once=at_once)
-        if response is not None:
-            self._unpark(self._future)
-            self._future.set_result(response)
-
-    def _unpark(self, _: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._session.parked is self:
-            self._session.parked = None
+        future, session = self._future, self._session
+        assert future is not None
+        response = None if future.done() else self._gather(at_once=at_once)
+        if response is not None or future.done():
+            if session.parked is self:
+                session.parked = None
+            if response is not None:
+                future.set_result(response)
 
     # -- answering
 
     def _gather(self, *, at_once: bool) -> FetchResponse | None:
         """The answer; None if there is nothing to say that can't wait, unless `at_once`."""
         session = self._session
+        if not (session.ready or self._errors or at_once or session.eager):
+            return None
         found = list(self._errors)
         size_bytes = 0
         throttle, now_s = self._broker.leader_throttle, self._broker.loop.time()
@@ -263,6 +263,11 @@ class _FollowerFetch:
                 return data, 0
             max_bytes = min(entry.max_bytes, left_bytes)
             end_offset = log.log_end_offset
+            recent = partition.recent.since(partition.leader_epoch, entry.offset, end_offset)
+            if recent and entry.offset >= log.log_start_offset:
+                size_bytes = sum(map(len, recent))
+                if size_bytes <= max_bytes:
+                    return self._send(entry, data, recent, size_bytes)
             result = log.read(entry.offset, max_bytes, upper_offset=end_offset, min_one=first)
         except KafkaError as error:
             if error.code is ErrorCode.CORRUPT_MESSAGE:
@@ -276,11 +281,20 @@ class _FollowerFetch:
             if entry.offset >= end_offset:
                 del session.ready[entry]
             return None, 0
-        data.records = result.slices
+        return self._send(entry, data, result.slices, result.size_bytes)
+
+    def _send(
+        self,
+        entry: FollowedPartition,
+        data: FetchResponse.PartitionData,
+        records: Sequence[memoryview | FileSlice],
+        size_bytes: int,
+    ) -> tuple[FetchResponse.PartitionData, int]:
+        data.records = records
         entry.sent_offset = entry.offset
-        partition.numbers.replicated.sent_bytes += result.size_bytes
-        session.sent(entry)
-        return data, result.size_bytes
+        entry.partition.numbers.replicated.sent_bytes += size_bytes
+        self._session.sent(entry)
+        return data, size_bytes
 
 
 def _watermarks(entry: FollowedPartition) -> FetchResponse.PartitionData:

@@ -14,15 +14,20 @@ Rules that it keeps:
 * A partition whose leadership ends is answered with the error at once (docs/rules.md, rule
   13), and leaves the session.
 * One session per follower: a new one ends the old one, as a new life of the broker does.
+* A session has one timer for all its fetches: most are answered long before their time, and a timer
+  that is started and cancelled costs more than the news.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.replication.partition import Partition
+
+if TYPE_CHECKING:
+    import asyncio
 
 Key = tuple[bytes, int]
 
@@ -113,6 +118,9 @@ class FollowerSession:
 
     __slots__ = (
         "_entries",
+        "_parked_until_s",
+        "_timer",
+        "_timer_due_s",
         "eager",
         "epoch",
         "heard_ms",
@@ -132,6 +140,8 @@ class FollowerSession:
         self.ready: dict[FollowedPartition, None] = {}
         self.moved: dict[FollowedPartition, None] = {}
         self.parked: ParkedFetch | None = None
+        self._parked_until_s = self._timer_due_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._entries: dict[Key, FollowedPartition] = {}
 
     def __len__(self) -> int:
@@ -145,6 +155,30 @@ class FollowerSession:
             for entry in self.moved
         )
 
+    def park(self, fetch: ParkedFetch, loop: asyncio.AbstractEventLoop, wait_s: float) -> None:
+        """`fetch` is woken by news, and finished when it has waited for so long."""
+        self.parked = fetch
+        self._parked_until_s = loop.time() + wait_s
+        if self._timer is not None and self._timer_due_s > self._parked_until_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._start_timer(loop)
+
+    def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer_due_s = self._parked_until_s
+        self._timer = loop.call_at(self._timer_due_s, self._on_timer, loop)
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The fetch that the timer was started for may have been answered, and others since."""
+        self._timer = None
+        if self.parked is None:
+            return
+        if self._parked_until_s > self._timer_due_s:
+            self._start_timer(loop)
+        else:
+            self.parked.finish()
+
     def set_ready(self, entry: FollowedPartition) -> None:
         self.ready[entry] = None
         if self.parked is not None:
@@ -155,6 +189,11 @@ class FollowerSession:
         entry.due = False
         self.ready.pop(entry, None)
         self.moved.pop(entry, None)
+
+    def followed(self, topic_id: bytes, index: int) -> FollowedPartition | None:
+        """The entry of a partition that is led here since the follower first named it."""
+        entry = self._entries.get((topic_id, index))
+        return None if entry is None or entry.error is not ErrorCode.NONE else entry
 
     def follow(self, topic_id: bytes, partition: Partition) -> FollowedPartition:
         """The entry of a partition that a request names, made if it is new."""
@@ -189,6 +228,9 @@ class FollowerSession:
             self.drop(entry)
         if self.parked is not None:
             self.parked.finish()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class FollowerSessions:

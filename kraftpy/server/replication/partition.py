@@ -39,6 +39,7 @@ from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import NO_TIMESTAMP
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
+from kraftpy.server.replication.recent_batches import RecentBatches
 from kraftpy.server.replication.record_policy import Door
 from kraftpy.server.replication.waiters import FetchWaiters, Waiter, Waiters
 from kraftpy.storage.log import Log
@@ -95,6 +96,7 @@ class Partition:
         "leadership",
         "log",
         "numbers",
+        "recent",
         "topic",
         "topic_id",
     )
@@ -136,6 +138,7 @@ class Partition:
         self._flush_waiters = Waiters()
         self.fetches: FetchWaiters[Partition] = FetchWaiters()
         self._followers: list[Follower] = []
+        self.recent = RecentBatches()
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"

@@ -380,12 +380,16 @@ class ReplicaFetcher:
         self._backoff_ms = 0
         if not self._session_id and response.session_id:
             self._session_id, self._session_epoch = response.session_id, 1
-        for topic in response.responses:
-            for data in topic.partitions:
-                fetched = self._fetched.get((topic.topic_id, data.partition_index))
-                # GUARD answer-of-this-epoch: it may answer a request of before the last change.
-                if fetched is not None and fetched.request_number <= number:
-                    self._take(fetched, data)
+        scheduled, self._send_scheduled = self._send_scheduled, True  # it is sent below
+        try:
+            for topic in response.responses:
+                for data in topic.partitions:
+                    fetched = self._fetched.get((topic.topic_id, data.partition_index))
+                    # GUARD answer-of-this-epoch: it may answer a request of before the last change.
+                    if fetched is not None and fetched.request_number <= number:
+                        self._take(fetched, data)
+        finally:
+            self._send_scheduled = scheduled
         self._send()
 
     def _refused(self, error: ErrorCode) -> None:

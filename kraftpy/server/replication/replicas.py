@@ -26,6 +26,7 @@ from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.cluster.proposals import Proposer
+from kraftpy.server.network.prompt_future import PromptFuture
 from kraftpy.server.replication.damaged_replicas import DamagedReplicas, Rereads
 from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.partition import Partition
@@ -375,7 +376,7 @@ class ReplicaManager:
         Committed includes on disk where the flush policy says so. The future fails with KafkaError
         NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
         """
-        done: asyncio.Future[int] = self.loop.create_future()
+        done: asyncio.Future[int] = PromptFuture(loop=self.loop)
         target = self.get(topic, partition)
         if target is None or target.closed:
             done.set_exception(
@@ -385,13 +386,16 @@ class ReplicaManager:
         if target.acks_all_error:
             done.set_exception(KafkaError(target.acks_all_error))
             return done
+        records = memoryview(bytearray(batch))
         try:
-            appended = target.append(
-                memoryview(bytearray(batch)), self._host.now_ms(), from_client=False
-            )
+            appended = target.append(records, self._host.now_ms(), from_client=False)
         except KafkaError as error:
             done.set_exception(error)
             return done
+        if target.high_watermark >= appended.end_offset:
+            done.set_result(appended.base_offset)
+            return done
+        target.recent.add(target.leader_epoch, appended.base_offset, appended.end_offset, records)
 
         def finish(error: ErrorCode) -> None:
             if done.done():

@@ -186,6 +186,24 @@ async def test_nothing_is_taken_behind_a_request_that_may_not_overlap() -> None:
         assert await peer.receive(25) == b"".join(map(frame_of, [b"done", b"next", b"later"]))
 
 
+async def test_requests_behind_an_answer_may_be_left_for_the_next_turn() -> None:
+    slots: list[Slot] = []
+    async with connected() as peer:
+        peer.handle = lambda c, f: slots.append(c.defer(False))
+        await peer.send(frame_of(b"1") + frame_of(b"2") + frame_of(b"3"))
+        await until(lambda: bool(slots))
+        for taken in (1, 2):
+            slot = slots.pop()
+            peer.connection.complete(slot, [frame_of(b"x")], later=True)
+            assert len(peer.frames) == taken
+            assert await peer.receive(5) == frame_of(b"x")
+            await until(lambda: bool(slots))
+        peer.connection.complete(slots[-1], [frame_of(b"x")], later=True)
+        peer.handle = lambda c, f: c.respond([frame_of(f)])
+        await peer.send(frame_of(b"4"))
+        assert await peer.receive(10) == frame_of(b"x") + frame_of(b"4")
+
+
 async def test_frames_that_come_together_are_handled_together() -> None:
     async with connected() as peer:
         for count in (1, 2, 3):
