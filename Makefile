@@ -1,7 +1,6 @@
 # Every target makes the virtual environment that it needs: Python 3.11 and make are enough to start.
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= auto
 ROUNDS ?=
 MINUTES ?=
 SEEDS ?=
@@ -31,6 +30,10 @@ report: $(BIN)/.group-spark  ## the same flights as an activity stream into a la
 
 quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
 	$(BIN)/kraftpy dev --brokers 3
+
+# Half of the time that tests take they wait, for processes and for deadlines: more workers than cores.
+test: WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+conformance reference: WORKERS ?= auto
 
 # The tests that come first start most of the processes: nobody may be dealt them in one large hand.
 test: $(BIN)/.group-test  ## everything that needs only Python

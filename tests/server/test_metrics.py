@@ -220,7 +220,7 @@ def test_a_scrape_that_gives_up_early_still_hears_of_the_rest() -> None:
             patience = {"X-Prometheus-Scrape-Timeout-Seconds": "1"}
             started_at = time.monotonic()
             text = get(metrics_url(broker.config), **patience)[2]
-            assert time.monotonic() - started_at < 2
+            assert time.monotonic() - started_at < 4  # of five without the header
             assert 'kraftpy_process_up{process="broker"} 0.0' in text
             assert 'kraftpy_process_up{process="controller"} 1.0' in text
         finally:

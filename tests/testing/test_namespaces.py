@@ -14,6 +14,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,12 +26,13 @@ from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.faults import FAULTS, Ground
 from kraftpy.testing.networks import choice
 from kraftpy.testing.networks.hub import HUB, Hub, NetworkError, _ip
+from tests.waiting import wait_until
 
 from .conftest import TIMEOUT_S
 
 PARTITIONS = [name for name in FAULTS if name.startswith("partition")]
 PORT = 9092
-SOON_S = 0.1  # the kernel delivers what passes at once; what is cut must not come
+SOON_S = 0.3  # the kernel delivers what passes at once; what is cut must not come
 NODES = (1, 2, 3)
 DELAY_MS = 120
 
@@ -64,6 +66,7 @@ class Site:
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
+        self._asked = 0
         for node in NODES:
             hub.add(node)
         self.listening = {
@@ -84,22 +87,28 @@ class Site:
 
     def heard(self) -> list[tuple[int, int]]:
         """Which node hears which: (sender, receiver)."""
+        self._asked += 1
         for sender in NODES:
             for receiver in NODES:
                 if sender != receiver:
-                    self.datagrams[sender].sendto(bytes([sender]), address(receiver))
+                    said = bytes([sender, self._asked])
+                    self.datagrams[sender].sendto(said, address(receiver))
         found = []
+        deadline_s = time.monotonic() + SOON_S
         for receiver in NODES:
             with contextlib.suppress(TimeoutError):
                 while True:
-                    found.append((self.datagrams[receiver].recv(10)[0], receiver))
+                    left_s = max(0.001, deadline_s - time.monotonic())
+                    self.datagrams[receiver].settimeout(left_s)
+                    sender, asked = self.datagrams[receiver].recv(10)
+                    if asked == self._asked:  # and nothing that has come late
+                        found.append((sender, receiver))
         return sorted(found)
 
 
 def udp(node: int) -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.bind(address(node))
-    made.settimeout(SOON_S)
     return made
 
 
@@ -133,6 +142,7 @@ def receive(from_socket: socket.socket) -> str:
 
 def look(site: Site) -> dict[str, Any]:
     """Everything that the tests want to know."""
+    wait_until(lambda: pairs(site.heard()) == ALL, "the links are up")
     saw: dict[str, Any] = {"whole": site.heard()}
     links = Links(site.hub)
     for name in PARTITIONS:
