@@ -1,16 +1,36 @@
 """What holds for all tests."""
 
 import inspect
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
 from kraftpy import events
+from kraftpy.testing import process
+from tests import warm
 from tests.loops import run
 
 # An example that takes long shows that the machine is busy, and no fault.
 settings.register_profile("without a deadline", settings.default, deadline=None)
 settings.load_profile("without a deadline")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked_starts() -> Iterator[None]:
+    """What `kraftpy.testing` starts is forked from a process that has imported it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "popen", warm.popen)
+        yield
+
+
+@pytest.fixture(scope="module")
+def started_from_scratch() -> Iterator[None]:
+    """In this module nothing is forked: it looks at what a process of its own takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "popen", subprocess.Popen)
+        yield
 
 
 @pytest.fixture(autouse=True)

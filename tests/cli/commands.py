@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import warm
+from tests import warm
 
 TIMEOUT_S = 30.0
 

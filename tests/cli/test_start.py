@@ -11,8 +11,8 @@ import pytest
 
 from kraftpy.cli.app import COMMANDS
 from kraftpy.testing import Broker
+from tests import warm
 
-from . import warm
 from .commands import TIMEOUT_S
 
 NOBODY = ("-b", "127.0.0.1:1")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,15 +15,17 @@ from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.faults import FAULTS, Ground, LeftOut
 from kraftpy.testing.consistency.faults.membership import put_in_order, reassign
 from kraftpy.testing.process import wait_until
+from tests import warm
+from tests.waiting import TIMEOUT_S
 
 TOPIC, PARTITIONS = "t", 3
 VALUES = [str(number) for number in range(50)]
 
 
 def kraftpy(cluster: Cluster, *args: str, stdin: str = "") -> list[str]:
-    command = [sys.executable, "-m", "kraftpy", *args, "-b", cluster.bootstrap]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    done = warm.run([*args, "-b", cluster.bootstrap], stdin.encode(), os.environ, TIMEOUT_S)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().split()
 
 
 def known(cluster: Cluster) -> tuple[set[int], set[int]]:

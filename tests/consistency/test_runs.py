@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraftpy.testing import Broker
+from kraftpy.testing import Broker, process
 from kraftpy.testing.consistency import Header, HistoryReader, Outcome, Verdict, check
 from kraftpy.testing.consistency.faults import FAULTS, kinds
 from kraftpy.testing.consistency.history import Phase
@@ -177,7 +177,10 @@ def test_a_catch_counts_within_the_limit_only(
     assert catch.catch(name, 1) == (took_s, [checker] if counts else [])
 
 
-def test_a_client_that_dies_is_replaced_and_owns_nothing_any_more(tmp_path: Path) -> None:
+def test_a_client_that_dies_is_replaced_and_owns_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "popen", subprocess.Popen)  # its command says whose client it is
     killed: list[int] = []
 
     def kill_a_member() -> None:

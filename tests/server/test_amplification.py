@@ -20,6 +20,8 @@ from tests.server.amplified import CONSUMERS, GROUP, MEMBERS, PARTITIONS, TOPIC,
 from tests.server.test_produce import batch
 from tests.server.wire import Closed, Wire
 
+pytestmark = pytest.mark.usefixtures("started_from_scratch")
+
 # As many bytes as make a request long; make bench has them up to 1 MiB.
 SIZE_BYTES = 192 * 1024
 MEMORY_MAX_BYTES = 300 * 1024 * 1024

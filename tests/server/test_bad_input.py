@@ -17,6 +17,9 @@ from kraftpy.testing import Broker
 from tests.protocol.random_messages import RandomMessages
 from tests.server.wire import Closed, Wire
 
+# Pages that a forked process shares with others count as theirs, too.
+pytestmark = pytest.mark.usefixtures("started_from_scratch")
+
 MEMORY_GROWTH_MAX_BYTES = 64 * 1024 * 1024
 
 

@@ -19,6 +19,8 @@ from tests.server.test_bad_input import memory_bytes
 from tests.server.test_metrics import get, metrics_url
 from tests.server.wire import Wire
 
+pytestmark = pytest.mark.usefixtures("started_from_scratch")
+
 GROUPS = 120
 ID_LENGTH = 32_000
 

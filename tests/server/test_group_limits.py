@@ -18,6 +18,8 @@ from kraftpy.testing.process import wait_until
 from tests.server.test_bad_input import memory_bytes
 from tests.server.wire import Wire
 
+pytestmark = pytest.mark.usefixtures("started_from_scratch")
+
 MAX_BYTES = 1_000_000
 DELAY_MS = 60_000
 

@@ -12,14 +12,16 @@ import pytest
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.process import is_alive
-from tests.waiting import wait_until
+from tests import warm
+from tests.waiting import TIMEOUT_S, wait_until
 
 Factory = Callable[..., Cluster]
 
 
 def kraftpy(bootstrap: str, *args: str, stdin: bytes = b"") -> bytes:
-    command = [sys.executable, "-m", "kraftpy", *args, "-b", bootstrap]
-    return subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True).stdout
+    done = warm.run([*args, "-b", bootstrap], stdin, os.environ, TIMEOUT_S)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 def write(cluster: Cluster, text: str) -> None:

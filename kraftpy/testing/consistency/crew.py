@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kraftpy.testing import process
 from kraftpy.testing.consistency.clients import OWN
 from kraftpy.testing.consistency.evidence import WORKERS_LOG
 from kraftpy.testing.consistency.history import HistoryWriter
@@ -49,7 +50,7 @@ class Process:
         self._frozen_at = 0.0
         self._unread = b""
         with errors.open("ab") as stderr:
-            self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
+            self._popen = process.popen(
                 task.command(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

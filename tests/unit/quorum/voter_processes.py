@@ -14,6 +14,7 @@ from typing import Any
 
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.snapshot import recover
+from tests import warm
 from tests.waiting import until
 
 from .stack import Broker, listening_socket, port_of
@@ -57,7 +58,7 @@ class VoterProcesses:
             "snapshot_interval_bytes": self._snapshot_interval_bytes,
         }
         with self.log(voter).open("ab") as log:
-            self.running[voter] = subprocess.Popen(
+            self.running[voter] = warm.popen(
                 [sys.executable, SCRIPT, json.dumps(options)], stderr=log
             )
 

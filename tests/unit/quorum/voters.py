@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import warm
 from tests.waiting import until
 
 from .stack import SECRET, Broker, listening_socket, port_of
@@ -53,7 +54,7 @@ class Voters:
                 **options,
             }
             with self.log_of(voter_id).open("ab") as log:
-                process = subprocess.Popen(
+                process = warm.popen(
                     [sys.executable, program.script],
                     stdin=subprocess.PIPE,
                     stdout=log,
