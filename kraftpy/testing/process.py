@@ -1,7 +1,8 @@
 """A child process that speaks in lines: what it says is read with a deadline, its errors are kept.
 
 Rules: it gets a pipe as its stdin, so a child that ends with its stdin ends with this process,
-however that ended. Ctrl-C is for the tests; the child is in a session of its own.
+however that ended. Ctrl-C is for the tests: the child is in a session of its own, unless it is to
+stay in that of this process.
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ class BrokerError(Exception):
 
 
 class LineProcess:
-    """A started command; `errors` is the open file that its stderr goes to.
+    """A started command; `errors` is the open file that its stderr goes to; None: ours.
 
-    It finds `environment` besides what this process has in its own.
+    It finds `environment` besides what this process has in its own. Without `new_session` it stays
+    in the process group of this one, and shares its fate: killed, frozen, interrupted.
     """
 
     def __init__(
         self,
         command: Sequence[str],
-        errors: IO[bytes],
+        errors: IO[bytes] | None,
         environment: Mapping[str, str] | None = None,
+        *,
+        new_session: bool = True,
     ) -> None:
         self._unread = b""
         self._popen = popen(
@@ -48,7 +52,7 @@ class LineProcess:
             stdout=subprocess.PIPE,
             stderr=errors,
             env={**os.environ, **environment} if environment else None,
-            start_new_session=True,
+            start_new_session=new_session,
         )
         self.pid = self._popen.pid
 
@@ -75,6 +79,15 @@ class LineProcess:
             self._unread += part
         line, _, self._unread = self._unread.partition(b"\n")
         return line
+
+    @property
+    def ended(self) -> bool:
+        return self._popen.poll() is not None
+
+    def kill(self) -> None:
+        """Sends SIGKILL, and waits."""
+        self._popen.kill()
+        self._popen.wait()
 
     def end(self) -> None:
         """Sends SIGTERM, and SIGKILL if that takes too long."""

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from kraftpy.testing.consistency.clients import (
     UnknownError,
     Watch,
 )
+from kraftpy.testing.process import BrokerError, LineProcess
 
 JARS = "KRAFTPY_KAFKA_JARS"
 _SOURCE = Path(__file__).with_name("GroupMember.java")
@@ -42,12 +41,8 @@ def is_there() -> bool:
 
 class _Jvm:
     def __init__(self) -> None:
-        self._unread = b""
-        self._popen = subprocess.Popen(  # noqa: S603 - the command is ours
-            ["java", *_OPTIONS, "-cp", f"{os.environ[JARS]}/*", str(_SOURCE)],  # noqa: S607
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        command = ["java", *_OPTIONS, "-cp", f"{os.environ[JARS]}/*", str(_SOURCE)]
+        self._process = LineProcess(command, None, new_session=False)
 
     def ask(self, watch: Watch, timeout_s: float, *words: object) -> str:
         """What it answers besides the name of the answer. UnknownError; GoneError: it has ended."""
@@ -73,34 +68,24 @@ class _Jvm:
             self._write("noted")
 
     def _write(self, line: str) -> None:
-        assert self._popen.stdin is not None
         try:
-            self._popen.stdin.write(line.encode() + b"\n")
-            self._popen.stdin.flush()
-        except BrokenPipeError:
+            self._process.write_line(line)
+        except BrokerError:
             raise GoneError("the JVM has ended") from None
 
     def _read(self, deadline: float) -> str:
-        assert self._popen.stdout is not None
-        fd = self._popen.stdout.fileno()
-        while b"\n" not in self._unread:
-            if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                self.end()
-                raise GoneError("no answer in time")
-            part = os.read(fd, 65536)
-            if not part:
-                raise GoneError("the JVM has ended")
-            self._unread += part
-        line, self._unread = self._unread.split(b"\n", 1)
-        return line.decode()
+        try:
+            return self._process.read_line(max(0.0, deadline - time.monotonic())).decode()
+        except BrokerError as error:
+            self.end()
+            raise GoneError(f"the JVM doesn't answer: {error}") from None
 
     @property
     def ended(self) -> bool:
-        return self._popen.poll() is not None
+        return self._process.ended
 
     def end(self) -> None:
-        self._popen.kill()
-        self._popen.wait()
+        self._process.kill()
 
 
 class _Member:
