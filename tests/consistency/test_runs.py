@@ -81,20 +81,27 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
 
 
 def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) -> None:
-    """Four kills, through the coordinator and through any broker."""
-    plan = Plan(
-        "commits",
-        tmp_path,
-        ["kill-coordinator"],
-        time_limit_s=COORDINATORS_S,
-        rate=400,
-        concurrency=4,
-        seed=COORDINATORS_SEED,
-    )
-    result = run(plan, say=print)
-    outcome = judged(plan, result)
-    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
-    assert result.faults == {"kill-coordinator": 4}
+    """Four kills, through the coordinator and through any broker.
+
+    On a machine that is so busy that fewer find room, a longer run follows.
+    """
+    for time_limit_s in (COORDINATORS_S, 2 * COORDINATORS_S):
+        plan = Plan(
+            "commits",
+            tmp_path / str(time_limit_s),
+            ["kill-coordinator"],
+            time_limit_s=time_limit_s,
+            rate=400,
+            concurrency=4,
+            seed=COORDINATORS_SEED,
+        )
+        result = run(plan, say=print)
+        outcome = judged(plan, result)
+        assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+        if result.faults["kill-coordinator"] >= 4:
+            break
+    assert list(result.faults) == ["kill-coordinator"]
+    assert result.faults["kill-coordinator"] >= 4
     done = Counter(
         (each.f, each.outcome)
         for each in pair(HistoryReader(plan.history))
@@ -104,13 +111,20 @@ def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) 
     assert done["fetch-all", "ok"] > 80
 
 
+@pytest.mark.timeout(300)
 def test_replicas_are_the_same_after_all_that_can_be_done_to_nodes(tmp_path: Path) -> None:
-    """The short form of `make torture`."""
+    """The short form of `make torture`; a longer one on a machine so busy that less finds room."""
     faults = torture()
-    plan = Plan("replicas", tmp_path, faults, time_limit_s=REPLICAS_S, rate=60, seed=REPLICAS_SEED)
-    result = run(plan, say=print)
-    outcome = judged(plan, result)
-    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    for time_limit_s in (REPLICAS_S, 2 * REPLICAS_S):
+        folder = tmp_path / str(time_limit_s)
+        plan = Plan(
+            "replicas", folder, faults, time_limit_s=time_limit_s, rate=60, seed=REPLICAS_SEED
+        )
+        result = run(plan, say=print)
+        outcome = judged(plan, result)
+        assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+        if len(result.faults) >= 5:
+            break
     assert len(result.faults) >= 5
     said = {each.checker: each.counts for each in outcome.verdicts}
     assert said["unacknowledged"]["acknowledged"] > 1000  # there was load, and it was answered
