@@ -9,7 +9,8 @@ Rules kept here (Kafka's LogCleaner, KIP-58, KIP-354, KIP-534; docs/rules.md, ru
 * Of each key the newest record stays. A delete marker stays until its batch's delete horizon.
 * Records of aborted transactions go. The marker that ended a transaction goes one delete horizon
   after a cleaning that met nothing of the transaction any more.
-* The last batch of every producer that is still known stays, without records if need be.
+* The last batch of every producer that is still known stays, without records if need be; or, if its
+  epoch is above that of the records, the marker that fences whoever wrote them (KIP-890).
 """
 
 from __future__ import annotations
@@ -104,27 +105,31 @@ class Transactions:
 
 
 class LastBatches:
-    """The last offset of each producer's last batch; markers count where there are no records."""
+    """Epoch and last offset of what the log has to keep of each producer.
+
+    That is the last batch of records, for its sequence numbers. Where there is none, or the last
+    marker is of a later epoch, it's the marker.
+    """
 
     def __init__(self) -> None:
-        self._data: dict[int, int] = {}
-        self._control: dict[int, int] = {}
+        self._data: dict[int, tuple[int, int]] = {}
+        self._control: dict[int, tuple[int, int]] = {}
 
     def learn(self, header: BatchHeader) -> None:
         """A batch with a producer id, in the log's order."""
-        offsets = self._control if header.is_control else self._data
-        offsets[header.producer_id] = header.last_offset
+        last = self._control if header.is_control else self._data
+        last[header.producer_id] = header.producer_epoch, header.last_offset
 
     def keep_only(self, producer_ids: Container[int]) -> None:
         """Forgets the producers that the partition has forgotten."""
-        for offsets in (self._data, self._control):
-            for producer_id in [known for known in offsets if known not in producer_ids]:
-                del offsets[producer_id]
+        for last in (self._data, self._control):
+            for producer_id in [known for known in last if known not in producer_ids]:
+                del last[producer_id]
 
     def is_last(self, header: BatchHeader) -> bool:
-        """Whether this batch is what the sequence state of its producer is rebuilt from."""
-        producer_id = header.producer_id
-        last = self._data.get(producer_id)
-        if last is None:
-            last = self._control.get(producer_id)
-        return last == header.last_offset
+        """Whether this batch is what the state of its producer is rebuilt from."""
+        last = self._data.get(header.producer_id)
+        control = self._control.get(header.producer_id)
+        if last is None or (control is not None and control[0] > last[0]):
+            last = control
+        return last is not None and last[1] == header.last_offset

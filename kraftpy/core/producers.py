@@ -15,23 +15,27 @@ The rules are those of Kafka 4 (ProducerAppendInfo, ProducerStateEntry):
   clients take for a success without an offset. Kafka says OUT_OF_ORDER_SEQUENCE_NUMBER here, upon
   which today's clients raise their epoch and write the records a second time.
 * A lower epoch is INVALID_PRODUCER_EPOCH; a higher one has to begin with sequence 0.
+* A batch without a sequence is a coordinator's, which knows what it writes: only its epoch counts.
 * An unknown producer id may begin with any sequence: retention, DeleteRecords or expiry made the
   partition forget it (KIP-360; UNKNOWN_PRODUCER_ID is no longer used).
 
 Batches and markers that are read back from a log are not checked: the leader that wrote them did.
 
+A marker ends the transaction of its epoch or of an earlier one. From version 2 on (KIP-890) its
+epoch is the one that follows: equal to the producer's it's a retry (KAFKA-19999), and while a
+transaction is open it's the next one's, which isn't to be ended; but the last epoch that there is
+has no next one. It comes from a coordinator that is not older than the last one. A marker that
+changes nothing needn't be written again.
+
 Transactions: the last stable offset is the high watermark, unless a transaction is open below it
-or ended with a marker that is not below it yet; it is never below the log start offset. The list of
-aborted transactions answers fetches with read_committed; whoever owns the files stores what
-`update` returns and gives it back with `restore_aborted`.
+or ended with a marker that is not below it yet; it is never below the log start offset. The high
+watermark that counts is the highest that was told of: what was committed stays so. Whoever owns the
+files keeps the aborted transactions that `update` returns; fetches with read_committed need them.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
-from collections.abc import Iterable
-from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -42,6 +46,8 @@ from kraftpy.protocol.records import BatchHeader, EndTxnMarker
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 WINDOW_BATCHES = 5
+TRANSACTION_VERSION_2 = 2  # each transaction has an epoch of its own
+MAX_EPOCH = 2**15 - 1
 
 _MAX_SEQUENCE = 0x7FFFFFFF
 _NONE = -1
@@ -80,10 +86,13 @@ class CompletedTransaction(NamedTuple):
     committed: bool
 
 
-_last_offset_of = attrgetter("last_offset")
+class ProducerState:
+    """One producer: what the log says of it, but for `last_seen_ms`, which is this broker's.
 
+    `coordinator_epoch` is that of its last marker, `txn_first_offset` where its transaction is open
+    since, `last_timestamp` that of its last batch; -1 for none.
+    """
 
-class _Producer:
     __slots__ = (
         "batches",
         "coordinator_epoch",
@@ -103,6 +112,11 @@ class _Producer:
         self.txn_first_offset = _NONE
         self.last_timestamp = _NONE
         self.last_seen_ms = 0
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last batch, -1 if there is none in this epoch."""
+        return self.batches[-1][1] if self.batches else _NONE
 
     def remember(self, epoch: int, batch: _Batch) -> None:
         batches = self.batches
@@ -143,13 +157,13 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         self._transactions = transactions
         self._log_start_offset = 0
-        self._producers: dict[int, _Producer] = {}
+        self._producers: dict[int, ProducerState] = {}
         self._end_offset = 0
         # First offsets by producer id. The log only grows at its end, so insertion order is
         # offset order and the first entry is the oldest transaction.
         self._open: dict[int, int] = {}
         self._unreplicated: list[CompletedTransaction] = []
-        self._aborted: list[CompletedTransaction] = []
+        self._high_watermark = 0
 
     def __len__(self) -> int:
         """How many producer ids are known."""
@@ -161,7 +175,7 @@ class ProducerStateManager:
     # -- appending
 
     def check(self, header: BatchHeader, now_ms: int) -> Duplicate | None:
-        """Whether a client's batch with a producer id may be appended.
+        """Whether a batch with a producer id may be appended: a client's, or a coordinator's own.
 
         Returns None if it may, and where it is if it was appended before. Raises `KafkaError`:
         OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or
@@ -174,7 +188,7 @@ class ProducerStateManager:
         if header.producer_epoch == producer.epoch:
             batches = producer.batches
             expected = (batches[-1][1] + 1) & _MAX_SEQUENCE if batches else 0
-            if sequence != expected:
+            if sequence != expected and sequence >= 0:
                 return self._find_duplicate(header, producer, expected)
         elif header.producer_epoch < producer.epoch:
             raise KafkaError(
@@ -182,7 +196,7 @@ class ProducerStateManager:
                 f"producer {header.producer_id} wrote with epoch {producer.epoch} since; "
                 f"this batch has epoch {header.producer_epoch}",
             )
-        elif sequence != 0:
+        elif sequence > 0:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence "
@@ -196,7 +210,9 @@ class ProducerStateManager:
             )
         return None
 
-    def _find_duplicate(self, header: BatchHeader, producer: _Producer, expected: int) -> Duplicate:
+    def _find_duplicate(
+        self, header: BatchHeader, producer: ProducerState, expected: int
+    ) -> Duplicate:
         first, last = header.base_sequence, header.last_sequence
         for base_sequence, last_sequence, base_offset, last_offset, timestamp in producer.batches:
             if base_sequence == first and last_sequence == last:
@@ -215,26 +231,38 @@ class ProducerStateManager:
             f"{first} to {last}; {expected} comes next",
         )
 
-    def check_marker(self, header: BatchHeader, marker: EndTxnMarker) -> None:
-        """Whether a coordinator may append the control batch that ends a transaction.
+    def check_marker(
+        self, producer_id: int, epoch: int, marker: EndTxnMarker, transaction_version: int
+    ) -> bool:
+        """Whether a coordinator's marker has to be appended; if not, the log has one like it.
 
         Raises `KafkaError`: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
-        producer = self._producers.get(header.producer_id)
+        producer = self._producers.get(producer_id)
         if producer is None:
-            return
-        if header.producer_epoch < producer.epoch:
+            return True
+        is_open = producer.txn_first_offset >= 0
+        if epoch < producer.epoch or (
+            epoch == producer.epoch < MAX_EPOCH
+            and is_open
+            and transaction_version >= TRANSACTION_VERSION_2
+        ):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {producer.epoch}; the marker is for "
-                f"epoch {header.producer_epoch}",
+                f"producer {producer_id} has epoch {producer.epoch}"
+                f"{' and an open transaction' if is_open else ''}; the marker has epoch {epoch}",
             )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"a coordinator with epoch {producer.coordinator_epoch} has written for producer "
-                f"{header.producer_id} since; this one has epoch {marker.coordinator_epoch}",
+                f"{producer_id} since; this one has epoch {marker.coordinator_epoch}",
             )
+        return (
+            is_open
+            or epoch > producer.epoch
+            or marker.coordinator_epoch > producer.coordinator_epoch
+        )
 
     def update(
         self, header: BatchHeader, now_ms: int, marker: EndTxnMarker | None = None
@@ -242,7 +270,8 @@ class ProducerStateManager:
         """Learns from a batch that is in the log now, at the offsets that `header` says.
 
         Batches without a producer id teach nothing and need not be given. A control batch comes
-        with its marker, or without when it holds none. Returns the transaction that it ended.
+        with its marker, or without when it holds none: one that the cleaner has emptied still says
+        which epoch its producer had. Returns the transaction that it ended.
         """
         producer_id = header.producer_id
         if producer_id < 0:
@@ -251,21 +280,28 @@ class ProducerStateManager:
         attributes = header.attributes
         self._end_offset = last_offset + 1
         if attributes & CONTROL_BIT:
-            return None if marker is None else self._end_transaction(header, now_ms, marker)
+            if marker is not None:
+                return self._end_transaction(header, now_ms, marker)
+            if not header.records_count:
+                self._at_epoch(header, now_ms)
+            return None
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = _Producer(header.producer_epoch)
-        producer.remember(
-            header.producer_epoch,
-            (
-                header.base_sequence,
-                header.last_sequence,
-                header.base_offset,
-                last_offset,
-                header.max_timestamp,
-            ),
-        )
-        producer.last_seen_ms = now_ms
+            producer = self._producers[producer_id] = ProducerState(header.producer_epoch)
+        if header.base_sequence >= 0:
+            producer.remember(
+                header.producer_epoch,
+                (
+                    header.base_sequence,
+                    header.last_sequence,
+                    header.base_offset,
+                    last_offset,
+                    header.max_timestamp,
+                ),
+            )
+            producer.last_seen_ms = now_ms
+        else:
+            self._at_epoch(header, now_ms)
         if attributes & TRANSACTIONAL_BIT and producer.txn_first_offset < 0 and self._transactions:
             producer.txn_first_offset = self._open[producer_id] = header.base_offset
         return None
@@ -274,14 +310,8 @@ class ProducerStateManager:
         self, header: BatchHeader, now_ms: int, marker: EndTxnMarker
     ) -> CompletedTransaction | None:
         producer_id = header.producer_id
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = _Producer(header.producer_epoch)
-        elif producer.epoch != header.producer_epoch:
-            producer.start_epoch(header.producer_epoch)
+        producer = self._at_epoch(header, now_ms)
         producer.coordinator_epoch = marker.coordinator_epoch
-        producer.last_timestamp = header.max_timestamp
-        producer.last_seen_ms = now_ms
         producer.txn_first_offset = _NONE
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
@@ -294,12 +324,36 @@ class ProducerStateManager:
             next(iter(self._open.values()), header.base_offset + 1),
             marker.committed,
         )
-        self._unreplicated.append(completed)
-        if not marker.committed:
-            self._aborted.append(completed)
+        if completed.last_offset >= self._high_watermark:
+            self._unreplicated.append(completed)
         return completed
 
+    def _at_epoch(self, header: BatchHeader, now_ms: int) -> ProducerState:
+        """The producer of a batch without a sequence, in the epoch that this says."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = ProducerState(header.producer_epoch)
+        elif producer.epoch != header.producer_epoch:
+            producer.start_epoch(header.producer_epoch)
+        producer.last_timestamp = header.max_timestamp
+        producer.last_seen_ms = now_ms
+        return producer
+
     # -- reading
+
+    def active(self) -> list[tuple[int, ProducerState]]:
+        """All producers by their ids; to be read."""
+        return list(self._producers.items())
+
+    def epoch_of(self, producer_id: int, now_ms: int) -> int | None:
+        """The epoch that it has here; None if it isn't known any more."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None or self._is_expired(producer, now_ms) else producer.epoch
+
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction open here, in this epoch."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.epoch == epoch and producer.txn_first_offset >= 0
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -321,31 +375,32 @@ class ProducerStateManager:
 
     def advance_high_watermark(self, high_watermark: int) -> None:
         """Lets the last stable offset pass the transactions whose markers are below."""
+        if high_watermark <= self._high_watermark:
+            return
+        self._high_watermark = high_watermark
         if self._unreplicated:
             self._unreplicated = [
                 txn for txn in self._unreplicated if txn.last_offset >= high_watermark
             ]
 
-    def aborted_transactions(
-        self, fetch_offset: int, upper_offset: int
-    ) -> list[CompletedTransaction]:
-        """Aborted transactions that a read of [`fetch_offset`, `upper_offset`) may meet."""
-        found = []
-        start = bisect_left(self._aborted, fetch_offset, key=_last_offset_of)
-        for txn in self._aborted[start:]:
-            if txn.first_offset < upper_offset:
-                found.append(txn)
-            if txn.last_stable_offset >= upper_offset:
-                break  # all that began below ended before this one's marker
-        return found
+    @property
+    def snapshot_limit(self) -> int | None:
+        """The high watermark, if a snapshot from beyond it was loaded that lacks something.
 
-    def restore_aborted(self, transactions: Iterable[CompletedTransaction]) -> None:
-        """Gives back the aborted transactions from before the snapshot, in the log's order."""
-        self._aborted = list(transactions)
+        A snapshot has no transactions that have ended, and those count whose markers are not
+        committed. None if there can't be any.
+        """
+        if (
+            self._end_offset <= self._high_watermark
+            or not self._transactions
+            or all(each.coordinator_epoch == _NONE for each in self._producers.values())
+        ):
+            return None
+        return self._high_watermark
 
     # -- forgetting
 
-    def _is_expired(self, producer: _Producer, now_ms: int) -> bool:
+    def _is_expired(self, producer: ProducerState, now_ms: int) -> bool:
         return (
             now_ms - producer.last_seen_ms >= self.expiration_ms and producer.txn_first_offset < 0
         )
@@ -362,16 +417,13 @@ class ProducerStateManager:
         return len(expired)
 
     def advance_log_start(self, log_start_offset: int) -> None:
-        """Forgets the transactions that ended below the log's new start.
+        """Lets the last stable offset pass the transactions that ended below the log's new start.
 
         Producers stay, whatever became of their batches (KAFKA-7190): a producer that writes
         rarely keeps its protection.
         """
         self._log_start_offset = log_start_offset
         self.advance_high_watermark(log_start_offset)
-        if self._aborted and self._aborted[0].last_offset < log_start_offset:
-            start = bisect_left(self._aborted, log_start_offset, key=_last_offset_of)
-            del self._aborted[:start]
 
     def truncate(self, end_offset: int) -> bool:
         """The log was cut so that it ends at `end_offset`. Returns whether the state still holds.
@@ -379,14 +431,18 @@ class ProducerStateManager:
         If it does not, it is empty afterwards, because what a cut batch replaced is not kept: load
         the newest snapshot at or below `end_offset` and update with the batches from there on.
         """
+        self._high_watermark = min(self._high_watermark, max(end_offset, 0))
         if self._end_offset <= end_offset:
             return True
+        self.clear()
+        return False
+
+    def clear(self) -> None:
+        """Forgets all producers; they are going to be learned anew, from the log."""
         self._producers.clear()
         self._open.clear()
         self._unreplicated.clear()
-        self._aborted.clear()
         self._end_offset = 0
-        return False
 
     # Kafka's `.snapshot` file
 
@@ -424,15 +480,15 @@ class ProducerStateManager:
     def load(self, data: bytes, end_offset: int, now_ms: int) -> None:
         """Replaces the state by a snapshot of the log up to `end_offset` (the file's name).
 
-        The aborted transactions are not part of it. Raises `DecodeError` and changes nothing when
-        the snapshot is damaged.
+        Transactions that have ended are not part of it; see `snapshot_limit`. Raises `DecodeError`
+        and changes nothing when the snapshot is damaged.
         """
-        producers: dict[int, _Producer] = {}
+        producers: dict[int, ProducerState] = {}
         for fields in _read_snapshot(data):
             producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp = fields[:6]
             producer = producers.get(producer_id)
             if producer is None:
-                producer = producers[producer_id] = _Producer(epoch)
+                producer = producers[producer_id] = ProducerState(epoch)
             if last_offset >= 0:
                 base_sequence = (last_sequence - offset_delta) & _MAX_SEQUENCE
                 base_offset = last_offset - offset_delta
@@ -454,7 +510,6 @@ class ProducerStateManager:
             if producer.txn_first_offset >= 0
         }
         self._unreplicated = []
-        self._aborted = []
         self._end_offset = end_offset
 
 

@@ -43,9 +43,9 @@ from kraftpy.storage.segment import (
     NO_TIMESTAMP,
     Batches,
     Segment,
-    SegmentCache,
     file_name,
 )
+from kraftpy.storage.segment_cache import SegmentCache
 
 if TYPE_CHECKING:
     from kraftpy.storage.directory import LogDir
@@ -135,9 +135,16 @@ class AppendableLog(ReadableLog):
         producers: ProducerStateManager,
         unflushed: list[Path],
         stored: bool,
+        has_aborted: bool = False,
     ) -> None:
-        name = f"{topic}-{partition}"
-        super().__init__(name, segments, log_start_offset, log_end_offset, leader_epochs)
+        super().__init__(
+            f"{topic}-{partition}",
+            segments,
+            log_start_offset,
+            log_end_offset,
+            leader_epochs,
+            has_aborted=has_aborted,
+        )
         self.folder = folder
         self.topic = topic
         self.partition = partition
@@ -253,7 +260,7 @@ class AppendableLog(ReadableLog):
             del starts[next(iter(starts))]
         for at, header in batches:
             if header.producer_id >= 0:
-                self._learn(header, data, at)
+                self._learn(header, data, at, segment)
             if header.partition_leader_epoch != self._latest_epoch:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
                 self._latest_epoch = self.leader_epochs.latest
@@ -311,8 +318,17 @@ class AppendableLog(ReadableLog):
             end = position + header.size_bytes
         yield start, end, part
 
-    def _learn(self, header: BatchHeader, data: bytes | bytearray | memoryview, at: int) -> None:
-        learn(self.producers, header, data, at, self.uptime_ms())
+    def _learn(
+        self,
+        header: BatchHeader,
+        data: bytes | bytearray | memoryview,
+        at: int,
+        segment: Segment,
+    ) -> None:
+        ended = learn(self.producers, header, data, at, self.uptime_ms())
+        if ended is not None and not ended.committed:
+            segment.add_aborted(ended)
+            self.has_aborted = True
 
     def _open_active(self) -> None:
         """Segments are opened for appends when the first one comes: most partitions are idle."""

@@ -1,4 +1,4 @@
-"""Reading a segment's batches with their checksums, a chunk of the file at a time."""
+"""A segment's batches with their checksums, a chunk of the file at a time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from kraftpy.protocol.record_batch import LENGTH_END, RECORD_BATCH_OVERHEAD, Bat
 from kraftpy.protocol.records import check_batch
 from kraftpy.storage.files import OpenFile
 
-CHUNK_BYTES: Final = 1 << 20
-BATCH_PREFIX: Final = struct.Struct(">qi")  # base offset, length of what follows
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_OFFSET_STEP: Final = 0x7FFFFFFF
+_MAGIC_AT: Final = 16
+_BATCH_PREFIX: Final = struct.Struct(">qi")  # base offset, length of what follows
 
 
 class DamageError(Exception):
@@ -29,7 +31,7 @@ def checked_batches(file: OpenFile, size: int) -> Iterator[tuple[int, BatchHeade
     """(position, header, bytes) of each batch, checksum and all. Raises DamageError, OSError."""
     position = 0
     while position < size:
-        chunk = memoryview(os.pread(file.fd, min(CHUNK_BYTES, size - position), position))
+        chunk = memoryview(os.pread(file.fd, min(_CHUNK_BYTES, size - position), position))
         if not chunk:
             raise DamageError(position, "the file ends early")
         at = 0
@@ -37,7 +39,7 @@ def checked_batches(file: OpenFile, size: int) -> Iterator[tuple[int, BatchHeade
             left = len(chunk) - at
             length = RECORD_BATCH_OVERHEAD
             if left >= LENGTH_END:
-                length = BATCH_PREFIX.unpack_from(chunk, at)[1] + LENGTH_END
+                length = _BATCH_PREFIX.unpack_from(chunk, at)[1] + LENGTH_END
             if length > left and position + left < size:
                 if at:
                     break
@@ -51,3 +53,30 @@ def checked_batches(file: OpenFile, size: int) -> Iterator[tuple[int, BatchHeade
             yield position, header, chunk[at : at + size_bytes]
             at += size_bytes
             position += size_bytes
+
+
+def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> int | None:
+    """The position of a valid batch at or after `start` with offsets ≥ `min_offset`, or None.
+
+    Looks at every place where the magic byte could be, so nothing before it needs to be sane.
+    Raises OSError.
+    """
+    for chunk_start in range(start, size, _CHUNK_BYTES):
+        chunk = os.pread(file.fd, _CHUNK_BYTES + _MAGIC_AT, chunk_start)
+        magic_at = chunk.find(b"\2", _MAGIC_AT)
+        while magic_at >= 0:
+            at = magic_at - _MAGIC_AT
+            base_offset, length = _BATCH_PREFIX.unpack_from(chunk, at)
+            position = chunk_start + at
+            if (
+                min_offset <= base_offset <= min_offset + _MAX_OFFSET_STEP
+                and RECORD_BATCH_OVERHEAD <= length + LENGTH_END <= size - position
+            ):
+                try:
+                    check_batch(os.pread(file.fd, length + LENGTH_END, position))
+                except DecodeError:
+                    pass
+                else:
+                    return position
+            magic_at = chunk.find(b"\2", magic_at + 1)
+    return None

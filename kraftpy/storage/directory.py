@@ -46,7 +46,7 @@ from kraftpy.storage.log import Log
 from kraftpy.storage.placement import Placement, check_topic
 from kraftpy.storage.recovery import choices, new_log, open_log
 from kraftpy.storage.removal import DelayedRemoval
-from kraftpy.storage.segment import SegmentCache
+from kraftpy.storage.segment_cache import SegmentCache
 
 logger = logging.getLogger(__name__)
 
@@ -355,6 +355,7 @@ class LogDir:
             note=note,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            high_watermark=self._high_watermarks.offsets.get(key, 0),
             producers=self._new_producers(),
         )
         log.checkpointed_recovery_point = recovery_point

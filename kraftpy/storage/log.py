@@ -33,9 +33,8 @@ from kraftpy.storage.producer_snapshots import (
 )
 from kraftpy.storage.segment import (
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
     Segment,
     file_name,
 )
@@ -138,7 +137,7 @@ class Log(AppendableLog):
 
     def _rename_deleted(self, segment: Segment) -> None:
         renamed = []
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             path = segment.path(suffix)
             target = path.with_name(path.name + DELETED_SUFFIX)
             with contextlib.suppress(FileNotFoundError):  # indexes of the last segment aren't there

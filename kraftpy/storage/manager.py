@@ -32,7 +32,7 @@ from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.log import Log
 from kraftpy.storage.placement import Nowhere, Placement
 from kraftpy.storage.removal import DelayedRemoval
-from kraftpy.storage.segment import SegmentCache
+from kraftpy.storage.segment_cache import SegmentCache
 
 logger = logging.getLogger(__name__)
 

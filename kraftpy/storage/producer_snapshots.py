@@ -3,7 +3,8 @@
 A snapshot holds the state before its offset. One is written whenever a segment is begun and at a
 clean shutdown, so the state at any offset is the newest snapshot at or below it plus the batches in
 between (docs/rules.md, rule 28). A damaged snapshot is passed over: an older one and more
-batches give the same state.
+batches give the same state. So is one that lies beyond the high watermark, if transactions have
+ended: which of them aren't committed yet only the log tells.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kraftpy.core.producers import ProducerStateManager
+from kraftpy.core.producers import CompletedTransaction, ProducerStateManager
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.record_batch import CONTROL_BIT
 from kraftpy.protocol.records import BatchHeader, read_end_txn_marker
@@ -56,15 +57,15 @@ def learn(
     data: bytes | bytearray | memoryview,
     position: int,
     now_ms: int,
-) -> None:
-    """Tells `producers` of an appended batch that has a producer id."""
+) -> CompletedTransaction | None:
+    """Tells `producers` of an appended batch that has a producer id; the transaction it ended."""
     marker = None
     if header.attributes & CONTROL_BIT:
         try:
             marker = read_end_txn_marker(data, position)
         except DecodeError as error:
             logger.error("passing over a control batch at offset %d: %s", header.base_offset, error)
-    producers.update(header, now_ms, marker)
+    return producers.update(header, now_ms, marker)
 
 
 def restore(
@@ -74,12 +75,22 @@ def restore(
     segments: Sequence[Segment],
     end_offset: int,
     now_ms: int,
+    aborted_from: int | None = None,
 ) -> None:
     """Brings an empty `producers` to the state at `end_offset`; `snapshots` are `folder`'s, rising.
 
+    Segments that begin at `aborted_from` or behind it learn anew which transactions were aborted.
     Raises KafkaError, OSError.
     """
-    start = _load_newest(producers, folder, snapshots, end_offset, now_ms)
+    limit = end_offset if aborted_from is None else min(end_offset, aborted_from)
+    start = _load_newest(producers, folder, snapshots, limit, now_ms)
+    lower = producers.snapshot_limit
+    if lower is not None:
+        producers.clear()
+        start = _load_newest(producers, folder, snapshots, lower, now_ms)
+    anew = [s for s in segments if aborted_from is not None and s.base_offset >= aborted_from]
+    for segment in anew:
+        segment.forget_aborted()
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
             continue
@@ -91,7 +102,9 @@ def restore(
                 control = header.attributes & CONTROL_BIT
                 size = header.size_bytes if control else 0
                 data = FileSlice(segment.file, position, size).read()
-                learn(producers, header, data, 0, now_ms)
+                ended = learn(producers, header, data, 0, now_ms)
+                if ended is not None and not ended.committed and segment in anew:
+                    segment.add_aborted(ended)
 
 
 def _load_newest(

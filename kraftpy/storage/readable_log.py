@@ -9,6 +9,8 @@ Rules that it keeps (docs/rules.md, rules 10 and 25):
   what was asked for, and never one with an offset that the reader may not see.
 * Records that can't be read though their checksum is right are as their producer wrote them; a
   search by timestamp then ends at the batch's first offset.
+* Who reads committed records only is told of every aborted transaction that it may meet (KIP-98),
+  whichever segment has the marker.
 * No record is read for a fetch; the slices are for sendfile. A header that doesn't fit raises.
 * Reading on where the last read ended, or where an append began, takes no search.
 """
@@ -19,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias
 
+from kraftpy.core.producers import CompletedTransaction
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import LENGTH_END
 from kraftpy.protocol.record_walk import OversizedBatch
@@ -67,7 +70,10 @@ TimestampSearch: TypeAlias = (
 
 
 class ReadableLog:
-    """Segments, oldest first, with the offsets between which they may be read."""
+    """Segments, oldest first, with the offsets between which they may be read.
+
+    `has_aborted` is false as long as no segment has had an aborted transaction.
+    """
 
     __slots__ = (
         "_active",
@@ -77,6 +83,7 @@ class ReadableLog:
         "_offline",
         "_read_ends",
         "_segments",
+        "has_aborted",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
@@ -89,8 +96,11 @@ class ReadableLog:
         log_start_offset: int,
         log_end_offset: int,
         leader_epochs: LeaderEpochs,
+        *,
+        has_aborted: bool,
     ) -> None:
         self._name = name
+        self.has_aborted = has_aborted
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._active = segments[-1]
@@ -216,6 +226,20 @@ class ReadableLog:
             return segment.size, end_offset
         self._remember_end(found[1].base_offset, segment, found[0])
         return found[0], min(upper_offset, found[1].base_offset)
+
+    def aborted_transactions(
+        self, fetch_offset: int, upper_offset: int
+    ) -> list[CompletedTransaction]:
+        """Those that a read of [`fetch_offset`, `upper_offset`) may meet, by their markers.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        found: list[CompletedTransaction] = []
+        if self.has_aborted:
+            for segment in self._segments[self._segment_number(fetch_offset) :]:
+                if segment.aborted.collect(fetch_offset, upper_offset, found):
+                    break
+        return found
 
     # -- timestamps
 

@@ -20,6 +20,9 @@ are made anew from the headers of all batches.
 
 Indexes have to reach to the end of their segment, or are made anew. Those of the segment that ends
 at the recovery point are not believed at all after a crash: that point may be older than they are.
+
+Which transactions were aborted is read anew, with the producers from their snapshot, for the
+segments whose indexes aren't believed, and from the first one whose file of them is damaged.
 """
 
 from __future__ import annotations
@@ -30,28 +33,26 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
-from kraftpy.protocol.errors import DecodeError, KafkaError
-from kraftpy.protocol.record_batch import LENGTH_END
-from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, check_batch
+from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage import checkpoints
-from kraftpy.storage.batches import BATCH_PREFIX, CHUNK_BYTES, DamageError, checked_batches
+from kraftpy.storage.batches import DamageError, checked_batches, find_valid_batch
 from kraftpy.storage.checkpoints import PartitionMetadata
 from kraftpy.storage.clean_shutdown import LogNote, epochs_checksum
 from kraftpy.storage.cleaning import swap
 from kraftpy.storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
-from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, OpenFile, StorageError
+from kraftpy.storage.files import TEMPORARY_SUFFIX, Files, StorageError
 from kraftpy.storage.log import Log
 from kraftpy.storage.producer_snapshots import SNAPSHOT_SUFFIX, remove_snapshots, restore
 from kraftpy.storage.segment import (
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
-    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     file_name,
 )
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
     from kraftpy.storage.directory import LogDir
 
 logger = logging.getLogger(__name__)
-
-_MAGIC_AT: Final = 16
 
 
 def open_log(
@@ -75,47 +74,47 @@ def open_log(
     note: LogNote | None,
     recovery_point: int,
     log_start_offset: int,
+    high_watermark: int,
     producers: ProducerStateManager,
 ) -> Log:
     """The log in `folder`, which exists; `producers` is empty. Raises StorageError, OSError.
 
-    `note` is what a clean shutdown noted of it, if it did.
+    `note` is what a clean shutdown noted of it, if it did. Everything below `high_watermark` is
+    committed, and maybe more.
     """
     files = directory.files
+    unflushed: list[Path] = []
     try:
         swap.complete(files, folder, directory.cache)
-    except KafkaError as error:
-        raise StorageError(f"{error.message}. {choices(folder)}") from error
-    identity = checkpoints.read_partition_metadata(folder / checkpoints.PARTITION_METADATA_FILE)
-    segments, snapshots = _find_files(directory, folder)
-    epochs = LeaderEpochs(_noted_epochs(folder, note))
-    unflushed: list[Path] = []
-    segments_found = bool(segments)
-    try:
+        identity = checkpoints.read_partition_metadata(folder / checkpoints.PARTITION_METADATA_FILE)
+        segments, snapshots, has_aborted = _find_files(directory, folder)
+        epochs = LeaderEpochs(_noted_epochs(folder, note))
+        segments_found = bool(segments)
+        aborted_from = _first_damaged(segments) if has_aborted else None
         if not segments:
-            end_offset = log_start_offset
-            if recovery_point > end_offset:
-                raise StorageError(
-                    f"{folder} has no segment files, but offsets up to {recovery_point} had been "
-                    f"flushed to disk: records are missing. {choices(folder)}"
-                )
+            end_offset = _check_empty(folder, recovery_point, log_start_offset)
         elif clean:
-            _check_first(segments[0], log_start_offset)
-            _check_joints(segments, config)
-            end_offset = _trusted_end(segments[-1], recovery_point, config)
-            _check_noted(segments, note)
+            end_offset = _trust(segments, note, recovery_point, log_start_offset, config)
         else:
             recovery = _Recovery(segments, epochs, files, recovery_point, config)
             recovery.run()
             end_offset, unflushed = recovery.end_offset, recovery.unflushed
+            if aborted_from is None or recovery.indexes_from < aborted_from:
+                aborted_from = recovery.indexes_from
         if end_offset < log_start_offset or not segments:
             _restart_at(log_start_offset, folder, segments, directory)
             recovery_point = end_offset = log_start_offset
         log_start_offset = max(log_start_offset, segments[0].base_offset)
         _settle_epochs(epochs, folder, segments, log_start_offset, end_offset)
         snapshots = _useful_snapshots(snapshots, files, folder, segments, end_offset)
-        restore(producers, folder, snapshots, segments, end_offset, directory.uptime_ms())
+        producers.advance_high_watermark(min(high_watermark, end_offset))
         producers.advance_log_start(log_start_offset)
+        uptime_ms = directory.uptime_ms()
+        restore(producers, folder, snapshots, segments, end_offset, uptime_ms, aborted_from)
+        anew = [s for s in segments if aborted_from is not None and s.base_offset >= aborted_from]
+        has_aborted = has_aborted or any(segment.aborted for segment in anew)
+        # Those of the last one stay in memory, with its other indexes.
+        unflushed += [path for segment in anew[:-1] for path in segment.write_indexes()]
     except KafkaError as error:
         raise StorageError(f"{error.message}. {choices(folder)}") from error
     log = Log(
@@ -133,6 +132,7 @@ def open_log(
         producers=producers,
         unflushed=unflushed,
         stored=True,
+        has_aborted=has_aborted,
     )
     if not (clean and segments_found):
         log.sync_folders_later()
@@ -187,10 +187,21 @@ def _empty_segment(offset: int, folder: Path, directory: LogDir) -> Segment:
     )
 
 
-def _find_files(directory: LogDir, folder: Path) -> tuple[list[Segment], list[int]]:
+def _first_damaged(segments: Sequence[Segment]) -> int | None:
+    """The base offset of the first segment whose aborted transactions can't be read."""
+    for segment in segments:
+        try:
+            _ = segment.aborted
+        except KafkaError as error:
+            logger.warning("reading the aborted transactions of %s anew: %s", segment, error)
+            return segment.base_offset
+    return None
+
+
+def _find_files(directory: LogDir, folder: Path) -> tuple[list[Segment], list[int], bool]:
     """The segments by their file names, and the producer snapshots' offsets; both rising.
 
-    Removes what an earlier life left half-done.
+    And whether any has a file of aborted transactions. Removes what an earlier life left half-done.
     """
     segments: list[Segment] = []
     snapshots: list[int] = []
@@ -211,7 +222,7 @@ def _find_files(directory: LogDir, folder: Path) -> tuple[list[Segment], list[in
                     cache=directory.cache,
                 )
             )
-        elif path.suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        elif path.suffix in INDEX_SUFFIXES:
             indexes.append(path)
         elif path.suffix == SNAPSHOT_SUFFIX and path.stem.isdigit():
             snapshots.append(int(path.stem))
@@ -220,7 +231,33 @@ def _find_files(directory: LogDir, folder: Path) -> tuple[list[Segment], list[in
     for path in indexes:
         if path.stem not in names:
             directory.files.unlink(path)
-    return segments, sorted(snapshots)
+    has_aborted = any(path.suffix == TRANSACTION_INDEX_SUFFIX for path in indexes)
+    return segments, sorted(snapshots), has_aborted
+
+
+def _trust(
+    segments: Sequence[Segment],
+    note: LogNote | None,
+    recovery_point: int,
+    log_start_offset: int,
+    config: TopicConfig,
+) -> int:
+    """The log's end after a clean shutdown. Raises StorageError, KafkaError."""
+    _check_first(segments[0], log_start_offset)
+    _check_joints(segments, config)
+    end_offset = _trusted_end(segments[-1], recovery_point, config)
+    _check_noted(segments, note)
+    return end_offset
+
+
+def _check_empty(folder: Path, recovery_point: int, log_start_offset: int) -> int:
+    """Where a log without segments ends. Raises StorageError if it had any."""
+    if recovery_point > log_start_offset:
+        raise StorageError(
+            f"{folder} has no segment files, but offsets up to {recovery_point} had been "
+            f"flushed to disk: records are missing. {choices(folder)}"
+        )
+    return log_start_offset
 
 
 def _check_first(first: Segment, log_start_offset: int) -> None:
@@ -363,7 +400,7 @@ def _restart_at(offset: int, folder: Path, segments: list[Segment], directory: L
 
 
 def _remove(segment: Segment, files: Files) -> None:
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
         files.unlink(segment.path(suffix))
     segment.forget()
 
@@ -377,36 +414,6 @@ def _useful_snapshots(
     stray = [offset for offset in offsets if offset > end_offset or offset not in useful]
     remove_snapshots(files, folder, stray)
     return [offset for offset in offsets if offset not in stray]
-
-
-# -- looking for batches behind damage
-
-
-def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> int | None:
-    """The position of a valid batch at or after `start` with offsets ≥ `min_offset`, or None.
-
-    Looks at every place where the magic byte could be, so nothing before it needs to be sane.
-    Raises OSError.
-    """
-    for chunk_start in range(start, size, CHUNK_BYTES):
-        chunk = os.pread(file.fd, CHUNK_BYTES + _MAGIC_AT, chunk_start)
-        magic_at = chunk.find(b"\2", _MAGIC_AT)
-        while magic_at >= 0:
-            at = magic_at - _MAGIC_AT
-            base_offset, length = BATCH_PREFIX.unpack_from(chunk, at)
-            position = chunk_start + at
-            if (
-                min_offset <= base_offset <= min_offset + MAX_RELATIVE_OFFSET
-                and RECORD_BATCH_OVERHEAD <= length + LENGTH_END <= size - position
-            ):
-                try:
-                    check_batch(os.pread(file.fd, length + LENGTH_END, position))
-                except DecodeError:
-                    pass
-                else:
-                    return position
-            magic_at = chunk.find(b"\2", magic_at + 1)
-    return None
 
 
 # -- recovery
@@ -431,15 +438,21 @@ class _Recovery:
         self._index_interval_bytes = config.index_interval_bytes
         self._may_skip_offsets = "compact" in config.cleanup_policy
         self.end_offset = 0
+        self.indexes_from = 0
         self.unflushed: list[Path] = []
 
     def run(self) -> None:
-        """Afterwards `end_offset` is the log's end. Raises StorageError, KafkaError, OSError."""
+        """Afterwards `end_offset` is the log's end. Raises StorageError, KafkaError, OSError.
+
+        From the segment at `indexes_from` on no index is believed.
+        """
         segments = self._segments
         bases = [segment.base_offset for segment in segments]
         first = max(bisect_right(bases, self._recovery_point) - 1, 0)
+        self.indexes_from = bases[first]
         if first and bases[first] == self._recovery_point:
             # When that point was noted this segment was the last: its indexes were in memory only.
+            self.indexes_from = bases[first - 1]
             segments[first - 1].walk_for_indexes(self._index_interval_bytes)
             self.unflushed += segments[first - 1].write_indexes()
         _check_joints(segments[: first + 1], self._config)

@@ -17,7 +17,7 @@ from kraftpy.storage import checkpoints
 from kraftpy.storage.batches import DamageError, checked_batches
 from kraftpy.storage.directory import lock_directory, partition_of
 from kraftpy.storage.files import Files, StorageError
-from kraftpy.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kraftpy.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX
 
 DAMAGED_SUFFIX: Final = ".damaged"
 
@@ -87,7 +87,7 @@ def _set_aside(paths: list[Path], keep_bytes: int, files: Files) -> None:
     """Renames the segments; of the first one `keep_bytes` are copied back."""
     for path in reversed(paths):
         files.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in INDEX_SUFFIXES:
             files.unlink(path.with_suffix(suffix))
     if keep_bytes:
         source = files.open(paths[0].with_name(paths[0].name + DAMAGED_SUFFIX))

@@ -9,6 +9,8 @@ Rules that it keeps:
 * Indexes of the segment being written live in memory; their files are written when it is sealed,
   and synced by the next flush. What a power cut, or somebody, leaves of them is not believed: where
   they end before their segment does they are made anew, and are on disk before they are used.
+* The aborted transactions whose markers are here are kept in the same way. Their file can't be made
+  anew from the segment alone (`recovery` does it, with the producers): a damaged one is refused.
 * What is open is bounded by `SegmentCache`, also among the segments being written: their files are
   opened again when an append comes. Whoever still sends from a file keeps its `OpenFile`.
 """
@@ -19,17 +21,19 @@ import contextlib
 import errno
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from kraftpy.core.producers import CompletedTransaction
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import LENGTH_END
 from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, BatchHeader, read_batch_header
 from kraftpy.storage.files import Files, OpenFile, storage_failure
 from kraftpy.storage.index import TIME_ENTRY_BYTES, IndexFileError, OffsetIndex, TimeIndex
+from kraftpy.storage.segment_cache import SegmentCache
+from kraftpy.storage.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ Batches = Sequence[tuple[int, BatchHeader]]
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
 
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF
@@ -88,65 +94,6 @@ class FileSlice:
         return FileSlice(self.file, self.position + count, self.size - count)
 
 
-class SegmentCache:
-    """Bounds what is open: files, and the indexes of sealed segments in memory.
-
-    Sealed segments that were not read for longest are closed. Of those that take appends the file
-    is closed when there are more than `max_written` and nothing was appended lately (a clock with
-    one hand: exact order would cost every append).
-    """
-
-    def __init__(
-        self, max_written: int, max_sealed: int = 256, max_index_bytes: int = 64 << 20
-    ) -> None:
-        self._max_written = max_written
-        self._max_sealed = max_sealed
-        self._max_index_bytes = max_index_bytes
-        self._index_bytes = 0
-        self._sealed: OrderedDict[Segment, int] = OrderedDict()
-        self._written: OrderedDict[Segment, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._sealed) + len(self._written)
-
-    def touch(self, segment: Segment) -> None:
-        """The sealed `segment` was read just now."""
-        index_bytes = segment.loaded_index_bytes
-        self._index_bytes += index_bytes - self._sealed.get(segment, 0)
-        self._sealed[segment] = index_bytes
-        self._sealed.move_to_end(segment)
-        while len(self._sealed) > 1 and (
-            len(self._sealed) > self._max_sealed or self._index_bytes > self._max_index_bytes
-        ):
-            oldest, freed = self._sealed.popitem(last=False)
-            self._index_bytes -= freed
-            oldest.close()
-
-    def opened(self, segment: Segment) -> None:
-        """The file of `segment`, which takes appends, was opened just now."""
-        self._written[segment] = None
-        segment.uses = -1  # the append that it was opened for is no sign of more to come
-        while len(self._written) > self._max_written:
-            oldest, _ = self._written.popitem(last=False)
-            if oldest.uses:
-                oldest.uses = 0
-                self._written[oldest] = None
-            else:
-                oldest.close()
-
-    def clear(self) -> None:
-        """Closes all that is open."""
-        for segment in (*self._sealed, *self._written):
-            segment.close()
-        self._sealed.clear()
-        self._written.clear()
-        self._index_bytes = 0
-
-    def forget(self, segment: Segment) -> None:
-        self._index_bytes -= self._sealed.pop(segment, 0)
-        self._written.pop(segment, None)
-
-
 class Segment:
     """Batches from `base_offset` on, `size` bytes of them; an empty one needs no file yet.
 
@@ -155,6 +102,8 @@ class Segment:
     """
 
     __slots__ = (
+        "_aborted",
+        "_aborted_changed",
         "_bytes_since_index",
         "_cache",
         "_file",
@@ -198,6 +147,8 @@ class Segment:
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._index_changed = False
+        self._aborted: TransactionIndex | None = None
+        self._aborted_changed = False
         self._timestamps_known = False
         self._bytes_since_index = 0
         self._reserved_size = RESERVE_FROM_BYTES
@@ -215,6 +166,7 @@ class Segment:
         segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
         segment._index, segment._time_index = OffsetIndex(), TimeIndex()
         segment._index_changed = segment._timestamps_known = True
+        segment._aborted = TransactionIndex()
         segment.sealed = False
         cache.opened(segment)
         return segment
@@ -250,8 +202,10 @@ class Segment:
     @property
     def loaded_index_bytes(self) -> int:
         times = self._time_index
-        return (self._index.size_bytes if self._index is not None else 0) + (
-            len(times) * TIME_ENTRY_BYTES if times is not None else 0
+        return (
+            (self._index.size_bytes if self._index is not None else 0)
+            + (len(times) * TIME_ENTRY_BYTES if times is not None else 0)
+            + (self._aborted.size_bytes if self._aborted is not None else 0)
         )
 
     def close(self) -> None:
@@ -259,6 +213,8 @@ class Segment:
         self._file = None
         if self.sealed and not self._index_changed:
             self._index = self._time_index = None
+        if self.sealed and not self._aborted_changed:
+            self._aborted = None
 
     def forget(self) -> None:
         """The segment leaves its log."""
@@ -286,6 +242,20 @@ class Segment:
         assert self._time_index is not None
         return self._index, self._time_index
 
+    @property
+    def aborted(self) -> TransactionIndex:
+        """The aborted transactions whose markers are here; to be read. Raises KafkaError."""
+        aborted = self._aborted
+        if aborted is None:
+            path = self.path(TRANSACTION_INDEX_SUFFIX)
+            try:
+                aborted = self._aborted = TransactionIndex.load(path)
+            except (IndexFileError, OSError) as error:
+                raise storage_failure("can't tell aborted transactions", str(error)) from error
+            if self.sealed:
+                self._cache.touch(self)
+        return aborted
+
     def __str__(self) -> str:
         return str(self.path(LOG_SUFFIX))
 
@@ -296,6 +266,7 @@ class Segment:
         if self._file is None or self._file.read_only:
             self._open(to_read=False)
         index, _ = self._indexes()
+        _ = self.aborted  # no append fails for want of it
         if self.size:
             self.first_timestamp = next(self.batches(0))[1].max_timestamp
         self._bytes_since_index = self.size - index.last()[1]
@@ -362,6 +333,11 @@ class Segment:
         self.index_entries += 1
         self._index_changed = True
 
+    def add_aborted(self, transaction: CompletedTransaction) -> None:
+        """One whose marker was appended just now."""
+        self.aborted.append(transaction)
+        self._aborted_changed = True
+
     def restore_size(self) -> None:
         """Cuts off what a failed write left. Raises OSError: nothing may be appended then."""
         assert self._file is not None
@@ -385,20 +361,32 @@ class Segment:
 
         Without `durable` somebody has to sync them.
         """
+        written = self._write_aborted(durable=durable)
         index, times = self._index, self._time_index
         if index is None or times is None:
-            return []
+            return written
         if self.max_timestamp > NO_TIMESTAMP and self._timestamps_known:
             before = len(times)
             times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             self._index_changed = self._index_changed or len(times) != before
         if not self._index_changed:
-            return []
+            return written
         paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
         for path, data in zip(paths, (index.to_bytes(), times.to_bytes()), strict=True):
             self._files.replace_contents(path, data, durable=durable)
         self._index_changed = False
-        return paths
+        return paths + written
+
+    def _write_aborted(self, *, durable: bool) -> list[Path]:
+        if not self._aborted_changed:
+            return []
+        path = self.path(TRANSACTION_INDEX_SUFFIX)
+        if self.aborted:
+            self._files.replace_contents(path, self.aborted.to_bytes(), durable=durable)
+        else:
+            self._files.unlink(path)
+        self._aborted_changed = False
+        return [path] if self.aborted else []
 
     def truncate(self, size: int) -> None:
         """Keeps the first `size` bytes, whole batches. Raises OSError, KafkaError."""
@@ -411,6 +399,7 @@ class Segment:
         for _, header in self.batches(index.last()[1]):
             last_offset = header.last_offset
         times.truncate(last_offset + 1 - self.base_offset)
+        self._aborted_changed = self.aborted.truncate(last_offset + 1) or self._aborted_changed
         self._index_changed = True
         self.index_entries = len(index)
         self._bytes_since_index = size - index.last()[1]
@@ -576,6 +565,10 @@ class Segment:
         self._bytes_since_index = self.index_entries = self.size = 0
         self.first_timestamp = self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
+
+    def forget_aborted(self) -> None:
+        """Forgets aborted transactions; who reads the log anew adds them again."""
+        self._aborted, self._aborted_changed = TransactionIndex(), True
 
     def rebuild_indexes(self, why: str) -> None:
         """Makes the indexes anew from the batches' headers; durably if sealed. KafkaError."""

@@ -287,6 +287,13 @@ class _Fetch:
                 upper_offset=upper_offset,
                 min_one=self._size_bytes == 0,
             )
+            if committed:
+                data.aborted_transactions = [
+                    AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                    for aborted in partition.log.aborted_transactions(
+                        wanted.fetch_offset, result.next_offset
+                    )
+                ]
         except KafkaError as failure:
             data.error_code = self._believable(failure.code, partition, wanted)
             data.high_watermark = -1
@@ -298,13 +305,6 @@ class _Fetch:
         if result.next_offset < upper_offset:
             # Whole batches rarely fill a limit to the byte: there is more, so the limit is reached.
             self._ready_bytes += max(limit - result.size_bytes, 0)
-        if committed:
-            data.aborted_transactions = [
-                AbortedTransaction(aborted.producer_id, aborted.first_offset)
-                for aborted in partition.log.producers.aborted_transactions(
-                    wanted.fetch_offset, result.next_offset
-                )
-            ]
         return data
 
     def _believable(

@@ -9,6 +9,8 @@ Rules that it keeps:
   a batch of which everything stays is copied byte for byte.
 * The last batch of every new segment is that of its sources, empty if need be: so where the segment
   ends says which files it replaces (see `swap`).
+* A new segment has the aborted transactions whose markers stay, and no others: without its marker
+  one would reach to its producer's next.
 * A new segment takes the name `.swap` when all of them are complete and on disk, the oldest first.
 * Memory is bounded by the map of keys and the bits of their offsets. When one is full the cleaning
   ends there; the next goes on.
@@ -53,11 +55,12 @@ from kraftpy.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
+    TRANSACTION_INDEX_SUFFIX,
     FileSlice,
     Segment,
-    SegmentCache,
     file_name,
 )
+from kraftpy.storage.segment_cache import SegmentCache
 
 _WRITE_BYTES: Final = 1 << 20
 _THROTTLE_BYTES: Final = 1 << 16
@@ -123,6 +126,7 @@ class Cleaner:
         self._live = LiveOffsets(job.dirty_offset, job.dirty_offset, ())
         self._clean_offset = self._dirty_offset = job.dirty_offset
         self._unreadable: dict[int, str] = {}  # base offsets of batches: what is wrong with them
+        self._markers: set[int] = set()  # offsets of those that stay, of the segment being made
 
     def run(self) -> CleaningResult:
         """Afterwards the new segments lie beside the old ones, on disk and called `.swap`.
@@ -332,6 +336,8 @@ class Cleaner:
         self._files.unlink(made.path(LOG_SUFFIX))
         made.unseal()
         made.reset_indexes()  # index files are written even if nothing stays
+        made.forget_aborted()
+        self._markers.clear()
         pending = bytearray()
         batches: list[tuple[int, BatchHeader]] = []
         for source in group.sources:
@@ -345,7 +351,15 @@ class Cleaner:
                     self._append(made, pending, batches)
         if pending:
             self._append(made, pending, batches)
-        for path in made.seal():
+        aborted = [txn for source in group.sources for txn in source.aborted]
+        for transaction in aborted:
+            if transaction.last_offset in self._markers:
+                made.add_aborted(transaction)
+        paths = made.seal()
+        if aborted and not made.aborted:  # a source's file must not stay in its place
+            paths.append(made.path(TRANSACTION_INDEX_SUFFIX))
+            self._files.replace_contents(paths[-1], b"", durable=False)
+        for path in paths:
             self._files.sync(self._files.open(path))
         return made
 
@@ -363,23 +377,27 @@ class Cleaner:
         self, header: BatchHeader, batch: memoryview, *, last: bool
     ) -> bytes | memoryview | None:
         """What stays of a batch; None for nothing. `last`: something has to."""
-        if header.base_offset >= self._clean_offset:
-            return batch
-        if header.is_control:
-            kept = self._filter_marker(header, batch)
-        else:
-            kept = self._filter_records(header, batch)
+        kept: bytes | memoryview | None = batch
+        if header.base_offset < self._clean_offset:
+            filtered = self._filter_marker if header.is_control else self._filter_records
+            kept = filtered(header, batch)
         if kept is None and (
             last or (header.producer_id >= 0 and self._last_batches.is_last(header))
         ):
             return empty_batch(header) if header.records_count else batch
+        if kept is not None and header.is_control:
+            self._markers.add(header.base_offset)
         return kept
 
     def _filter_marker(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         if not header.records_count:
             return None
         is_spent = self._transactions.meet_marker(header)
-        if not is_spent or header.last_offset >= self._clean_offset:
+        if (
+            not is_spent
+            or header.last_offset >= self._clean_offset
+            or self._last_batches.is_last(header)
+        ):
             return batch
         if header.has_delete_horizon:
             return None if self._job.now_ms >= header.base_timestamp else batch

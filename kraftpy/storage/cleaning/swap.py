@@ -4,7 +4,8 @@ A new segment lies there as `.cleaned` while it is written, and as `.swap` once 
 the same cleaning are on disk. Before that a crash leaves the log as it was; after that the next
 start completes the swap. A `.swap` replaces every segment that begins at or after its base offset
 and below its end: the last batch of what it replaces is always in it. Its indexes keep the name
-`.cleaned` until the sources are gone; whoever misses an index makes it anew.
+`.cleaned` until the sources are gone; whoever misses an index makes it anew. That of aborted
+transactions can't be missed: if a source has one there is one, maybe empty, to replace it.
 
 The renames in one folder reach the disk in their order, as with every journaling file system.
 """
@@ -17,13 +18,12 @@ from pathlib import Path
 from kraftpy.storage.cleaning.job import CLEANED_SUFFIX, SWAP_SUFFIX
 from kraftpy.storage.files import Files
 from kraftpy.storage.segment import (
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
     Segment,
-    SegmentCache,
     file_name,
 )
+from kraftpy.storage.segment_cache import SegmentCache
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def swap_bases(folder: Path) -> list[int]:
 
 def take_place(files: Files, folder: Path, base_offset: int) -> None:
     """The sources have left: gives a `.swap` and its indexes their names. Raises OSError."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in INDEX_SUFFIXES:
         path = folder / file_name(base_offset, suffix)
         cleaned = path.with_name(path.name + CLEANED_SUFFIX)
         if cleaned.exists():
@@ -91,6 +91,6 @@ def _complete(files: Files, folder: Path, base_offset: int, cache: SegmentCache)
     sources = [int(source.stem) for source in logs if source.stem.isdigit()]
     for source in sorted(sources, reverse=True):
         if base_offset <= source < end_offset:
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
                 files.unlink(folder / file_name(source, suffix))
     take_place(files, folder, base_offset)

@@ -359,20 +359,117 @@ def test_a_transaction_is_transactional_to_its_end():
     assert verdict(state, batch(1)) is ACCEPT
 
 
-def test_markers_are_fenced_by_epoch_and_coordinator():
-    state = state_after(batch(0, epoch=3, transactional=True))
+FENCED = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+APPEND, IS_THERE = True, False
+OPEN = [batch(0, epoch=3, transactional=True)]
+
+
+def verdict_on_marker(
+    state: ProducerStateManager,
+    epoch: int,
+    coordinator: int,
+    version: int,
+    *,
+    producer_id: int = PID,
+    committed: bool = True,
+):
+    """Whether it has to be appended, or the error code that `check_marker` raises."""
+    try:
+        end = EndTxnMarker(committed, coordinator)
+        return state.check_marker(producer_id, epoch, end, version)
+    except KafkaError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    ("epoch", "coordinator", "version", "of_open", "of_ended"),
+    [
+        # The producer has epoch 3; the last marker came from a coordinator of epoch 9.
+        (2, 9, 1, OLD_EPOCH, OLD_EPOCH),
+        (2, 9, 2, OLD_EPOCH, OLD_EPOCH),
+        (3, 9, 0, APPEND, IS_THERE),
+        (3, 9, 1, APPEND, IS_THERE),
+        (3, 10, 1, APPEND, APPEND),  # who is deposed hears of it
+        (4, 9, 1, APPEND, APPEND),  # fences, also where nothing was written
+        # What is open has the marker's epoch: it's the next transaction (KAFKA-19999).
+        (3, 9, 2, OLD_EPOCH, IS_THERE),
+        (3, 10, 2, OLD_EPOCH, APPEND),
+        (4, 9, 2, APPEND, APPEND),
+        (3, 8, 1, FENCED, FENCED),
+        (4, 8, 2, FENCED, FENCED),
+        (2, 8, 2, OLD_EPOCH, OLD_EPOCH),
+    ],
+)
+def test_marker_again(epoch, coordinator, version, of_open, of_ended):
+    """Markers are fenced by epoch and coordinator, and a retry isn't written twice."""
+    ended = state_after(*OPEN)
+    end_transaction(ended, 1, epoch=3, coordinator=9)
+    opened = ProducerStateManager()
+    opened.load(ended.snapshot(), 2, NOW)
+    opened.update(batch(1, epoch=3, offset=2, transactional=True), NOW)
+    for committed in (True, False):
+        for state, expected in ((opened, of_open), (ended, of_ended)):
+            found = verdict_on_marker(state, epoch, coordinator, version, committed=committed)
+            assert found is expected
+    assert verdict_on_marker(ended, 0, 0, version, producer_id=5) is APPEND
+
+
+def test_the_last_epoch_is_ended_by_itself():
+    """As in Kafka: no marker can have a later one, and what is open must not stay so."""
+    state = state_after(batch(0, epoch=2**15 - 1, transactional=True))
+    for version in (0, 1, 2):
+        assert verdict_on_marker(state, 2**15 - 1, 0, version) is APPEND
+    end_transaction(state, 1, epoch=2**15 - 1)
+    assert verdict_on_marker(state, 2**15 - 1, 0, 2) is IS_THERE
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_that_is_there_changes_nothing(committed):
+    """So a coordinator may be told that it is, whatever became of the answer to the first one."""
+    state = state_after(*OPEN)
     end_transaction(state, 1, epoch=3, coordinator=9)
-    cases = [
-        (marker(2, epoch=2, coordinator=9), ErrorCode.INVALID_PRODUCER_EPOCH),
-        (marker(2, epoch=3, coordinator=8), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-    ]
-    for (header, end), code in cases:
-        with pytest.raises(KafkaError) as caught:
-            state.check_marker(header, end)
-        assert caught.value.code is code
-    state.check_marker(*marker(2, epoch=3, coordinator=9))
-    state.check_marker(*marker(2, epoch=4, coordinator=10))
-    state.check_marker(*marker(2, producer_id=5, epoch=0, coordinator=0))
+    before = state.snapshot()
+    assert verdict_on_marker(state, 3, 9, 1, committed=committed) is IS_THERE
+    assert end_transaction(state, 2, epoch=3, coordinator=9, committed=committed) is None
+    assert state.snapshot() == before
+    assert state.last_stable_offset(3) == 0  # the first one isn't committed yet
+
+
+def test_of_a_coordinators_own_batch_only_the_epoch_counts():
+    """Offsets in a transaction have no sequence: the coordinator knows what it writes."""
+    own = batch(-1, 2, epoch=3, transactional=True)
+    state = state_after(*OPEN)
+    assert verdict(state, own) is ACCEPT
+    state.update(batch(-1, 2, epoch=3, transactional=True, offset=1), NOW)
+    assert verdict(state, own) is ACCEPT
+    assert verdict(state, batch(-1, epoch=2, transactional=True)) is OLD_EPOCH
+    assert verdict(state, batch(-1, epoch=4, transactional=True)) is ACCEPT
+    assert verdict(state, batch(-1, epoch=3)) is ErrorCode.INVALID_TXN_STATE
+    assert verdict(state, batch(1, epoch=3, transactional=True)) is ACCEPT
+    state.update(batch(-1, epoch=4, transactional=True, offset=3), NOW)
+    assert verdict(state, own) is OLD_EPOCH
+    assert state.has_open(PID, 4)
+    again = ProducerStateManager()
+    again.load(state.snapshot(), 4, NOW)
+    assert again.snapshot() == state.snapshot()
+    assert verdict(again, batch(-1, epoch=4, transactional=True)) is ACCEPT
+
+
+def test_what_is_known_of_a_producer():
+    state = state_after(batch(7, 3, epoch=2, offset=20, transactional=True, timestamp=99))
+    ((producer_id, found),) = state.active()
+    assert (producer_id, found.epoch, found.last_sequence, found.last_timestamp) == (PID, 2, 9, 99)
+    assert (found.coordinator_epoch, found.txn_first_offset) == (-1, 20)
+    assert state.has_open(PID, 2)
+    assert not state.has_open(PID, 3)
+    assert not state.has_open(PID + 1, 2)
+    end_transaction(state, 23, epoch=3, coordinator=4)
+    assert (found.epoch, found.last_sequence, found.coordinator_epoch) == (3, -1, 4)
+    assert found.txn_first_offset == -1
+    assert not state.has_open(PID, 2)
+    assert state.epoch_of(PID, NOW) == 3
+    assert state.epoch_of(PID, NOW + DAY) is None
+    assert state.epoch_of(PID + 1, NOW) is None
 
 
 def test_a_marker_with_a_higher_epoch_fences_the_producer():
@@ -387,10 +484,25 @@ def test_a_marker_with_a_higher_epoch_fences_the_producer():
 def test_a_marker_without_data_ends_nothing():
     state = ProducerStateManager()
     assert end_transaction(state, 0, committed=False) is None
-    assert state.aborted_transactions(0, 100) == []
-    header, _ = marker(1)
-    assert state.update(header, NOW) is None  # a control batch that the cleaner emptied
+    assert state.update(emptied(marker(1)[0]), NOW) is None
     assert state.last_stable_offset(2) == 2
+
+
+def emptied(header: BatchHeader) -> BatchHeader:
+    """As the cleaner leaves a marker whose transaction is gone."""
+    header.records_count = 0
+    return header
+
+
+def test_an_emptied_marker_still_fences():
+    state = state_after(batch(0, epoch=3, transactional=True))
+    end_transaction(state, 1, epoch=3, coordinator=9)
+    state.update(emptied(marker(2, epoch=4)[0]), NOW)
+    assert verdict(state, batch(1, epoch=3, transactional=True)) is OLD_EPOCH
+    assert verdict(state, batch(0, epoch=4, transactional=True)) is ACCEPT
+    unknown, _ = marker(3, epoch=9)  # of a type that nobody knows yet
+    state.update(unknown, NOW)
+    assert verdict(state, batch(0, epoch=4, transactional=True)) is ACCEPT
 
 
 def test_the_last_stable_offset_waits_for_the_marker_to_be_replicated():
@@ -425,25 +537,31 @@ def test_where_nobody_ends_transactions_no_batch_begins_one():
     assert state.check(batch(2), NOW) is None
 
 
-def test_aborted_transactions_leave_with_the_log_start():
+def test_a_marker_below_the_watermark_holds_nothing_back_when_it_is_read_again():
     state = ProducerStateManager()
-    for first in (0, 10, 20):
-        state.update(batch(first, transactional=True, offset=first), NOW)
-        end_transaction(state, first + 1, committed=False)
-    assert [t.first_offset for t in state.aborted_transactions(0, 100)] == [0, 10, 20]
-    state.advance_log_start(11)
-    assert [t.first_offset for t in state.aborted_transactions(0, 100)] == [10, 20]
-    state.advance_log_start(12)
-    assert [t.first_offset for t in state.aborted_transactions(0, 100)] == [20]
-    assert len(state) == 1
+    state.advance_high_watermark(20)
+    state.update(batch(0, transactional=True, offset=10), NOW)
+    end_transaction(state, 11)
+    assert state.last_stable_offset(20) == 20
+    state.truncate(11)  # an unclean leader has another history, in which nothing is committed yet
+    state.update(batch(0, transactional=True, offset=10), NOW)
+    end_transaction(state, 11)
+    assert state.last_stable_offset(11) == 10
 
 
-def test_aborted_transactions_are_given_back():
-    state = ProducerStateManager()
-    aborted = [CompletedTransaction(1, 0, 5, 6, False), CompletedTransaction(2, 3, 8, 9, False)]
-    state.load(ProducerStateManager().snapshot(), 9, NOW)
-    state.restore_aborted(aborted)
-    assert state.aborted_transactions(6, 9) == aborted[1:]
+def test_a_snapshot_tells_no_transactions_that_have_ended():
+    """So one beyond the high watermark is of no use where there may be any."""
+    state = state_after(batch(0, offset=3))
+    assert state.snapshot_limit is None
+    end_transaction(state, 4)
+    state.advance_high_watermark(2)
+    again = ProducerStateManager()
+    again.advance_high_watermark(2)
+    again.load(state.snapshot(), 5, NOW)
+    assert again.snapshot_limit == state.snapshot_limit == 2
+    again.clear()
+    assert len(again) == 0
+    assert again.snapshot_limit is None
 
 
 events = st.lists(
@@ -459,7 +577,7 @@ events = st.lists(
 
 @settings(max_examples=200)
 @given(events)
-def test_last_stable_offset_and_aborted_transactions_match_a_scan_of_the_log(events):
+def test_last_stable_offset_and_ended_transactions_match_a_scan_of_the_log(events):
     state = ProducerStateManager()
     transactions: list[dict] = []  # first, last (None: open), committed, producer
     sequences = [0] * 4
@@ -490,31 +608,28 @@ def test_last_stable_offset_and_aborted_transactions_match_a_scan_of_the_log(eve
             assert (completed is None) == (open_one is None)
             if open_one is not None:
                 open_one.update(last=end_offset, committed=kind == "commit")
-                assert completed[:3] == (producer, open_one["first"], end_offset)
+                still_open = [t["first"] for t in transactions if t["last"] is None]
+                assert completed == (
+                    producer,
+                    open_one["first"],
+                    end_offset,
+                    min([*still_open, end_offset + 1]),
+                    kind == "commit",
+                )
             end_offset += 1
         elif kind == "replicate":
             high_watermark = min(end_offset, high_watermark + count)
             state.advance_high_watermark(high_watermark)
         else:
-            data, aborted = state.snapshot(), state.aborted_transactions(0, 1 << 60)
-            state = ProducerStateManager()
+            data, state = state.snapshot(), ProducerStateManager()
             state.load(data, end_offset, NOW)
-            state.restore_aborted(aborted)
-            high_watermark = end_offset  # what is in a snapshot has been decided
+            high_watermark = end_offset  # else the log is read, see `snapshot_limit`
+            state.advance_high_watermark(high_watermark)
         unstable = [
             t["first"] for t in transactions if t["last"] is None or t["last"] >= high_watermark
         ]
         stable = min([*unstable, high_watermark])
         assert state.last_stable_offset(high_watermark) == stable
-    ended = sorted((t for t in transactions if t["last"] is not None), key=lambda t: t["last"])
-    for start in range(0, stable + 1, 2):
-        for upper in range(start, stable + 1):
-            found = state.aborted_transactions(start, upper)
-            assert [t[:3] for t in found] == [
-                (t["producer"], t["first"], t["last"])
-                for t in ended
-                if not t["committed"] and t["last"] >= start and t["first"] < upper
-            ]
 
 
 # Snapshots
@@ -560,8 +675,7 @@ def test_a_snapshot_of_kafka_has_the_last_batch_only():
     assert verdict(state, batch(7, epoch=2)) is ACCEPT
     assert verdict(state, batch(3, epoch=2)) is OUT_OF_ORDER
     assert verdict(state, batch(0, producer_id=PID + 1)) is ACCEPT
-    with pytest.raises(KafkaError):
-        state.check_marker(*marker(31, epoch=2, coordinator=2))
+    assert verdict_on_marker(state, 2, 2, 1) is FENCED
 
 
 @given(st.data())

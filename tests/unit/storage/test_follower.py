@@ -80,7 +80,7 @@ def test_a_follower_has_what_its_leader_has(tmp_path: Path) -> None:
     # The leader's epoch 2 has no records: nobody can have learned of it from a fetch.
     assert log.leader_epochs.entries() == [(1, 0), (4, 12), (5, 14)]
     assert log.producers.snapshot() == leader.producers.snapshot()
-    assert log.producers.aborted_transactions(0, 20) == leader.producers.aborted_transactions(0, 20)
+    assert log.aborted_transactions(0, 20) == leader.aborted_transactions(0, 20)
     assert log.max_timestamp_offset() == leader.max_timestamp_offset()
     log = store.reopen(clean=False)
     assert contents(log) == data
