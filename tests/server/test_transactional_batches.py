@@ -1,4 +1,7 @@
-"""Transactions without a coordinator: refused at once, and those in a log hold no reader back."""
+"""Transactions without a coordinator: refused at once, and those in a log hold no reader back.
+
+What there is of them in a partition can be asked for, and ended (KIP-664).
+"""
 
 from __future__ import annotations
 
@@ -38,19 +41,86 @@ def latest(wire: Wire, topic: str) -> int:
     return int(answer.offset)
 
 
-@pytest.mark.parametrize("transactional_id", [None, "mine"])
+@pytest.mark.parametrize(
+    ("transactional_id", "error"),
+    [
+        (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("mine", ErrorCode.INVALID_TXN_STATE),
+    ],
+)
 def test_producers_transactional_batches_are_refused(
-    wire: Wire, new_topic: Callable[..., str], transactional_id: str | None
+    wire: Wire, new_topic: Callable[..., str], transactional_id: str | None, error: ErrorCode
 ) -> None:
     topic = new_topic()
     sequence: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(topic, batch(b"x", transactional=True, **sequence), acks=-1)
     request.transactional_id = transactional_id
     refused = wire.call(ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
-    assert refused.error_code == ErrorCode.INVALID_TXN_STATE
+    assert refused.error_code == error
     assert "transactional.id" in refused.error_message
     assert produce(wire, topic, batch(b"x", **sequence)).base_offset == 0
     assert latest(wire, topic) == 1
+
+
+def described(wire: Wire, **topics: list[int]) -> dict[tuple[str, int], tuple[int, list[Any]]]:
+    """What DescribeProducers says of each partition: its error, its producers."""
+    request = messages.DescribeProducersRequest
+    asked = request([request.TopicRequest(*topic) for topic in topics.items()])
+    answer = wire.call(ApiKey.DESCRIBE_PRODUCERS, 0, asked)
+    return {
+        (topic.name, each.partition_index): (each.error_code, each.active_producers)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def test_producers_of_a_partition_are_described(wire: Wire, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(partitions=2)
+    assert described(wire, **{topic: [0, 0]}) == {(topic, 0): (0, [])}
+    for producer_id, epoch in ((7, 3), (8, 0)):
+        sent = batch(b"a", b"b", producer_id=producer_id, producer_epoch=epoch, base_sequence=5)
+        assert produce(wire, topic, sent).error_code == 0
+    found = described(wire, **{topic: [0, 1, 2], "nowhere": [0], "no name": [0]})
+    error, producers = found.pop((topic, 0))
+    assert error == 0
+    assert [
+        (p.producer_id, p.producer_epoch, p.last_sequence, p.coordinator_epoch) for p in producers
+    ] == [(7, 3, 6, -1), (8, 0, 6, -1)]
+    assert {p.current_txn_start_offset for p in producers} == {-1}
+    assert all(p.last_timestamp > 0 for p in producers)
+    assert {key: error for key, (error, _) in found.items()} == {
+        (topic, 1): ErrorCode.NONE,
+        (topic, 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("no name", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_marker_fences(wire: Wire, new_topic: Callable[..., str], version: int) -> None:
+    """It is in the log when it is answered, and whoever wrote with an older epoch is refused."""
+    topic = new_topic()
+    sequence = {"producer_id": 7, "base_sequence": 0}
+    assert produce(wire, topic, batch(b"x", producer_epoch=3, **sequence)).error_code == 0
+    wanted = messages.WriteTxnMarkersRequest.WritableTxnMarker(
+        7,
+        4,
+        False,
+        [messages.WriteTxnMarkersRequest.WritableTxnMarkerTopic(topic, [0])],
+        coordinator_epoch=2,
+    )
+    asked = messages.WriteTxnMarkersRequest([wanted])
+    for _ in range(2):
+        answer = wire.call(ApiKey.WRITE_TXN_MARKERS, version, asked)
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+        assert latest(wire, topic) == 2
+    late = produce(wire, topic, batch(b"y", producer_epoch=3, producer_id=7, base_sequence=1))
+    assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    ((error, (producer,)),) = described(wire, **{topic: [0]}).values()
+    assert error == 0
+    assert (producer.producer_epoch, producer.coordinator_epoch) == (4, 2)
+    assert producer.last_sequence == -1
+    assert produce(wire, topic, batch(b"z", producer_epoch=4, **sequence)).base_offset == 2
 
 
 def make_transactional(broker: Broker) -> None:

@@ -34,7 +34,8 @@ from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
-from kraftpy.server.replication.partition import Appended, Partition
+from kraftpy.server.replication.appended import Appended
+from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.record_policy import TakesLong
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def _produce(
                 if parts == SLICE_CHECK_PARTITIONS:
                     slice_ends_s = perf_counter() + SLICE_S
                 try:
-                    appended = _append(broker, partition, data.records, acks, answer, ctx)
+                    appended = _append(broker, partition, data.records, request, answer, ctx)
                 except TakesLong as error:
                     records = bytearray(data.records or b"")
                     later.append(_Later(partition, records, answer, error.rules))
@@ -324,7 +325,7 @@ async def _append_later(
     try:
         pace = Pace()
         for part in later:
-            appended = await _append_elsewhere(broker, part, request.acks, ctx)
+            appended = await _append_elsewhere(broker, part, request, ctx)
             _note(pending, part.partition, appended, part.answer, request.acks)
             named = _bound_names(part.answer, named)
             await pace.keep()
@@ -344,13 +345,13 @@ def _bound_names(answer: PartitionResponse, named: int) -> int:
 
 
 async def _append_elsewhere(
-    broker: Broker, part: _Later, acks: int, ctx: RequestContext
+    broker: Broker, part: _Later, request: ProduceRequest, ctx: RequestContext
 ) -> Appended | None:
     """As `_append`; the batch is opened in another process if that takes long."""
     partition, records, answer, rules = part
     if rules is None:
         try:
-            return _append(broker, partition, memoryview(records), acks, answer, ctx)
+            return _append(broker, partition, memoryview(records), request, answer, ctx)
         except TakesLong as error:
             rules = error.rules
     try:
@@ -358,7 +359,7 @@ async def _append_elsewhere(
     except KafkaError as error:
         _refuse(partition, answer, error, ctx)
         return None
-    return _append(broker, partition, conforming, acks, answer, ctx, conforms=True)
+    return _append(broker, partition, conforming, request, answer, ctx, conforms=True)
 
 
 def _refusal(ctx: RequestContext, request: ProduceRequest) -> tuple[ErrorCode, str] | None:
@@ -377,7 +378,7 @@ def _append(
     broker: Broker,
     partition: Partition,
     records: memoryview | None,
-    acks: int,
+    request: ProduceRequest,
     answer: ProduceResponse.PartitionProduceResponse,
     ctx: RequestContext,
     conforms: bool = False,
@@ -387,13 +388,14 @@ def _append(
     try:
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
-        if acks == -1 and (too_few := partition.acks_all_error):
+        if request.acks == -1 and (too_few := partition.acks_all_error):
             raise KafkaError(too_few)
         appended = partition.append(
             records,
             broker.now_ms(),
             conforms=conforms,
             allow_zstd=ctx.api_version >= FIRST_VERSION_WITH_ZSTD,
+            named=request.transactional_id is not None,
         )
     except (KafkaError, DecodeError) as error:
         _refuse(partition, answer, error, ctx)

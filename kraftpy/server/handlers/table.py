@@ -13,6 +13,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     consumer_groups,
     fetch,
     groups,
+    markers,
     metadata,
     offsets,
     partitions,
@@ -22,6 +23,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     security,
     topic_partitions,
     topics,
+    transactions,
 )
 from kraftpy.server.handlers.registry import registered
 from kraftpy.server.network.dispatch import HandlerSpec

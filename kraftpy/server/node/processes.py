@@ -35,6 +35,7 @@ from kraftpy import __version__, events
 from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import LaterReleaseError, MetadataState
+from kraftpy.core.transactions.admission import TRANSACTIONS_MAY_BE_OPEN
 from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, channel
 from kraftpy.protocol.errors import KafkaError
@@ -53,7 +54,6 @@ from kraftpy.server.broker import Broker
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.listener import bind
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
-from kraftpy.server.replication.transaction_admission import TRANSACTIONS_MAY_BE_OPEN
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
 from kraftpy.storage.files import StorageError

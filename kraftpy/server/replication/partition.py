@@ -35,10 +35,12 @@ from kraftpy.core.replication import (
     check_leader_epoch,
     divergence,
 )
+from kraftpy.core.transactions.admission import Admission, Token
 from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.record_batch import NO_TIMESTAMP
+from kraftpy.protocol.record_batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from kraftpy.protocol.records import BatchHeader, read_batch_header, split_batches, stamp_batch
+from kraftpy.server.replication.appended import Appended
 from kraftpy.server.replication.recent_batches import RecentBatches
 from kraftpy.server.replication.record_policy import Door
 from kraftpy.server.replication.waiters import FetchWaiters, Waiter, Waiters
@@ -50,27 +52,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Appended:
-    """Where a batch went; `flush_pending`: the flush policy wants it on disk before the answer."""
-
-    __slots__ = ("base_offset", "end_offset", "flush_pending", "log_append_time_ms")
-
-    def __init__(
-        self, base_offset: int, end_offset: int, log_append_time_ms: int, flush_pending: bool
-    ) -> None:
-        self.base_offset = base_offset
-        self.end_offset = end_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.flush_pending = flush_pending
-
-
 class Partition:
     """A replica of a partition.
 
     `log` holds its data; `config` is the topic's resolved configuration; offsets below
     `high_watermark` are committed. `leadership` is there while it leads, `following` while it
     follows; neither is while nobody leads. `in_sync`: the follower is in the ISR. `fetches` are
-    woken whenever more can be read, and when it is closed.
+    woken whenever more can be read, and when it is closed. `admission` is of this leadership.
     """
 
     __slots__ = (
@@ -85,6 +73,7 @@ class Partition:
         "_resigned_from",
         "_timed",
         "_untimed",
+        "admission",
         "closed",
         "config",
         "fetches",
@@ -125,6 +114,7 @@ class Partition:
             log.flush()
         self.high_watermark = high_watermark
         self.leadership: Leadership | None = None
+        self.admission = Admission()
         self.following: Following | None = None
         self._resigned_from: Leadership | None = None
         self.in_sync = False
@@ -175,6 +165,7 @@ class Partition:
             now_ms=now_ms,
             former=former,
         )
+        self.admission = Admission()
         self._own_records_count()
 
     def follow(self, state: PartitionState) -> bool:
@@ -236,23 +227,26 @@ class Partition:
         from_client: bool = True,
         conforms: bool = False,
         allow_zstd: bool = True,
+        named: bool = False,
+        token: Token | None = None,
     ) -> Appended:
         """Appends one record batch as leader.
 
         `records`: a writable view of exactly one magic-2 batch; its header is stamped in place.
-        `conforms`: what it holds has been held against the topic's rules before. `allow_zstd`:
-        whether the client's Produce version knows zstd (KIP-110). Raises TakesLong for a batch that
-        has to be opened and can't be here; DecodeError for bytes that aren't a sound batch, and
-        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE,
-        UNSUPPORTED_COMPRESSION_TYPE, the sequence errors of KIP-98, KAFKA_STORAGE_ERROR.
+        `conforms`: it was held against the topic's rules before. `allow_zstd`: its client knows it
+        (KIP-110). `named`, `token`: whose a transactional batch is (`admission`). Raises TakesLong
+        for one that has to be opened and can't be here; DecodeError for bytes that aren't a sound
+        batch, and KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, what
+        `Admission.check` says, UNSUPPORTED_COMPRESSION_TYPE, the sequence errors, storage errors.
         """
         log = self.log
         if from_client:
             batches = split_batches(records)
             if len(batches) != 1:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch"
-                )
+                raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one batch")
+            header = batches[0][1]
+            if header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0:
+                self.admission.check(header, log.producers, log.uptime_ms(), named, token)
             records, batches = self._door.take(
                 records, batches, now_ms, conforms=conforms, allow_zstd=allow_zstd
             )
@@ -280,6 +274,14 @@ class Partition:
             self.numbers.appends.observe(perf_counter() - started_s)
             self._untimed, self._timed = TIMED_EVERY - 1, self._timed + 1
         return self._appended(header, base_offset)
+
+    def append_markers(self, records: memoryview, batches: list[tuple[int, BatchHeader]]) -> None:
+        """Appends control batches that were checked, in one write. Raises KafkaError."""
+        self.log.append(records, batches)
+        count = self._appended_so_far()[0] + len(batches)
+        self._timed = -(-count // TIMED_EVERY)
+        self._untimed = TIMED_EVERY * self._timed - count
+        self._appended(batches[-1][1], batches[0][1].base_offset)
 
     def _appended(self, header: BatchHeader, base_offset: int) -> Appended:
         log, config, leadership = self.log, self.config, self.leadership

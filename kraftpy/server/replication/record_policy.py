@@ -17,7 +17,6 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     NO_TIMESTAMP,
-    TRANSACTIONAL_BIT,
     Buffer,
 )
 from kraftpy.protocol.record_rules import RecordRules, conform
@@ -34,7 +33,6 @@ from kraftpy.protocol.records import (
     read_batch_header,
     stamp_log_append_time,
 )
-from kraftpy.server.replication.transaction_admission import admit
 
 Batches: TypeAlias = list[tuple[int, BatchHeader]]
 
@@ -112,8 +110,6 @@ class Door:
         attributes = header.attributes
         if header.records_count > MAX_BATCH_RECORDS:
             check_records_count(header)
-        if attributes & TRANSACTIONAL_BIT:
-            admit(header)
         if not (conforms or allow_zstd) and header.compression == "zstd":
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this Produce version has no zstd"

@@ -10,7 +10,8 @@ from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import ProduceResponse
 from kraftpy.server.handlers.produce import _Waiting
-from kraftpy.server.replication.partition import Appended, Partition
+from kraftpy.server.replication.appended import Appended
+from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.waiters import Waiter
 
 WEEKS_MS = 2**31 - 1

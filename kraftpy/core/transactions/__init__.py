@@ -1,0 +1,1 @@
+"""Transactions: which batches a partition takes (`admission`)."""
