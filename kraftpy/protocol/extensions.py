@@ -20,6 +20,10 @@ ALL_OR_NONE_TAG = 10_000
 # DeleteTopicsRequest, version 4 and later: topics of the brokers' own are to be deleted, too.
 FORCE_INTERNAL_TAG = 10_000
 
+# TransactionLogValue, a record of `__transaction_state`: the epoch that the producer had before, an
+# int16. Kafka forgets it with the coordinator (KAFKA-20357).
+LAST_PRODUCER_EPOCH_TAG = 10_000
+
 # The client id of requests that one broker passes on to another, which must not pass them on again.
 FORWARDED_CLIENT_ID = "kraftpy-forwarded"
 

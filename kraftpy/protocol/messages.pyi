@@ -1470,6 +1470,7 @@ class TransactionLogValue(Message):
     transaction_last_update_timestamp_ms: int
     transaction_start_timestamp_ms: int
     client_transaction_version: int
+    next_producer_epoch: int
     def __init__(
         self,
         producer_id: int = ...,
@@ -1482,6 +1483,7 @@ class TransactionLogValue(Message):
         transaction_last_update_timestamp_ms: int = ...,
         transaction_start_timestamp_ms: int = ...,
         client_transaction_version: int = ...,
+        next_producer_epoch: int = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 

@@ -130,6 +130,7 @@ TransactionLogValue data v0-1 flex1+
   transaction_last_update_timestamp_ms int64
   transaction_start_timestamp_ms       int64
   client_transaction_version           int16                    1+ tag2
+  next_producer_epoch                  int16                    1+ tag3 =-1
 
 ControlRecordTypeSchema data v0-0
   type                                 int16
