@@ -233,6 +233,8 @@ def _shared_settings(root: Path, brokers: int, voters: Mapping[int, str]) -> dic
         }
     return settings | {
         "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(max(1, replicas - 1)),
         # The first member of a group need not wait for others.
         "group.initial.rebalance.delay.ms": "0",
     }

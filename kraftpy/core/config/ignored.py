@@ -33,7 +33,9 @@ _KEYS = {
     "metric.reporters": _JVM,
     "auto.include.jmx.reporter": _JVM,
     "log.cleaner.threads": "compaction runs in one process, a partition at a time",
-    "transactional.id.expiration.ms": _NOT_YET,
+    "transaction.state.log.load.buffer.size": "the log is loaded in chunks of a fixed size",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted when "
+    "its time is over",
     "log.dir.failure.timeout.ms": _NOT_YET,
 }
 

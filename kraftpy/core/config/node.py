@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from kraftpy.core.config import addresses, kinds
 from kraftpy.core.config.addresses import Address, Listener, Voter
-from kraftpy.core.config.groups import GroupSettings
 from kraftpy.core.config.kinds import (
     INT_MAX,
     LONG_MAX,
@@ -22,10 +21,11 @@ from kraftpy.core.config.kinds import (
     text,
 )
 from kraftpy.core.config.settings import setting
+from kraftpy.core.config.transactions import TransactionSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings(GroupSettings):
+class NodeSettings(TransactionSettings):
     """The values of one node's settings."""
 
     # Who this node is and how it's reached.

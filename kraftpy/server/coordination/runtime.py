@@ -115,6 +115,9 @@ class CoordinatorRuntime(Generic[M]):
     def tell_unloaded(self, partition: CoordinatorPartition[M], machine: M) -> None:
         """A machine is about to be closed: its partition is led here no more, or loaded anew."""
 
+    def released(self, partition: CoordinatorPartition[M]) -> None:
+        """A partition is led here no more, or is about to be loaded anew, whatever its state."""
+
     def send(self, message: Any) -> None:
         """Sends what a machine has for another broker; the answer comes as a request."""
         raise NotImplementedError
@@ -316,6 +319,7 @@ class CoordinatorRuntime(Generic[M]):
         machine = partition.machine
         if machine is not None:
             self.tell_unloaded(partition, machine)
+        self.released(partition)
         partition.close()
 
     def reload(self, partition: CoordinatorPartition[M]) -> None:

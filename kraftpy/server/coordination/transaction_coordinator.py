@@ -1,0 +1,289 @@
+"""The transaction coordinator of this broker: transactional ids in `__transaction_state`.
+
+What a request does is `TransactionMachine`'s to decide; here is which of its operations that is.
+What all coordinators have in common is in `runtime`, how markers get to the leaders in
+`transaction_markers`.
+
+* Requests that may need a producer id are handed to a machine when there is one at hand.
+* Markers of a partition that isn't coordinated here any more are somebody else's to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from kraftpy.core.config import BrokerConfig
+from kraftpy.core.coordination import partition_for
+from kraftpy.core.transactions import (
+    Answer,
+    Markers,
+    Partition,
+    Transaction,
+    TransactionCodec,
+    TransactionConfig,
+    TransactionMachine,
+    TransactionMemory,
+    Wish,
+)
+from kraftpy.core.transactions.records import TRANSACTIONAL_ID_MAX_BYTES
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.coordination.internal_topic import InternalTopic
+from kraftpy.server.coordination.partition import CoordinatorLog, CoordinatorPartition
+from kraftpy.server.coordination.producer_ids import ProducerIds
+from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host
+from kraftpy.server.coordination.transaction_markers import MarkerHost, MarkerSender
+
+log = logging.getLogger(__name__)
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+# How long a request waits for its write; Kafka's transaction.state.log append has the same.
+WRITE_TIMEOUT_MS = 5_000
+
+_EXPIRE_TOGETHER = 200
+_LISTED_TOGETHER = 500
+# An id that was at hand a moment ago may be another's now; so often a request tries for the next.
+_ID_ATTEMPTS = 5
+
+
+class TransactionHost(Host, MarkerHost, Protocol):
+    """What the coordinator needs of its broker."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+
+
+class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
+    """Transactional ids of this broker; handlers call it, the broker tells it what it leads."""
+
+    _host: TransactionHost
+    write_timeout_ms = WRITE_TIMEOUT_MS
+
+    def __init__(self, host: TransactionHost) -> None:
+        config = host.config
+        topic = InternalTopic(
+            host,
+            TRANSACTIONS_TOPIC,
+            partitions=config.transaction_state_log_num_partitions,
+            replication_factor=config.transaction_state_log_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+            setting="transaction.state.log.replication.factor",
+        )
+        logs = [CoordinatorLog(TRANSACTIONS_TOPIC, TransactionCodec())]
+        super().__init__(host, "transaction", topic, logs, self._new_machine)
+        self._memory = TransactionMemory(config.transaction_coordinator_max_memory_bytes)
+        self._markers = MarkerSender(host, self._markers_written)
+
+    def _new_machine(self, leader_epoch: int) -> TransactionMachine:
+        config = TransactionConfig(
+            self._host.config.transactional_id_expiration_ms,
+            self._host.config.add_partitions_to_txn_retry_backoff_max_ms,
+        )
+        return TransactionMachine(config, self._host.producer_ids.take, self._memory, leader_epoch)
+
+    # -- life
+
+    def start(self) -> None:
+        """Takes on the partitions that this broker leads, and begins to expire ids."""
+        super().start()
+        self.every(lambda: self._expiry_interval_s, self.expire)
+
+    async def stop(self) -> None:
+        """Answers every parked request with NOT_COORDINATOR and stops."""
+        await super().stop()
+        await self._markers.stop()
+
+    def leads_changed(self, topic: str) -> None:
+        """Partitions of this topic may have come or have another leader."""
+        super().leads_changed(topic)
+        self._markers.leaders_changed()
+
+    def topic_changed(self, name: str) -> None:
+        """A topic came, went or got partitions: nobody owes anything to one that is gone."""
+        self._markers.leaders_changed()
+
+    def metadata_replaced(self) -> None:
+        """Any topic may have come, gone or have other leaders."""
+        self._markers.leaders_changed()
+
+    def released(self, partition: CoordinatorPartition[TransactionMachine]) -> None:
+        self._markers.drop(partition.index)
+
+    def contents(self, machine: TransactionMachine) -> str:
+        return f"{len(machine)} transactional ids"
+
+    # -- markers
+
+    def send(self, message: Any) -> None:
+        assert isinstance(message, Markers)
+        topic = self._host.metadata.topics.get(TRANSACTIONS_TOPIC)
+        if topic is not None:
+            index = partition_for(message.transactional_id, len(topic.partitions))
+            self._markers.owe(index, message)
+
+    def _markers_written(self, markers: Markers) -> None:
+        producer = markers.producer_id, markers.producer_epoch
+        # Who coordinates it now, if this broker doesn't, has the markers written again.
+        with contextlib.suppress(KafkaError):
+            self.write(
+                markers.transactional_id,
+                lambda machine, token, now_ms: machine.markers_written(
+                    markers.transactional_id, producer, now_ms
+                ),
+            )
+
+    # -- requests: each raises KafkaError if the id isn't (or isn't yet) coordinated here
+
+    async def coordinator_of(self, key: str, load_deadline_s: float) -> int:
+        """As of every coordinator. Raises KafkaError: INVALID_REQUEST, too."""
+        return await super().coordinator_of(_check_id(key), load_deadline_s)
+
+    async def init_producer_id(self, transactional_id: str, wish: Wish) -> Answer:
+        """InitProducerId with a transactional id; may wait for a transaction to be aborted."""
+        _check_id(transactional_id)
+        if not 0 < wish.timeout_ms <= self._host.config.transaction_max_timeout_ms:
+            return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        self.check_served(transactional_id)
+        for _ in range(_ID_ATTEMPTS):
+            await self._host.producer_ids.ready()
+            answer = await self._answer(
+                self.write(
+                    transactional_id,
+                    lambda machine, token, now_ms: machine.init_producer_id(
+                        token, transactional_id, wish, now_ms
+                    ),
+                )
+            )
+            if answer.error is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+        return answer
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Iterable[Partition],
+        version: int,
+        *,
+        from_broker: bool = False,
+    ) -> Answer:
+        """AddPartitionsToTxn and AddOffsetsToTxn of one id."""
+        return await self._answer(
+            self.write(
+                _check_id(transactional_id),
+                lambda machine, token, now_ms: machine.add_partitions(
+                    token,
+                    transactional_id,
+                    producer,
+                    partitions,
+                    version,
+                    now_ms,
+                    from_broker=from_broker,
+                ),
+            )
+        )
+
+    def verify(
+        self, transactional_id: str, producer: tuple[int, int], partitions: Sequence[Partition]
+    ) -> list[ErrorCode]:
+        """For each of these partitions, whether it is in the producer's transaction."""
+        return self.read(
+            _check_id(transactional_id),
+            lambda machine, now_ms: machine.verify(transactional_id, producer, partitions),
+        )
+
+    async def end(
+        self, transactional_id: str, producer: tuple[int, int], version: int, *, is_commit: bool
+    ) -> Answer:
+        """EndTxn."""
+        return await self._answer(
+            self.write(
+                _check_id(transactional_id),
+                lambda machine, token, now_ms: machine.end(
+                    token, transactional_id, producer, version, now_ms, is_commit=is_commit
+                ),
+            )
+        )
+
+    async def _answer(self, answer: Answer | asyncio.Future[Answer]) -> Answer:
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """One id of a DescribeTransactions; raises TRANSACTIONAL_ID_NOT_FOUND."""
+        found = self.read(
+            _check_id(transactional_id), lambda machine, now_ms: machine.find(transactional_id)
+        )
+        if found is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return found
+
+    def transactions(self) -> Iterator[list[tuple[str, Transaction]]]:
+        """ListTransactions: what this broker coordinates, some at a time.
+
+        Ids may come and go in between. Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        for machine in self.all_machines():
+            ids = iter(machine.transactional_ids())
+            while some := list(islice(ids, _LISTED_TOGETHER)):
+                found = ((each, machine.find(each)) for each in some)
+                yield [(each, known) for each, known in found if known is not None]
+
+    # -- expiry
+
+    async def expire(self) -> None:
+        """Forgets the ids that nobody used for long; it also runs by itself.
+
+        Not within an interval after the clock was set: one that was set wrong must not make
+        producers strangers.
+        """
+        self.now_ms()
+        if self._loop.time() - self.clock_set_s < self._expiry_interval_s:
+            return
+        for partition in list(self._partitions.values()):
+            if partition.machine is not None:
+                await self._expire(partition, partition.machine)
+
+    async def _expire(
+        self, partition: CoordinatorPartition[TransactionMachine], machine: TransactionMachine
+    ) -> None:
+        expired = 0
+        ids = iter(machine.transactional_ids())
+        while some := list(islice(ids, _EXPIRE_TOGETHER)):
+            now_ms = self.now_ms()
+            count, effects = machine.expire(some, now_ms)
+            expired += count
+            partition.carry_out(effects, now_ms)
+            await asyncio.sleep(0)
+            if partition.machine is not machine:
+                return
+        if expired:
+            log.info("%s: %d transactional ids expired", partition, expired)
+
+    @property
+    def _expiry_interval_s(self) -> float:
+        config = self._host.config
+        return config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+
+
+def _check_id(transactional_id: str) -> str:
+    """The id, if it may be one; raises KafkaError: INVALID_REQUEST."""
+    length = len(transactional_id)
+    if not length or (
+        4 * length > TRANSACTIONAL_ID_MAX_BYTES
+        and len(transactional_id.encode()) > TRANSACTIONAL_ID_MAX_BYTES
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return transactional_id

@@ -1,0 +1,176 @@
+"""Sends the markers that this broker's transaction coordinators owe to the leaders.
+
+What is owed, to whom, and when again, is `OwedMarkers`' to say; here it is sent. Rules:
+
+* What became due in a turn of the loop goes out together.
+* What this broker leads itself needs no connection.
+* That a leader can't be reached is told once, until it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kraftpy.client.connection import ConnectionLostError
+from kraftpy.core.transactions import Markers, Partition
+from kraftpy.core.transactions.markers import GONE, Debt, MarkerRequest, OwedMarkers
+from kraftpy.events import emit
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kraftpy.server.coordination.peers import Lane, Peers
+
+if TYPE_CHECKING:
+    from kraftpy.core.metadata import MetadataState
+
+log = logging.getLogger(__name__)
+
+# A leader says after a second that a marker isn't committed yet; its answer is on its way.
+ANSWER_TIMEOUT_MS = 10_000
+
+WriteMarkers = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
+"""Writes markers where this broker leads."""
+
+
+class MarkerHost(Protocol):
+    """What is needed of the broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def metadata(self) -> MetadataState: ...
+    @property
+    def peers(self) -> Peers: ...
+    @property
+    def write_markers(self) -> WriteMarkers: ...
+
+
+class MarkerSender:
+    """`written` is called for each transaction that has all its markers."""
+
+    def __init__(self, host: MarkerHost, written: Callable[[Markers], None]) -> None:
+        self._host = host
+        self._loop = host.loop
+        self._written = written
+        self._owed = OwedMarkers(self._leader_of)
+        self._pump: asyncio.Handle | None = None
+        self._woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._unreachable: set[int] = set()
+        self._stopped = False
+
+    def __len__(self) -> int:
+        """How many transactions don't have all their markers."""
+        return len(self._owed)
+
+    def owe(self, owner: int, markers: Markers) -> None:
+        """A decision is committed: its markers are due."""
+        self._owed.owe(owner, markers, self._now_ms())
+        self._soon()
+
+    def drop(self, owner: int) -> None:
+        """That partition of the coordinator's topic isn't coordinated here any more."""
+        self._owed.drop(owner)
+
+    def leaders_changed(self) -> None:
+        """What waits for a leader may have one."""
+        if len(self._owed):
+            self._woken = True
+            self._soon()
+
+    async def stop(self) -> None:
+        """Sends nothing more; what is under way is given up."""
+        self._stopped = True
+        for handle in (self._pump, self._timer):
+            if handle is not None:
+                handle.cancel()
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _leader_of(self, partition: Partition) -> int | None:
+        name, index = partition
+        topic = self._host.metadata.topics.get(name)
+        state = None if topic is None else topic.partitions.get(index)
+        if state is None:
+            return GONE
+        return None if state.leader < 0 else state.leader
+
+    # -- sending
+
+    def _soon(self) -> None:
+        if self._pump is None and not self._stopped:
+            self._pump = self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._pump = None
+        now_ms = self._now_ms()
+        if self._woken:
+            self._woken = False
+            self._owed.wake(now_ms)
+        for request in self._owed.take(now_ms):
+            task = self._loop.create_task(self._deliver(request))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        self._finish(self._owed.take_finished())
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = self._owed.next_deadline()
+        if due_ms is not None:
+            # A millisecond later: the clock is read in whole ones.
+            self._timer = self._loop.call_at((due_ms + 1) / 1000, self._soon)
+
+    async def _deliver(self, request: MarkerRequest) -> None:
+        try:
+            response = await self._ask(request.node_id, request.message())
+        except (ConnectionLostError, KafkaError) as error:
+            self._owed.lost(request, self._now_ms())
+            if request.node_id not in self._unreachable:
+                self._unreachable.add(request.node_id)
+                log.warning("broker %d can't be given markers: %s", request.node_id, error)
+        else:
+            self._unreachable.discard(request.node_id)
+            self._answered(request, response)
+        self._soon()
+
+    async def _ask(self, node_id: int, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        if node_id == self._host.node_id:
+            return await self._host.write_markers(message)
+        response = await self._host.peers.ask(node_id, Lane.MARKERS, message, ANSWER_TIMEOUT_MS)
+        assert isinstance(response, WriteTxnMarkersResponse)
+        return response
+
+    def _answered(self, request: MarkerRequest, response: WriteTxnMarkersResponse) -> None:
+        outcome = self._owed.answered(request, response, self._now_ms())
+        for debt, (topic, index) in outcome.refused:
+            emit(
+                log,
+                logging.ERROR,
+                "transaction-marker-refused",
+                id=debt.markers.transactional_id,
+                topic=topic,
+                partition=index,
+                epoch=debt.markers.producer_epoch,
+            )
+        for debt in outcome.deposed:
+            log.info(
+                "transactional id %r: a newer coordinator writes its markers",
+                debt.markers.transactional_id,
+            )
+        self._finish(outcome.finished)
+
+    def _finish(self, debts: list[Debt]) -> None:
+        for debt in debts:
+            self._written(debt.markers)

@@ -1,0 +1,287 @@
+"""The shell of the transaction coordinator, over a log and leaders that the test holds."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_log import FakeLog
+
+from kraftpy.client.connection import ConnectionLostError
+from kraftpy.core.config import BrokerConfig
+from kraftpy.core.transactions import Answer, Wish
+from kraftpy.protocol.errors import ErrorCode as E
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kraftpy.server.coordination.producer_ids import ProducerIds
+from kraftpy.server.coordination.transaction_coordinator import (
+    TRANSACTIONS_TOPIC,
+    TransactionCoordinator,
+)
+
+PARTITIONS = 4
+ID = "t"
+LOCAL, REMOTE = ("a", 0), ("a", 1)
+
+
+def topic(*leaders: int) -> Any:
+    return SimpleNamespace(
+        partitions={index: SimpleNamespace(leader=leader) for index, leader in enumerate(leaders)}
+    )
+
+
+class FakeHost:
+    """As much of a broker as the coordinator knows; it's the leaders and their connections, too."""
+
+    def __init__(self, **settings: str) -> None:
+        self.config = BrokerConfig.from_properties(
+            {"node.id": "1", "log.dirs": "/tmp/unused", **settings}
+        )
+        self.loop = asyncio.get_running_loop()
+        self.node_id = 1
+        self.avoided: frozenset[int] = frozenset()
+        self.replicas = FakeLog(TRANSACTIONS_TOPIC)
+        topics = {"a": topic(1, 2), TRANSACTIONS_TOPIC: topic(*[1] * PARTITIONS)}
+        self.metadata: Any = SimpleNamespace(topics=topics)
+        self.controller: Any = None
+        self.peers: Any = self
+        self.blocks = 0
+        self.block_size = 10
+        self.producer_ids = ProducerIds(self._allocate)
+        self.written: list[tuple[int, WriteTxnMarkersRequest]] = []
+        self.errors: list[Exception | E] = []
+        self.ahead_ms = 0
+        self.coordinator = TransactionCoordinator(self)
+
+    async def _allocate(self) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        self.blocks += 1
+        return 1000 * self.blocks, self.block_size
+
+    def now_ms(self) -> int:
+        return int(self.loop.time() * 1000) + self.ahead_ms
+
+    async def write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        return await self._answer(1, request)
+
+    async def ask(self, node_id: int, lane: object, request: Any, timeout_ms: int) -> Any:
+        return await self._answer(node_id, request)
+
+    async def _answer(self, node: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        self.written.append((node, request))
+        await asyncio.sleep(0)
+        error = self.errors.pop(0) if self.errors else E.NONE
+        if isinstance(error, Exception):
+            raise error
+        kinds = WriteTxnMarkersResponse
+        return kinds(
+            markers=[
+                kinds.WritableTxnMarkerResult(
+                    marker.producer_id,
+                    [
+                        kinds.WritableTxnMarkerTopicResult(
+                            each.name,
+                            [
+                                kinds.WritableTxnMarkerPartitionResult(index, error)
+                                for index in each.partition_indexes
+                            ],
+                        )
+                        for each in marker.topics
+                    ],
+                )
+                for marker in request.markers
+            ]
+        )
+
+    def lead(self) -> None:
+        for index in range(PARTITIONS):
+            self.replicas.led.setdefault(index, bytearray())
+        self.coordinator.refresh()
+
+    # -- what clients do
+
+    async def init(self, name: str = ID, timeout_ms: int = 60_000) -> Answer:
+        return await self.coordinator.init_producer_id(name, Wish(timeout_ms, None))
+
+    async def open(self) -> tuple[int, int]:
+        answer = await self.init()
+        producer = answer.producer_id, answer.producer_epoch
+        added = await self.coordinator.add_partitions(ID, producer, [LOCAL, REMOTE], 2)
+        assert added.error is E.NONE
+        return producer
+
+    def state(self) -> str:
+        return self.coordinator.describe(ID).state.label
+
+    async def reach(self, state: str) -> None:
+        async with asyncio.timeout(5):
+            while self.state() != state:
+                await asyncio.sleep(0.001)
+
+
+def leading(**settings: str) -> FakeHost:
+    host = FakeHost(**settings)
+    host.lead()
+    return host
+
+
+async def test_a_transaction_from_its_begin_to_its_end() -> None:
+    host = leading()
+    producer = await host.open()
+    assert producer == (1000, 0)
+    assert host.coordinator.verify(ID, producer, [LOCAL, ("b", 0)]) == [
+        E.NONE,
+        E.TRANSACTION_ABORTABLE,
+    ]
+    answer = await host.coordinator.end(ID, producer, 2, is_commit=True)
+    assert answer == (E.NONE, 1000, 1)
+    await host.reach("CompleteCommit")
+    (local, to_local), (remote, to_remote) = sorted(host.written, key=lambda each: each[0])
+    assert (local, remote) == (1, 2)
+    for request, index in ((to_local, 0), (to_remote, 1)):
+        (marker,) = request.markers
+        assert (marker.producer_id, marker.producer_epoch) == (1000, 1)
+        assert marker.transaction_result
+        assert [(each.name, each.partition_indexes) for each in marker.topics] == [("a", [index])]
+    assert len(host.coordinator._markers) == 0
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [E.NOT_LEADER_OR_FOLLOWER, ConnectionLostError("gone"), KafkaError(E.INVALID_REQUEST)],
+)
+async def test_markers_go_out_until_they_are_there(failure: Exception | E) -> None:
+    host = leading()
+    producer = await host.open()
+    host.errors = [failure] * 4
+    await host.coordinator.end(ID, producer, 2, is_commit=False)
+    await host.reach("CompleteAbort")
+    assert len(host.written) == 6
+
+
+async def test_markers_wait_for_a_leader() -> None:
+    host = leading()
+    producer = await host.open()
+    host.metadata.topics["a"] = topic(-1, -1)
+    await host.coordinator.end(ID, producer, 2, is_commit=True)
+    await asyncio.sleep(0.05)
+    assert host.written == []
+    host.metadata.topics["a"] = topic(2, 2)
+    host.coordinator.leads_changed("a")
+    await host.reach("CompleteCommit")
+    assert [node for node, _ in host.written] == [2]
+
+
+async def test_a_topic_that_is_deleted_needs_no_markers() -> None:
+    host = leading()
+    producer = await host.open()
+    host.metadata.topics["a"] = topic(-1, -1)
+    await host.coordinator.end(ID, producer, 2, is_commit=True)
+    del host.metadata.topics["a"]
+    host.coordinator.topic_changed("a")
+    await host.reach("CompleteCommit")
+    assert host.written == []
+
+
+async def test_the_next_coordinator_goes_on() -> None:
+    host = leading()
+    producer = await host.open()
+    host.metadata.topics["a"] = topic(-1, -1)
+    await host.coordinator.end(ID, producer, 2, is_commit=True)
+    led, host.replicas.led = host.replicas.led, {}
+    host.coordinator.refresh()
+    assert len(host.coordinator._markers) == 0
+    with pytest.raises(KafkaError) as raised:
+        host.state()
+    assert raised.value.code is E.NOT_COORDINATOR
+    host.metadata.topics["a"] = topic(1, 2)
+    host.coordinator.leads_changed("a")
+    await asyncio.sleep(0.05)
+    assert host.written == []
+    host.replicas.led = led
+    host.replicas.epochs = dict.fromkeys(range(PARTITIONS), 5)
+    host.coordinator.refresh()
+    await host.coordinator.coordinator_of(ID, host.loop.time() + 5)
+    await host.reach("CompleteCommit")
+    assert {request.markers[0].coordinator_epoch for _, request in host.written} == {5}
+
+
+async def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
+    host = leading()
+    answer = await host.init(timeout_ms=30)
+    producer = answer.producer_id, answer.producer_epoch
+    await host.coordinator.add_partitions(ID, producer, [LOCAL], 2)
+    await host.reach("CompleteAbort")
+    ended = await host.coordinator.end(ID, producer, 2, is_commit=True)
+    assert ended.error is E.INVALID_TXN_STATE
+
+
+async def test_a_newcomer_waits_for_the_abort() -> None:
+    host = leading()
+    await host.open()
+    assert await host.init() == (E.NONE, 1000, 2)
+    assert {request.markers[0].producer_epoch for _, request in host.written} == {1}
+
+
+async def test_ids_come_from_the_blocks_of_the_broker() -> None:
+    host = leading()
+    answers = await asyncio.gather(*(host.init(f"t-{number}") for number in range(25)))
+    assert {answer.error for answer in answers} == {E.NONE}
+    assert len({answer.producer_id for answer in answers}) == 25
+    assert host.blocks == 3
+
+
+@pytest.mark.parametrize("name", ["", "x" * 32_768, "ü" * 20_000])
+async def test_what_is_no_id(name: str) -> None:
+    host = leading()
+    for request in (
+        host.init(name),
+        host.coordinator.end(name, (1, 0), 0, is_commit=True),
+        host.coordinator.add_partitions(name, (1, 0), [LOCAL], 0),
+        host.coordinator.coordinator_of(name, 0),
+    ):
+        with pytest.raises(KafkaError) as raised:
+            await request
+        assert raised.value.code is E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+async def test_timeouts_have_limits(timeout_ms: int) -> None:
+    host = leading()
+    assert (await host.init(timeout_ms=timeout_ms)).error is E.INVALID_TRANSACTION_TIMEOUT
+
+
+async def test_ids_are_listed_and_expire() -> None:
+    host = leading(**{"transaction.remove.expired.transaction.cleanup.interval.ms": "1"})
+    for name in ("t", "u", "v"):
+        await host.init(name)
+
+    def names() -> list[str]:
+        return sorted(name for some in host.coordinator.transactions() for name, _ in some)
+
+    assert names() == ["t", "u", "v"]
+    host.ahead_ms = host.config.transactional_id_expiration_ms
+    await host.coordinator.expire()
+    assert names() == ["t", "u", "v"], "the clock was set"
+    await asyncio.sleep(0.01)
+    await host.coordinator.expire()
+    assert names() == []
+    with pytest.raises(KafkaError) as raised:
+        host.coordinator.describe("t")
+    assert raised.value.code is E.TRANSACTIONAL_ID_NOT_FOUND
+
+
+async def test_stopping_gives_up() -> None:
+    host = leading()
+    producer = await host.open()
+    host.errors = [E.NOT_LEADER_OR_FOLLOWER] * 1000
+    await host.coordinator.end(ID, producer, 2, is_commit=True)
+    newcomer = asyncio.ensure_future(host.init())
+    await asyncio.sleep(0.02)
+    await host.coordinator.stop()
+    assert (await newcomer).error is E.NOT_COORDINATOR
+    count = len(host.written)
+    await asyncio.sleep(0.05)
+    assert len(host.written) == count
