@@ -51,8 +51,10 @@ from kraftpy.server.cluster.metadata_events import (
 from kraftpy.server.cluster.proposals import Proposals, new_topic_id, propose_growth
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
+from kraftpy.server.coordination.peers import Peers
 from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.coordination.runtime import CoordinatorRuntime
+from kraftpy.server.coordination.transaction_coordinator import TransactionCoordinator
 from kraftpy.server.network.addresses import Node, endpoint_of, endpoints_to_register, node_for
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
@@ -116,8 +118,10 @@ class Broker:
         self.logs = logs
         self.replicas: ReplicaManager
         self.groups: GroupCoordinator
+        self.transactions: TransactionCoordinator
         self.coordinators: list[CoordinatorRuntime[Any]] = []
         self.offset_forwarding = OffsetForwarding(self)
+        self.peers = Peers(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, _random_int31()
@@ -179,7 +183,8 @@ class Broker:
             )
         self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
-        self.coordinators.append(self.groups)
+        self.transactions = TransactionCoordinator(self)
+        self.coordinators += [self.groups, self.transactions]
         file = self.config.with_dynamic({})  # The rest of the configuration is known to all.
         cluster_id = await self._membership.register(
             lambda: self.metadata,
@@ -222,6 +227,7 @@ class Broker:
         await self.offset_forwarding.close()
         for coordinator in self.coordinators:
             await coordinator.stop()
+        await self.peers.close()
         self.stopping = True
         for partition in self.replicas:
             partition.fetches.wake(partition)

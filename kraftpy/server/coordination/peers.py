@@ -28,6 +28,8 @@ class PeerHost(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def node_id(self) -> int: ...
     def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
         """Where a broker is found now, None if that isn't known."""
 
@@ -39,11 +41,11 @@ class _Peer:
 
 
 class Peers:
-    """The other brokers; `client_id` is what they see."""
+    """The brokers of the cluster, this one among them."""
 
-    def __init__(self, host: PeerHost, client_id: str) -> None:
+    def __init__(self, host: PeerHost) -> None:
         self._host = host
-        self._client_id = client_id
+        self._client_id = f"kraftpy-broker-{host.node_id}"
         self._peers: dict[tuple[int, Lane], _Peer] = {}
         self._closed = False
 

@@ -193,13 +193,9 @@ class CoordinatorRuntime(Generic[M]):
         If it is this broker, its partition is ready to take requests, unless that takes until
         `load_deadline_s` (of the loop's time). Raises KafkaError: COORDINATOR_NOT_AVAILABLE.
         """
-        await self._topic.ensure()
+        index = await self.index_of(key)
         name = self._topic.name
-        topic = self._host.metadata.topics.get(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        index = partition_for(key, len(topic.partitions))
-        leader = topic.partitions[index].leader
+        leader = self._host.metadata.topics[name].partitions[index].leader
         if leader < 0 or leader in self._host.avoided:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -210,6 +206,17 @@ class CoordinatorRuntime(Generic[M]):
             wait_s = max(0.0, load_deadline_s - self._loop.time())
             await asyncio.wait([partition.loaded], timeout=wait_s)
         return leader
+
+    async def index_of(self, key: str) -> int:
+        """The partition of the internal topic that keeps the key; makes the topic if need be.
+
+        Raises KafkaError: COORDINATOR_NOT_AVAILABLE.
+        """
+        await self._topic.ensure()
+        topic = self._host.metadata.topics.get(self._topic.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition_for(key, len(topic.partitions))
 
     # -- operations
 

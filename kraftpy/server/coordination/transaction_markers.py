@@ -3,7 +3,6 @@
 What is owed, to whom, and when again, is `OwedMarkers`' to say; here it is sent. Rules:
 
 * What became due in a turn of the loop goes out together.
-* What this broker leads itself needs no connection.
 * That a leader can't be reached is told once, until it answers.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
@@ -19,7 +18,7 @@ from kraftpy.core.transactions import Markers, Partition
 from kraftpy.core.transactions.markers import GONE, Debt, MarkerRequest, OwedMarkers
 from kraftpy.events import emit
 from kraftpy.protocol.errors import KafkaError
-from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kraftpy.protocol.messages import WriteTxnMarkersResponse
 from kraftpy.server.coordination.peers import Lane, Peers
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ log = logging.getLogger(__name__)
 # A leader says after a second that a marker isn't committed yet; its answer is on its way.
 ANSWER_TIMEOUT_MS = 10_000
 
-WriteMarkers = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
-"""Writes markers where this broker leads."""
-
 
 class MarkerHost(Protocol):
     """What is needed of the broker."""
@@ -40,13 +36,9 @@ class MarkerHost(Protocol):
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
-    def node_id(self) -> int: ...
-    @property
     def metadata(self) -> MetadataState: ...
     @property
     def peers(self) -> Peers: ...
-    @property
-    def write_markers(self) -> WriteMarkers: ...
 
 
 class MarkerSender:
@@ -134,7 +126,9 @@ class MarkerSender:
 
     async def _deliver(self, request: MarkerRequest) -> None:
         try:
-            response = await self._ask(request.node_id, request.message())
+            response = await self._host.peers.ask(
+                request.node_id, Lane.MARKERS, request.message(), ANSWER_TIMEOUT_MS
+            )
         except (ConnectionLostError, KafkaError) as error:
             self._owed.lost(request, self._now_ms())
             if request.node_id not in self._unreachable:
@@ -144,13 +138,6 @@ class MarkerSender:
             self._unreachable.discard(request.node_id)
             self._answered(request, response)
         self._soon()
-
-    async def _ask(self, node_id: int, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        if node_id == self._host.node_id:
-            return await self._host.write_markers(message)
-        response = await self._host.peers.ask(node_id, Lane.MARKERS, message, ANSWER_TIMEOUT_MS)
-        assert isinstance(response, WriteTxnMarkersResponse)
-        return response
 
     def _answered(self, request: MarkerRequest, response: WriteTxnMarkersResponse) -> None:
         outcome = self._owed.answered(request, response, self._now_ms())

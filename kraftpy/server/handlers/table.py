@@ -19,11 +19,11 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     partitions,
     produce,
     producer_ids,
+    producers,
     quorum,
     security,
     topic_partitions,
     topics,
-    transactions,
 )
 from kraftpy.server.handlers.registry import registered
 from kraftpy.server.network.dispatch import HandlerSpec
