@@ -165,8 +165,26 @@ EVENTS: dict[str, Kind] = {
         "partition epoch groups",
     ),
     "coordinator-failed": _kind(
-        "A partition of __consumer_offsets can't be loaded; its groups aren't served.",
+        "A partition of a coordinator's topic can't be loaded; what it keeps isn't served.",
         "partition offset reason",
+    ),
+    # transactions
+    "transactions-loaded": _kind(
+        "A partition of __transaction_state that has records takes requests.",
+        "partition epoch seconds records skipped ids",
+    ),
+    "transaction-timed-out": _kind(
+        "A transaction is aborted: it was open for longer than its timeout.",
+        "transactional_id producer epoch timeout_ms partitions",
+    ),
+    "transaction-fenced": _kind(
+        "A transaction is aborted: another producer has come with its transactional id.",
+        "transactional_id producer epoch partitions",
+    ),
+    "transaction-marker-refused": _kind(
+        "A partition knows a higher epoch than the end of a transaction has: its log has lost "
+        "records, or another coordinator's.",
+        "transactional_id partition producer epoch",
     ),
     # requests and disks
     "slow-request": _kind(

@@ -27,7 +27,7 @@ from typing import Any
 
 from kraftpy.client.connection import Connection, ConnectionLostError, address_of
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 
 DEFAULT_PORT = 9092
 METADATA_MAX_AGE_MS = 300_000
@@ -120,14 +120,6 @@ def check(code: int, message: str | None = None) -> None:
     """Raises `KafkaError` for a response's error code other than NONE."""
     if code:
         raise KafkaError(error_code(code), message)
-
-
-def error_code(code: int) -> ErrorCode:
-    """The `ErrorCode` of a number; a code newer than this client is UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:

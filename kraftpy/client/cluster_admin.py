@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import kraftpy
 from kraftpy.client.admin import ANSWER_MARGIN_MS, TOPIC_RESOURCE, Admin
-from kraftpy.client.cluster import Retry, check, error_code
+from kraftpy.client.cluster import Retry, check
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.errors import KafkaError, error_code
 from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
 
 METADATA_TOPIC = "__cluster_metadata"

@@ -20,11 +20,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from kraftpy.client.cluster import error_code
 from kraftpy.client.coordinator import MOVED, Coordinator, Generation
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
 
 _log = logging.getLogger(__name__)

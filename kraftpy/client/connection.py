@@ -34,7 +34,8 @@ from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
 # Fetch stops at 12 and OffsetCommit at 9 because later versions name topics by id; OffsetFetch at 7
-# and FindCoordinator at 3 because later ones ask for several groups.
+# and FindCoordinator at 3 because later ones ask for several groups. AddPartitionsToTxn has another
+# form between brokers, from 4 on.
 CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (3, 11),
     ApiKey.FETCH: (4, 12),
@@ -56,6 +57,8 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (4, 5),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code, new_lane
+from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, new_lane
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, NO, YES
 
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})

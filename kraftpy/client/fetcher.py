@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable, new_lane
+from kraftpy.client.cluster import Cluster, Retry, check, is_retriable, new_lane
 from kraftpy.client.offsets import (
     EARLIEST,
     LATEST,
@@ -31,7 +31,7 @@ from kraftpy.client.offsets import (
     list_offsets,
 )
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
     Record,

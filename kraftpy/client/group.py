@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftpy.client.assignors import Assignor, Subscription, Topics
-from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable
+from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 
 _log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kraftpy.client.admin import Admin
-from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, error_code
+from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check
 from kraftpy.client.coordinator import Coordinator
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
 
 CLASSIC, CONSUMER = "classic", "consumer"

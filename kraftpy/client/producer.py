@@ -35,10 +35,10 @@ from kraftpy.client.batches import (
     PartitionQueue,
     RecordMetadata,
 )
-from kraftpy.client.cluster import Cluster, Retry, check, error_code, is_retriable
+from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
     Header,

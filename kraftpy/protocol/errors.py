@@ -244,3 +244,11 @@ class KafkaError(Exception):
         self.code = code
         self.message = code.message if message is None else message
         super().__init__(f"{code.name}: {self.message}")
+
+
+def error_code(number: int) -> ErrorCode:
+    """The `ErrorCode` of a number; one that a newer release has made is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -120,8 +120,8 @@ class Broker:
         self.groups: GroupCoordinator
         self.transactions: TransactionCoordinator
         self.coordinators: list[CoordinatorRuntime[Any]] = []
-        self.offset_forwarding = OffsetForwarding(self)
         self.peers = Peers(self)
+        self.offset_forwarding = OffsetForwarding(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, _random_int31()
@@ -227,7 +227,6 @@ class Broker:
         await self.offset_forwarding.close()
         for coordinator in self.coordinators:
             await coordinator.stop()
-        await self.peers.close()
         self.stopping = True
         for partition in self.replicas:
             partition.fetches.wake(partition)

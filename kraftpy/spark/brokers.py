@@ -23,18 +23,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraftpy.client.cluster import (
-    Cluster,
-    NoBrokerError,
-    Retry,
-    check,
-    error_code,
-    is_retriable,
-    new_lane,
-)
+from kraftpy.client.cluster import Cluster, NoBrokerError, Retry, check, is_retriable, new_lane
 from kraftpy.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.spark.decoder import Aborted, Slice, decode, find_batches
 from kraftpy.spark.positions import Offsets, OptionError, Partition
 from kraftpy.spark.settings import ClientSettings

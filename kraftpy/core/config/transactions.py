@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kraftpy.core.config.groups import GroupSettings
-from kraftpy.core.config.kinds import PARTITIONS_MAX, int32, int64
+from kraftpy.core.config.kinds import PARTITIONS_MAX, boolean, int32, int64, one_of
 from kraftpy.core.config.settings import setting
 
 
@@ -39,6 +39,25 @@ class TransactionSettings(GroupSettings):
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         int32(1), "3600000", "How often to look for transactional ids that are due to expire."
+    )
+    transaction_partition_verification_enable: bool = setting(
+        boolean(),
+        "true",
+        "Whether the leader of a partition asks the coordinator before it takes the first batch of "
+        "a transaction. Without it a late batch may hold back readers with read_committed for "
+        "ever.",
+        dynamic=True,
+    )
+    transaction_two_phase_commit_enable: str = setting(
+        one_of("false"),
+        "false",
+        "No effect: transactions without a timeout (KIP-939) aren't here, so it can't be true.",
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = setting(
+        int32(1),
+        "20",
+        "The longest pause before a leader asks the coordinator again while the markers of the "
+        "transaction before are being written.",
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = setting(
         int32(0),

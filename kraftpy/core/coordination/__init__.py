@@ -12,6 +12,7 @@ from kraftpy.core.coordination.effects import (
     Failed,
     Outbox,
     Write,
+    together,
 )
 from kraftpy.core.coordination.machine import Machine
 from kraftpy.core.coordination.partitioner import java_string_hash, partition_for
@@ -28,4 +29,5 @@ __all__ = [
     "Write",
     "java_string_hash",
     "partition_for",
+    "together",
 ]

@@ -54,6 +54,12 @@ class Write(Generic[R]):
         self.settled = False
 
 
+def together(writes: Sequence[Write[R]]) -> Write[R]:
+    """One write with the records of these, of one log: for its codec. Nobody hears of its fate."""
+    records = [record for write in writes for record in write.records]
+    return Write(records, (), lambda _: None, lambda *_: None, writes[0].log)
+
+
 class Effects(NamedTuple, Generic[R]):
     """Batches to append, then (token, response) pairs to send, and messages to other brokers."""
 

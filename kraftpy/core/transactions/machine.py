@@ -19,13 +19,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftpy.core.coordination import Effects, Outbox, Write
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.transactions import rules
+from kraftpy.core.transactions.events import tell_fenced, tell_timed_out
 from kraftpy.core.transactions.memory import TransactionMemory, size_bytes
 from kraftpy.core.transactions.records import TransactionRecord
 from kraftpy.core.transactions.rules import Answer, Step, TakeProducerId, Verdict, Wish
@@ -84,19 +85,18 @@ class Markers(NamedTuple):
     partitions: frozenset[Partition]
 
 
-Judge = Callable[..., Verdict]
+Judge = Callable[[Transaction | None, int], Verdict]
 
 
 class _Request:
     """A request that is judged when its turn comes; the machine's own have no token."""
 
-    __slots__ = ("has_fenced", "is_parked", "judge", "token", "wait_ms")
+    __slots__ = ("is_parked", "judge", "token", "wait_ms")
 
     def __init__(self, token: object, judge: Judge, wait_ms: int) -> None:
         self.token = token
         self.judge = judge
         self.wait_ms = wait_ms
-        self.has_fenced = False
         self.is_parked = False
 
 
@@ -153,6 +153,7 @@ class TransactionMachine:
         self._take_producer_id = take_producer_id
         self._memory = memory
         self._memory_bytes = 0
+        self._is_loaded = False
         self._leader_epoch = leader_epoch
         self._transactions: dict[str, Transaction] = {}
         self._lanes: dict[str, _Lane] = {}
@@ -172,6 +173,9 @@ class TransactionMachine:
         self._put(record)
 
     def finish_load(self, now_ms: int) -> Effects[TransactionRecord]:
+        # Not before: a load that is given up gives nothing back.
+        self._is_loaded = True
+        self._memory.used_bytes += self._memory_bytes
         for transactional_id, transaction in self._transactions.items():
             self._watch(transactional_id, transaction, now_ms)
             self._send_markers(transactional_id, transaction, now_ms)
@@ -184,9 +188,8 @@ class TransactionMachine:
     ) -> Effects[TransactionRecord]:
         """InitProducerId 0-5."""
 
-        def judge(current: Transaction | None, now_ms: int, *, has_fenced: bool) -> Verdict:
-            take = self._take_producer_id
-            return rules.judge_init(current, wish, now_ms, take, has_fenced=has_fenced)
+        def judge(current: Transaction | None, now_ms: int) -> Verdict:
+            return rules.judge_init(current, wish, now_ms, self._take_producer_id)
 
         return self._submit(transactional_id, _Request(token, judge, FENCE_WAIT_MS), now_ms)
 
@@ -203,7 +206,7 @@ class TransactionMachine:
     ) -> Effects[TransactionRecord]:
         """AddPartitionsToTxn and AddOffsetsToTxn; `producer` are its id and epoch."""
 
-        def judge(current: Transaction | None, now_ms: int, *, has_fenced: bool) -> Verdict:
+        def judge(current: Transaction | None, now_ms: int) -> Verdict:
             return rules.judge_add(current, *producer, partitions, version, now_ms)
 
         wait_ms = 0 if from_broker else self._config.wait_ms
@@ -221,7 +224,7 @@ class TransactionMachine:
     ) -> Effects[TransactionRecord]:
         """EndTxn; `producer` are its id and epoch."""
 
-        def judge(current: Transaction | None, now_ms: int, *, has_fenced: bool) -> Verdict:
+        def judge(current: Transaction | None, now_ms: int) -> Verdict:
             take = self._take_producer_id
             return rules.judge_end(current, *producer, version, now_ms, take, is_commit=is_commit)
 
@@ -241,11 +244,6 @@ class TransactionMachine:
     def transactional_ids(self) -> Sequence[str]:
         """Every id that there is."""
         return list(self._transactions)
-
-    def summary(self) -> Iterator[TransactionState]:
-        """The states of all ids, for metrics."""
-        for transaction in self._transactions.values():
-            yield transaction.state
 
     # -- markers
 
@@ -317,42 +315,48 @@ class TransactionMachine:
         waiting, lane.waiting = lane.waiting, deque()
         while waiting:
             request = waiting.popleft()
-            verdict = request.judge(batch.current, now_ms, has_fenced=request.has_fenced)
-            if isinstance(verdict, Step) and not self._has_room(transactional_id, batch, verdict):
-                verdict = _UNAVAILABLE
-            if verdict is None and not request.wait_ms:
-                verdict = _CONCURRENT
-            if isinstance(verdict, Step):
-                batch.add(verdict.transaction, now_ms)
-                if verdict.answer is None:
-                    request.has_fenced = True
-                    batch.fencing.append(request)
-                    # It is judged again at once if nobody has to write a marker.
-                    waiting.appendleft(request)
-                else:
-                    batch.answers.append((request, verdict.answer))
-            elif verdict is not None:
-                batch.answers.append((request, verdict))
-            else:
+            verdict = self._judge(transactional_id, batch, request, now_ms)
+            if verdict is None:
                 lane.waiting.append(request)
                 self._park(transactional_id, request, now_ms)
-        for request, _ in batch.answers:
-            self._waits.cancel((transactional_id, request))
+                continue
+            answer = verdict if isinstance(verdict, Answer) else verdict.answer
+            if isinstance(verdict, Step):
+                if answer is None:
+                    assert batch.current is not None
+                    tell_fenced(transactional_id, batch.current)
+                    batch.fencing.append(request)
+                    waiting.appendleft(request)  # for the case that nobody has to write a marker
+                batch.add(verdict.transaction, now_ms)
+            if answer is not None:
+                self._waits.cancel((transactional_id, request))
+                if batch.steps:
+                    batch.answers.append((request, answer))
+                else:
+                    self._reply(request, answer)
         if batch.steps:
             self._write(transactional_id, lane, batch)
-            return
-        for request, answer in batch.answers:
-            self._reply(request, answer)
-        self._discard_unused(transactional_id)
+        else:
+            self._discard_unused(transactional_id)
+
+    def _judge(
+        self, transactional_id: str, batch: _Batch, request: _Request, now_ms: int
+    ) -> Verdict:
+        verdict = request.judge(batch.current, now_ms)
+        if verdict is None:
+            return None if request.wait_ms else _CONCURRENT
+        if isinstance(verdict, Step):
+            more_bytes = size_bytes(transactional_id, verdict.transaction) - size_bytes(
+                transactional_id, batch.current
+            )
+            if not self._memory.has_room(more_bytes):
+                return _UNAVAILABLE
+        return verdict
 
     def _park(self, transactional_id: str, request: _Request, now_ms: int) -> None:
         if not request.is_parked:
             request.is_parked = True
             self._waits.set((transactional_id, request), now_ms + request.wait_ms)
-
-    def _has_room(self, transactional_id: str, batch: _Batch, step: Step) -> bool:
-        before = size_bytes(transactional_id, batch.current)
-        return self._memory.has_room(size_bytes(transactional_id, step.transaction) - before)
 
     def _write(self, transactional_id: str, lane: _Lane, batch: _Batch) -> None:
         lane.is_writing = True
@@ -459,7 +463,8 @@ class TransactionMachine:
             transactional_id, before
         )
         self._memory_bytes += more_bytes
-        self._memory.used_bytes += more_bytes
+        if self._is_loaded:
+            self._memory.used_bytes += more_bytes
         if transaction is None:
             self._transactions.pop(transactional_id, None)
         else:
@@ -503,7 +508,7 @@ class TransactionMachine:
     def _abort_overdue(self, transactional_id: str, now_ms: int) -> None:
         overdue = self._transactions[transactional_id]
 
-        def judge(current: Transaction | None, now_ms: int, *, has_fenced: bool) -> Verdict:
+        def judge(current: Transaction | None, now_ms: int) -> Verdict:
             if current is not overdue:
                 return Answer(ErrorCode.NONE)  # it went on, or has ended
             take, last_epoch = self._take_producer_id, overdue.producer_epoch
@@ -511,6 +516,7 @@ class TransactionMachine:
             if fenced is None:
                 self._timeouts.set(transactional_id, now_ms + _RETRY_MAX_MS)
                 return rules.NO_ID_AT_HAND
+            tell_timed_out(transactional_id, overdue)
             return Step(fenced, Answer(ErrorCode.NONE))
 
         lane = self._lane(transactional_id)
@@ -557,7 +563,6 @@ class TransactionMachine:
                 self._reply(request, Answer(_told(error)))
         self._lanes.clear()
         self._memory.used_bytes -= self._memory_bytes
-        self._memory_bytes = 0
         return self._out.take()._replace(writes=[], messages=[])
 
 

@@ -25,7 +25,7 @@ from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.transactions.machine import Markers
 from kraftpy.core.transactions.records import by_topic
 from kraftpy.core.transactions.states import Partition
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.errors import ErrorCode, error_code
 from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 REQUEST_MARKERS_MAX = 1_000
@@ -287,15 +287,10 @@ class OwedMarkers:
 
 def _errors(response: WriteTxnMarkersResponse) -> Mapping[tuple[int, Partition], ErrorCode]:
     return {
-        (marker.producer_id, (topic.name, partition.partition_index)): _code(partition.error_code)
+        (marker.producer_id, (topic.name, partition.partition_index)): error_code(
+            partition.error_code
+        )
         for marker in response.markers
         for topic in marker.topics
         for partition in topic.partitions
     }
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:  # of a newer release
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -11,7 +11,8 @@ from __future__ import annotations
 from kraftpy.core.transactions.states import Transaction
 
 ID_BYTES = 512
-PARTITION_BYTES = 160
+OPEN_BYTES = 384  # more, while it has partitions
+PARTITION_BYTES = 224
 
 
 def size_bytes(transactional_id: str, transaction: Transaction | None) -> int:
@@ -19,7 +20,8 @@ def size_bytes(transactional_id: str, transaction: Transaction | None) -> int:
     if transaction is None:
         return 0
     text = len(transactional_id) * (1 if transactional_id.isascii() else 4)
-    return ID_BYTES + text + PARTITION_BYTES * len(transaction.partitions)
+    partitions = len(transaction.partitions)
+    return ID_BYTES + text + (OPEN_BYTES + PARTITION_BYTES * partitions if partitions else 0)
 
 
 class TransactionMemory:

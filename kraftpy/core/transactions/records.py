@@ -18,6 +18,7 @@ from kraftpy.core.transactions.states import (
     Partition,
     Transaction,
     TransactionState,
+    shared,
 )
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
@@ -123,14 +124,17 @@ def _transaction(transactional_id: str, value: TransactionLogValue) -> Transacti
             for each in value.transaction_partitions
             for index in each.partition_ids
         )
+    producer_id = previous_id = value.producer_id
+    if value.previous_producer_id != producer_id:  # else it's one number in memory
+        previous_id = value.previous_producer_id
     transaction = Transaction(
         state,
-        value.producer_id,
+        producer_id,
         value.producer_epoch,
         last_epoch,
-        value.previous_producer_id,
+        previous_id,
         value.next_producer_id,
-        value.transaction_timeout_ms,
+        shared(value.transaction_timeout_ms),
         partitions,
         value.transaction_start_timestamp_ms,
         value.transaction_last_update_timestamp_ms,

@@ -6,10 +6,11 @@ Each function judges one request by the state that it finds, and changes nothing
 * A request names the producer id and the epoch that it believes in. Another id is
   INVALID_PRODUCER_ID_MAPPING, another epoch PRODUCER_FENCED; an epoch that is known to be this
   owner's last one makes it a retry, and the first answer is given again.
-* Who asks for an epoch while a transaction is open has that aborted first: the abort has the next
-  epoch, so that its markers fence the former owner, once (KAFKA-19367), and what is handed out is
-  the one behind it. Only the present owner or somebody new may do that, not a zombie: in Kafka a
-  late InitProducerId of an older epoch aborts what the owner has open.
+* Who asks for an epoch while a transaction is open has that aborted first, and is judged again when
+  the markers are written. The abort has the next epoch, so that its markers fence the former owner,
+  once (KAFKA-19367): the owner itself may have that one, somebody new gets the one behind it. A
+  zombie gets nothing; in Kafka a late InitProducerId of an older epoch aborts what the owner has
+  open.
 * A fence is one epoch above what clients have, 32767 at most. Then the id is followed by a new one
   in the same step (KAFKA-20090).
 * The end of a transaction gives the clients of version 2 the next epoch with the decision, before
@@ -32,6 +33,7 @@ from kraftpy.core.transactions.states import (
     Partition,
     Transaction,
     TransactionState,
+    shared,
 )
 from kraftpy.protocol.errors import ErrorCode
 
@@ -84,27 +86,21 @@ def judge_init(
     wish: Wish,
     now_ms: int,
     take_producer_id: TakeProducerId,
-    *,
-    has_fenced: bool = False,
 ) -> Verdict:
-    """InitProducerId; `has_fenced`: the transaction that it found open has been aborted for it."""
+    """InitProducerId."""
     if current is None:
         return _first(wish, now_ms, take_producer_id)
     if current.state.is_preparing:
         return None
     expected = wish.expected
-    if has_fenced and current.state is TransactionState.COMPLETE_ABORT:
-        last_epoch = NO_PRODUCER_EPOCH if expected is None else expected[1]
-        return _next_epoch(current, wish, last_epoch, now_ms, take_producer_id)
     is_owner = expected == (current.producer_id, current.producer_epoch)
+    last_epoch = NO_PRODUCER_EPOCH if expected is None else expected[1]
     if current.state is TransactionState.ONGOING:
         if expected is not None and not is_owner:
             return _FENCED
-        last_epoch = NO_PRODUCER_EPOCH if expected is None else expected[1]
         fenced = fence(current, now_ms, take_producer_id, last_epoch)
         return NO_ID_AT_HAND if fenced is None else Step(fenced, None)
     if expected is None or is_owner:
-        last_epoch = NO_PRODUCER_EPOCH if expected is None else expected[1]
         return _next_epoch(current, wish, last_epoch, now_ms, take_producer_id)
     if _is_retry(current, *expected):
         return _same_epoch(current, wish, now_ms)
@@ -122,7 +118,7 @@ def _first(wish: Wish, now_ms: int, take_producer_id: TakeProducerId) -> Verdict
         NO_PRODUCER_EPOCH,
         NO_PRODUCER_ID,
         NO_PRODUCER_ID,
-        wish.timeout_ms,
+        shared(wish.timeout_ms),
         NO_PARTITIONS,
         NO_TIMESTAMP,
         now_ms,
@@ -174,7 +170,7 @@ def _emptied(current: Transaction, wish: Wish, now_ms: int) -> Transaction:
     return current._replace(
         state=TransactionState.EMPTY,
         next_producer_id=NO_PRODUCER_ID,
-        timeout_ms=wish.timeout_ms,
+        timeout_ms=shared(wish.timeout_ms),
         partitions=NO_PARTITIONS,
         start_ms=NO_TIMESTAMP,
         update_ms=now_ms,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -82,6 +83,12 @@ FOLLOWS: Mapping[tuple[TransactionState, int], frozenset[TransactionState]] = Ma
 """The states that may be left for a state, by that and the client's version."""
 
 NO_PARTITIONS: frozenset[Partition] = frozenset()
+
+
+@lru_cache(maxsize=256)
+def shared(timeout_ms: int) -> int:
+    """The same number, once in memory: nearly all producers have one of few timeouts."""
+    return timeout_ms
 
 
 class Transaction(NamedTuple):

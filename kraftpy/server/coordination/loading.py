@@ -164,7 +164,7 @@ class Loading(Generic[M]):
                 log,
                 logging.ERROR,
                 "coordinator-failed",
-                partition=partition.index,
+                partition=f"{topic}-{partition.index}",
                 offset=offset,
                 reason=str(error),
             )

@@ -15,14 +15,15 @@ Rules that it keeps:
   clients try again. What could not be sent, and reads, are tried until
   `offsets.commit.timeout.ms` is over.
 * The request keeps its version, because versions differ in meaning and not only in form.
-* Reads don't wait behind commits: each other broker has one connection for either, with at most
-  `MAX_IN_FLIGHT` requests.
+* Reads don't wait behind commits: each other broker has one connection for either (`peers`), with
+  at most `MAX_IN_FLIGHT` requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container
 from functools import wraps
 from types import CoroutineType
@@ -33,7 +34,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
-from kraftpy.server.network.shared_tasks import await_shared
+from kraftpy.server.coordination.peers import COMMITS, READS, Lane, Peers
 
 if TYPE_CHECKING:
     from kraftpy.server.network.dispatch import Handler, RequestContext
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 1000
-CONNECT_TIMEOUT_MS = 2_000
 # The coordinator gives up on a commit after `offsets.commit.timeout.ms`; its answer is on its way.
 ANSWER_GRACE_S = 1.0
 PAUSE_MIN_S = 0.01
@@ -73,8 +73,8 @@ class ForwardingHost(Protocol):
     def config(self) -> BrokerConfig: ...
     @property
     def groups(self) -> Groups: ...
-    def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
-        """Where a broker is found now, None if that isn't known."""
+    @property
+    def peers(self) -> Peers: ...
 
 
 class Forwards(Protocol):
@@ -118,33 +118,19 @@ class _Undone(Exception):
         self.final = final
 
 
-class _Peer:
-    """A connection to another broker, opened when it is needed."""
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.opening: asyncio.Task[Connection] | None = None
-        self.in_flight = 0
-        self.problem = ""
-
-
 class OffsetForwarding:
     """Passes offset requests of this broker's clients on; see the module."""
 
     def __init__(self, host: ForwardingHost) -> None:
         self._host = host
-        self._peers: dict[tuple[int, bool], _Peer] = {}
+        self._in_flight: Counter[tuple[int, Lane]] = Counter()
+        self._problems: dict[tuple[int, Lane], str] = {}
         self._closed = False
 
     async def close(self) -> None:
-        """Ends the connections; requests under way are answered with an error."""
+        """Passes nothing on any more; what is under way is answered with an error."""
         self._closed = True
-        for peer in list(self._peers.values()):
-            if peer.opening is not None:
-                peer.opening.cancel()
-                await asyncio.gather(peer.opening, return_exceptions=True)
-            if peer.connection is not None:
-                await peer.connection.close()
+        await self._host.peers.close()
 
     async def relay_later(
         self, ctx: RequestContext, request: Any, coming: Awaitable[Any], serve: Serve
@@ -246,32 +232,28 @@ class OffsetForwarding:
     async def _send(self, node_id: int, version: int, request: Any) -> Any:
         if self._closed:
             raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
-        peer = self._peers.setdefault((node_id, _is_read(request)), _Peer())
-        if peer.in_flight >= MAX_IN_FLIGHT:
+        lane = READS if _is_read(request) else COMMITS
+        peer = node_id, lane
+        if self._in_flight[peer] >= MAX_IN_FLIGHT:
             raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
-        peer.in_flight += 1
+        self._in_flight[peer] += 1
         try:
-            connection = await self._connected(node_id, peer)
+            connection = await self._host.peers.connection(node_id, lane)
             # Its software may be of another release; what it doesn't know, it hangs up upon.
             if not connection.serves(request.API_KEY, version):
                 raise _Undone(ErrorCode.NOT_COORDINATOR, final=True)
             answered: asyncio.Future[Any] = self._host.loop.create_future()
             connection.post(request, version, lambda answer: _settle(answered, answer))
         except (ConnectionLostError, KafkaError) as error:
-            self._note(node_id, peer, str(error))
+            self._note(peer, str(error))
             raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=False) from error
         else:
-            return await self._answer(node_id, peer, connection, answered, _is_read(request))
+            return await self._answer(peer, connection, answered)
         finally:
-            peer.in_flight -= 1
+            self._in_flight[peer] -= 1
 
     async def _answer(
-        self,
-        node_id: int,
-        peer: _Peer,
-        connection: Connection,
-        answered: asyncio.Future[Any],
-        is_read: bool,
+        self, peer: tuple[int, Lane], connection: Connection, answered: asyncio.Future[Any]
     ) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s + ANSWER_GRACE_S):
@@ -279,35 +261,16 @@ class OffsetForwarding:
         except (ConnectionLostError, TimeoutError) as error:
             # Answers come in order: whatever waits behind this one waits in vain, too.
             await connection.close()
-            self._note(node_id, peer, str(error) or "no answer in time")
-            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=not is_read) from error
-        peer.problem = ""
+            self._note(peer, str(error) or "no answer in time")
+            may_repeat = peer[1] is READS
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=not may_repeat) from error
+        self._problems.pop(peer, None)
         return answer
 
-    async def _connected(self, node_id: int, peer: _Peer) -> Connection:
-        """Raises ConnectionLostError or KafkaError."""
-        if peer.connection is None or peer.connection.closed:
-            if peer.opening is None:
-                peer.opening = self._host.loop.create_task(self._open(node_id, peer))
-                peer.opening.add_done_callback(lambda _: setattr(peer, "opening", None))
-            return await await_shared(peer.opening, ConnectionLostError("this broker stops"))
-        return peer.connection
-
-    async def _open(self, node_id: int, peer: _Peer) -> Connection:
-        address = self._host.inter_broker_address(node_id)
-        if address is None:
-            raise ConnectionLostError(f"broker {node_id} is gone")
-        peer.connection = await Connection.open(
-            *address,
-            client_id=FORWARDED_CLIENT_ID,
-            timeout_ms=CONNECT_TIMEOUT_MS,
-        )
-        return peer.connection
-
-    def _note(self, node_id: int, peer: _Peer, problem: str) -> None:
-        if problem != peer.problem:
-            peer.problem = problem
-            log.info("can't pass offset requests on to broker %d: %s", node_id, problem)
+    def _note(self, peer: tuple[int, Lane], problem: str) -> None:
+        if problem != self._problems.get(peer):
+            self._problems[peer] = problem
+            log.info("can't pass offset requests on to broker %d: %s", peer[0], problem)
 
 
 def _settle(answered: asyncio.Future[Any], answer: Any) -> None:

@@ -4,6 +4,8 @@ The machine decides, this shell carries out (docs/architecture.md, decision 8):
 
 * What a machine gives back is carried out in order: batches are appended, then replies go to the
   futures that the requests wait on, then messages go to other brokers.
+* A coordinator may have the writes of a turn of the loop gathered into one batch. If that can't be
+  written as it is, each of them is by itself.
 * Outcomes of appends are handed to the machine in the order of their log, whatever order the
   appends end in, so that what it knows never goes back to something older. A coordinator with two
   logs has a queue for each.
@@ -24,15 +26,21 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from kraftpy.core.coordination import Codec, Effects, Machine, Write
+from kraftpy.core.coordination import Codec, Effects, Machine, Write, together
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.network.prompt_future import when_done
 
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine[Any])
+
+# So many writes are one batch at most.
+GATHERED_MAX = 100
+
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class CoordinatorLog(NamedTuple, Generic[M]):
@@ -92,6 +100,9 @@ class Owner(Protocol[M]):
     def logs(self) -> Sequence[CoordinatorLog[M]]: ...
     @property
     def write_timeout_ms(self) -> int: ...
+    @property
+    def gathers(self) -> bool:
+        """Whether the writes of a turn of the loop go into the log together."""
 
     def now_ms(self) -> int:
         """The clock of the machines."""
@@ -103,8 +114,8 @@ class Owner(Protocol[M]):
         """Loads the partition again, as its machine can't be trusted any more."""
 
 
-_Append = tuple[Write[Any], asyncio.Future[int], float]
-"""A write on its way into the log, its base offset to be, and until when clients wait for that, in
+_Append = tuple[Sequence[Write[Any]], asyncio.Future[int], float]
+"""A batch on its way into the log, its base offset to be, and until when clients wait for that, in
 the loop's time. A plain tuple, as every commit makes one."""
 
 
@@ -144,6 +155,8 @@ class CoordinatorPartition(Generic[M]):
         self._loop = host.loop
         self._replicas = host.replicas
         self._owner = owner
+        self._gathers = owner.gathers
+        self._gathered: list[Write[Any]] = []
         self._queues = [_Queue(each.topic, each.codec.encode) for each in owner.logs]
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
@@ -181,7 +194,10 @@ class CoordinatorPartition(Generic[M]):
     def carry_out(self, effects: Effects[Any], now_ms: int) -> None:
         """Does what the machine asked for at `now_ms`."""
         for write in effects.writes:
-            self._append(write, now_ms)
+            if self._gathers:
+                self._gather(write)
+            else:
+                self._append((write,), now_ms)
         if effects.replies:
             _reply(effects)
         if effects.messages:
@@ -193,11 +209,29 @@ class CoordinatorPartition(Generic[M]):
                 left_ms = deadline_ms - now_ms
                 self._arm(self._loop.time() + left_ms / 1000)
 
-    def _append(self, write: Write[Any], now_ms: int) -> None:
-        queue = self._queues[write.log]
+    def _gather(self, write: Write[Any]) -> None:
+        if not self._gathered:
+            self._loop.call_soon(self._append_gathered)
+        self._gathered.append(write)
+
+    def _append_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if self.machine is None:
+            return  # what it had asked for it has answered as failed
+        now_ms = self._owner.now_ms()
+        for _, writes in groupby(gathered, lambda write: write.log):
+            of_log = tuple(writes)
+            for start in range(0, len(of_log), GATHERED_MAX):
+                self._append(of_log[start : start + GATHERED_MAX], now_ms)
+
+    def _append(self, writes: Sequence[Write[Any]], now_ms: int) -> None:
+        queue = self._queues[writes[0].log]
         try:
-            batch = queue.encode(write, now_ms)
+            batch = queue.encode(writes[0] if len(writes) == 1 else together(writes), now_ms)
         except (ValueError, struct.error) as error:
+            if len(writes) > 1:
+                self._append_each(writes, now_ms)
+                return
             # Whoever let it in was wrong. The others go on without it all the same.
             log.error("%s: a record can't be written: %s", self, error)
             future: asyncio.Future[int] = self._loop.create_future()
@@ -205,13 +239,17 @@ class CoordinatorPartition(Generic[M]):
         else:
             future = self._replicas.append_records(queue.topic, self.index, batch)
         if future.done() and not queue.appends:
-            queue.appends.append((write, future, math.inf))
+            queue.appends.append((writes, future, math.inf))
             self._drain(queue, now_ms)
             return
         deadline_s = self._loop.time() + self._owner.write_timeout_ms / 1000
-        queue.appends.append((write, future, deadline_s))
+        queue.appends.append((writes, future, deadline_s))
         self._arm(deadline_s)
         when_done(future, partial(self._landed, queue))
+
+    def _append_each(self, writes: Sequence[Write[Any]], now_ms: int) -> None:
+        for write in writes:
+            self._append((write,), now_ms)
 
     def _landed(self, queue: _Queue, future: asyncio.Future[int]) -> None:
         self._drain(queue, self._owner.now_ms())
@@ -223,11 +261,9 @@ class CoordinatorPartition(Generic[M]):
         queue.draining = True
         appends = queue.appends
         while appends and appends[0][1].done():
-            write, future, _ = appends.popleft()
+            writes, future, _ = appends.popleft()
             try:
-                effects = self._outcome(queue, write, future, now_ms)
-                if effects is not None:
-                    self.carry_out(effects, now_ms)
+                self._outcome(queue, writes, future, now_ms)
             except Exception:
                 log.exception("%s: a bug; loading the partition again", self)
                 self._distrust()
@@ -246,8 +282,8 @@ class CoordinatorPartition(Generic[M]):
             _reply(machine.close(ErrorCode.NOT_COORDINATOR, self._owner.now_ms()))
 
     def _outcome(
-        self, queue: _Queue, write: Write[Any], future: asyncio.Future[int], now_ms: int
-    ) -> Effects[Any] | None:
+        self, queue: _Queue, writes: Sequence[Write[Any]], future: asyncio.Future[int], now_ms: int
+    ) -> None:
         error = ErrorCode.NONE
         offset = -1
         if future.cancelled():
@@ -261,9 +297,14 @@ class CoordinatorPartition(Generic[M]):
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         machine = self.machine
         if machine is None:
-            return None
+            return
         if error is not ErrorCode.NONE:
-            return machine.failed(write, error, now_ms)
+            if error in _TOO_LARGE and len(writes) > 1:
+                self._append_each(writes, now_ms)
+                return
+            for write in writes:
+                self.carry_out(machine.failed(write, error, now_ms), now_ms)
+            return
         if offset <= queue.last_offset:
             log.error(
                 "%s: offset %d came after %d; loading the partition again",
@@ -272,9 +313,10 @@ class CoordinatorPartition(Generic[M]):
                 queue.last_offset,
             )
             self._distrust()
-            return None
+            return
         queue.last_offset = offset
-        return machine.committed(write, now_ms)
+        for write in writes:
+            self.carry_out(machine.committed(write, now_ms), now_ms)
 
     # -- time
 
@@ -296,12 +338,13 @@ class CoordinatorPartition(Generic[M]):
         now_ms = self._owner.now_ms()
         loop_s = self._loop.time()
         for queue in self._queues:
-            for write, _, deadline_s in list(queue.appends):
+            for writes, _, deadline_s in list(queue.appends):
                 if deadline_s > loop_s:
                     self._arm(deadline_s)
                     break
-                if not write.settled:
-                    self.carry_out(machine.timed_out(write, now_ms), now_ms)
+                for write in writes:
+                    if not write.settled:
+                        self.carry_out(machine.timed_out(write, now_ms), now_ms)
         self.carry_out(machine.handle_timers(now_ms), now_ms)
 
 

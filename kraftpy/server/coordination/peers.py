@@ -1,26 +1,32 @@
-"""Connections to other brokers, by which coordinators ask each other and the leaders.
+"""Connections to other brokers, by which coordinators ask each other, and leaders.
 
 * A connection is opened when somebody needs it, and again after it broke.
 * Answers keep the order of requests, so what takes long has a connection of its own: a `Lane`.
-* A request is sent once. Whether one that got no answer has been carried out nobody knows here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, auto
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from kraftpy.client.connection import Connection, ConnectionLostError
+from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.server.network.shared_tasks import await_shared
 
 CONNECT_TIMEOUT_MS = 2_000
 
 
-class Lane(Enum):
-    """What a connection is for."""
+class Lane(NamedTuple):
+    """What a connection is for, and the client id that it bears."""
 
-    MARKERS = auto()
+    name: str
+    client_id: str
+
+
+READS = Lane("reads", FORWARDED_CLIENT_ID)
+COMMITS = Lane("commits", FORWARDED_CLIENT_ID)
+MARKERS = Lane("markers", "kraftpy-markers")
+QUESTIONS = Lane("questions", "kraftpy-questions")
 
 
 class PeerHost(Protocol):
@@ -28,8 +34,6 @@ class PeerHost(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def node_id(self) -> int: ...
     def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
         """Where a broker is found now, None if that isn't known."""
 
@@ -44,14 +48,13 @@ class Peers:
     """The brokers of the cluster, this one among them."""
 
     def __init__(self, host: PeerHost) -> None:
+        self.closed = False
         self._host = host
-        self._client_id = f"kraftpy-broker-{host.node_id}"
         self._peers: dict[tuple[int, Lane], _Peer] = {}
-        self._closed = False
 
     async def close(self) -> None:
         """Ends the connections; who waits for an answer gets ConnectionLostError."""
-        self._closed = True
+        self.closed = True
         for peer in list(self._peers.values()):
             if peer.opening is not None:
                 peer.opening.cancel()
@@ -59,30 +62,23 @@ class Peers:
             if peer.connection is not None:
                 await peer.connection.close()
 
-    async def ask(self, node_id: int, lane: Lane, request: Any, timeout_ms: int) -> Any:
-        """A broker's answer, in the highest version that both know.
-
-        Raises ConnectionLostError, or KafkaError(UNSUPPORTED_VERSION).
-        """
-        peer = self._peers.setdefault((node_id, lane), _Peer())
-        connection = peer.connection
-        if connection is None or connection.closed:
-            connection = await self._opened(node_id, peer)
-        return await connection.request(request, timeout_ms=timeout_ms)
-
-    async def _opened(self, node_id: int, peer: _Peer) -> Connection:
-        if self._closed:
+    async def connection(self, node_id: int, lane: Lane) -> Connection:
+        """An open connection. Raises ConnectionLostError or KafkaError."""
+        if self.closed:
             raise ConnectionLostError("this broker stops")
-        if peer.opening is None:
-            peer.opening = self._host.loop.create_task(self._open(node_id, peer))
-            peer.opening.add_done_callback(lambda _: setattr(peer, "opening", None))
-        return await await_shared(peer.opening, ConnectionLostError("this broker stops"))
+        peer = self._peers.setdefault((node_id, lane), _Peer())
+        if peer.connection is None or peer.connection.closed:
+            if peer.opening is None:
+                peer.opening = self._host.loop.create_task(self._open(node_id, lane, peer))
+                peer.opening.add_done_callback(lambda _: setattr(peer, "opening", None))
+            return await await_shared(peer.opening, ConnectionLostError("this broker stops"))
+        return peer.connection
 
-    async def _open(self, node_id: int, peer: _Peer) -> Connection:
+    async def _open(self, node_id: int, lane: Lane, peer: _Peer) -> Connection:
         address = self._host.inter_broker_address(node_id)
         if address is None:
             raise ConnectionLostError(f"broker {node_id} is gone")
         peer.connection = await Connection.open(
-            *address, client_id=self._client_id, timeout_ms=CONNECT_TIMEOUT_MS
+            *address, client_id=lane.client_id, timeout_ms=CONNECT_TIMEOUT_MS
         )
         return peer.connection

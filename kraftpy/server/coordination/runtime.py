@@ -92,6 +92,9 @@ class CoordinatorRuntime(Generic[M]):
 
     # -- what a coordinator may have of its own
 
+    gathers = False
+    """Whether the writes of a turn of the loop go into the log together."""
+
     @property
     def write_timeout_ms(self) -> int:
         """How long requests wait for a write."""

@@ -4,7 +4,8 @@ What a request does is `TransactionMachine`'s to decide; here is which of its op
 What all coordinators have in common is in `runtime`, how markers get to the leaders in
 `transaction_markers`.
 
-* Requests that may need a producer id are handed to a machine when there is one at hand.
+* A machine that needs a producer id while there is none at hand says so; the request is carried out
+  again when there is.
 * Markers of a partition that isn't coordinated here any more are somebody else's to send.
 """
 
@@ -31,11 +32,14 @@ from kraftpy.core.transactions import (
     Wish,
 )
 from kraftpy.core.transactions.records import TRANSACTIONAL_ID_MAX_BYTES
+from kraftpy.core.transactions.rules import NO_ID_AT_HAND
+from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.internal_topic import InternalTopic
+from kraftpy.server.coordination.loading import Loading
 from kraftpy.server.coordination.partition import CoordinatorLog, CoordinatorPartition
 from kraftpy.server.coordination.producer_ids import ProducerIds
-from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host
+from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host, Operation
 from kraftpy.server.coordination.transaction_markers import MarkerHost, MarkerSender
 
 log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
 
     _host: TransactionHost
     write_timeout_ms = WRITE_TIMEOUT_MS
+    gathers = True
 
     def __init__(self, host: TransactionHost) -> None:
         config = host.config
@@ -86,13 +91,25 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         super().__init__(host, "transaction", topic, logs, self._new_machine)
         self._memory = TransactionMemory(config.transaction_coordinator_max_memory_bytes)
         self._markers = MarkerSender(host, self._markers_written)
+        self._fetching_ids: asyncio.Task[None] | None = None
 
     def _new_machine(self, leader_epoch: int) -> TransactionMachine:
         config = TransactionConfig(
             self._host.config.transactional_id_expiration_ms,
             self._host.config.add_partitions_to_txn_retry_backoff_max_ms,
         )
-        return TransactionMachine(config, self._host.producer_ids.take, self._memory, leader_epoch)
+        return TransactionMachine(config, self._take_producer_id, self._memory, leader_epoch)
+
+    def _take_producer_id(self) -> int | None:
+        producer_id = self._host.producer_ids.take()
+        if producer_id is None and (self._fetching_ids is None or self._fetching_ids.done()):
+            self._fetching_ids = self._loop.create_task(self._fetch_ids())
+        return producer_id
+
+    async def _fetch_ids(self) -> None:
+        # Whoever needs one tries again.
+        with contextlib.suppress(KafkaError):
+            await self._host.producer_ids.ready()
 
     # -- life
 
@@ -105,6 +122,9 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         """Answers every parked request with NOT_COORDINATOR and stops."""
         await super().stop()
         await self._markers.stop()
+        if self._fetching_ids is not None:
+            self._fetching_ids.cancel()
+            await asyncio.gather(self._fetching_ids, return_exceptions=True)
 
     def leads_changed(self, topic: str) -> None:
         """Partitions of this topic may have come or have another leader."""
@@ -124,6 +144,23 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
 
     def contents(self, machine: TransactionMachine) -> str:
         return f"{len(machine)} transactional ids"
+
+    def tell_loaded(
+        self, loading: Loading[TransactionMachine], machine: TransactionMachine
+    ) -> None:
+        counts = loading.counts
+        if counts.records or counts.skipped:
+            emit(
+                log,
+                logging.INFO,
+                "transactions-loaded",
+                partition=loading.partition.index,
+                epoch=loading.partition.leader_epochs[0],
+                seconds=self._loop.time() - loading.started_s,
+                records=counts.records,
+                skipped=counts.skipped,
+                ids=len(machine),
+            )
 
     # -- markers
 
@@ -156,20 +193,12 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         _check_id(transactional_id)
         if not 0 < wish.timeout_ms <= self._host.config.transaction_max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        self.check_served(transactional_id)
-        for _ in range(_ID_ATTEMPTS):
-            await self._host.producer_ids.ready()
-            answer = await self._answer(
-                self.write(
-                    transactional_id,
-                    lambda machine, token, now_ms: machine.init_producer_id(
-                        token, transactional_id, wish, now_ms
-                    ),
-                )
-            )
-            if answer.error is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                break
-        return answer
+        return await self._write_with_id(
+            transactional_id,
+            lambda machine, token, now_ms: machine.init_producer_id(
+                token, transactional_id, wish, now_ms
+            ),
+        )
 
     async def add_partitions(
         self,
@@ -209,14 +238,23 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         self, transactional_id: str, producer: tuple[int, int], version: int, *, is_commit: bool
     ) -> Answer:
         """EndTxn."""
-        return await self._answer(
-            self.write(
-                _check_id(transactional_id),
-                lambda machine, token, now_ms: machine.end(
-                    token, transactional_id, producer, version, now_ms, is_commit=is_commit
-                ),
-            )
+        return await self._write_with_id(
+            _check_id(transactional_id),
+            lambda machine, token, now_ms: machine.end(
+                token, transactional_id, producer, version, now_ms, is_commit=is_commit
+            ),
         )
+
+    async def _write_with_id(
+        self, transactional_id: str, operation: Operation[TransactionMachine, Answer]
+    ) -> Answer:
+        """Carries out what may need a producer id."""
+        for _ in range(_ID_ATTEMPTS):
+            answer = await self._answer(self.write(transactional_id, operation))
+            if answer.error is not NO_ID_AT_HAND.error:
+                break
+            await self._host.producer_ids.ready()
+        return answer
 
     async def _answer(self, answer: Answer | asyncio.Future[Answer]) -> Answer:
         return await answer if isinstance(answer, asyncio.Future) else answer

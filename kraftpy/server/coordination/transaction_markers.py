@@ -19,7 +19,7 @@ from kraftpy.core.transactions.markers import GONE, Debt, MarkerRequest, OwedMar
 from kraftpy.events import emit
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.messages import WriteTxnMarkersResponse
-from kraftpy.server.coordination.peers import Lane, Peers
+from kraftpy.server.coordination.peers import MARKERS, Peers
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
@@ -126,12 +126,11 @@ class MarkerSender:
 
     async def _deliver(self, request: MarkerRequest) -> None:
         try:
-            response = await self._host.peers.ask(
-                request.node_id, Lane.MARKERS, request.message(), ANSWER_TIMEOUT_MS
-            )
+            connection = await self._host.peers.connection(request.node_id, MARKERS)
+            response = await connection.request(request.message(), timeout_ms=ANSWER_TIMEOUT_MS)
         except (ConnectionLostError, KafkaError) as error:
             self._owed.lost(request, self._now_ms())
-            if request.node_id not in self._unreachable:
+            if request.node_id not in self._unreachable and not self._host.peers.closed:
                 self._unreachable.add(request.node_id)
                 log.warning("broker %d can't be given markers: %s", request.node_id, error)
         else:
@@ -146,9 +145,9 @@ class MarkerSender:
                 log,
                 logging.ERROR,
                 "transaction-marker-refused",
-                id=debt.markers.transactional_id,
-                topic=topic,
-                partition=index,
+                transactional_id=debt.markers.transactional_id,
+                partition=f"{topic}-{index}",
+                producer=debt.markers.producer_id,
                 epoch=debt.markers.producer_epoch,
             )
         for debt in outcome.deposed:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kraftpy.core.groups import Client, OffsetRow, no_offset
 from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.core.groups.group import GroupState
-from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DeleteGroupsRequest,
@@ -85,7 +85,7 @@ Wanted = list[tuple[str, list[int]]]
 async def find_coordinator(
     broker: Broker, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Where each group is coordinated; the first call of all creates the offsets topic."""
+    """Where each group or transactional id is coordinated; the first call makes the topic."""
     deadline_s = broker.loop.time() + LOAD_WAIT_S
     if ctx.api_version >= _FIRST_BATCHED_FIND:
         keys = dict.fromkeys(request.coordinator_keys)
@@ -109,18 +109,21 @@ async def _find(
     broker: Broker, ctx: RequestContext, key_type: int, key: str, deadline_s: float
 ) -> Coordinator:
     try:
-        if key_type == TRANSACTION_KEY:
+        if key_type == TRANSACTION_KEY and ApiKey.END_TXN not in ADVERTISED:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 if ctx.api_version == _VERSION_OF_LIBRDKAFKA
                 else ErrorCode.UNSUPPORTED_VERSION,
                 "transactions are not available yet; produce without transactional.id",
             )
-        if key_type != GROUP_KEY:
+        if key_type == GROUP_KEY:
+            node_id = await broker.groups.coordinator_of(key, deadline_s)
+        elif key_type == TRANSACTION_KEY:
+            node_id = await broker.transactions.coordinator_of(key, deadline_s)
+        else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}"
             )
-        node_id = await broker.groups.coordinator_of(key, deadline_s)
         for node in broker.reachable_nodes(ctx):
             if node.node_id == node_id:
                 return Coordinator(key, node_id, node.host, node.port, ErrorCode.NONE, None)

@@ -135,6 +135,13 @@ def test_defaults_are_those_of_kafka() -> None:
     assert topic.message_timestamp_after_max_ms == 3_600_000
 
 
+def test_two_phase_commit_is_refused() -> None:
+    key = "transaction.two.phase.commit.enable"
+    BrokerConfig.from_properties({key: "false"})
+    with pytest.raises(ConfigError, match="must be one of false"):
+        BrokerConfig.from_properties({key: "true"})
+
+
 def test_kafkas_own_example_file_is_accepted() -> None:
     config = BrokerConfig.from_properties(
         parse_properties(

@@ -43,6 +43,7 @@ class Driver:
         self.next_producer_id: int | None = first_producer_id
         self.leader_epoch = 0
         self.machine = self._new_machine()
+        self.machine.finish_load(now_ms)
         self.commits = commits
         self.now_ms = now_ms
         self.log: list[TransactionRecord] = []
@@ -224,7 +225,7 @@ class Driver:
         assert known is not None
         record = TransactionRecord(key, known._replace(producer_epoch=epoch))
         self.log.append(record)
-        self.machine.load(record)
+        self.machine._put(record)
         return known.producer_id, epoch
 
 

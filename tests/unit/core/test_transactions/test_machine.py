@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from kraftpy.core.transactions.machine import FENCE_WAIT_MS, QUEUE_MAX
-from kraftpy.core.transactions.memory import ID_BYTES
+from kraftpy.core.transactions.memory import ID_BYTES, size_bytes
+from kraftpy.core.transactions.records import TransactionRecord, decode_record, encode_record
 from kraftpy.protocol.errors import ErrorCode as E
 
 from .driver import EXPIRATION_MS, P0, P1, P2, TIMEOUT_MS, WAIT_MS, Driver, labels
@@ -400,6 +403,45 @@ def test_ids_that_are_left_take_so_much_and_no_more() -> None:
     _, effects = driver.machine.expire(driver.machine.transactional_ids(), driver.now_ms)
     driver.carry_out(effects)
     assert driver.memory.used_bytes == 0
+
+
+def test_a_load_that_is_given_up_takes_nothing() -> None:
+    driver = Driver()
+    driver.opened()
+    used_bytes = driver.memory.used_bytes
+    abandoned = driver._new_machine()
+    for record in driver.log:
+        abandoned.load(record)
+    assert driver.memory.used_bytes == used_bytes
+    abandoned.finish_load(driver.now_ms)
+    assert driver.memory.used_bytes == 2 * used_bytes
+    abandoned.close(E.NOT_COORDINATOR, driver.now_ms)
+    assert driver.memory.used_bytes == used_bytes
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 20])
+def test_an_id_takes_no_more_than_is_counted(count: int) -> None:
+    driver = Driver()
+    driver.opened(*[("some-topic", number) for number in range(count or 1)])
+    if not count:
+        driver.end(PRODUCER)
+        driver.write_markers()
+    last = driver.last()
+    encoded = [
+        encode_record(TransactionRecord(f"some-transactional-id-{number:05}", last))
+        for number in range(500)
+    ]
+    machine = Driver().machine
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for key, value in encoded:
+        record = decode_record(key, value)
+        assert record is not None
+        machine.load(record)
+    machine.finish_load(driver.now_ms)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert taken / 500 < size_bytes("some-transactional-id-00000", last)
 
 
 def test_deadlines_of_ended_transactions_are_not_kept() -> None:

@@ -201,6 +201,13 @@ def test_who_unloads_is_owed_nothing() -> None:
     assert len(cluster.owed) == 0
 
 
+def test_what_is_queued_for_who_unloads_is_not_sent() -> None:
+    cluster = Cluster()
+    cluster.owed.owe(OWNER, markers(P0, P1), 0)
+    cluster.owed.drop(OWNER)
+    assert cluster.take() == {}
+
+
 def test_requests_are_bounded() -> None:
     cluster = Cluster()
     partitions = [("many", number) for number in range(12 * REQUEST_MARKERS_MAX)]

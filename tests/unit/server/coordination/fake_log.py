@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import read_batch_header, stamp_batch
 
 
@@ -21,6 +21,7 @@ class FakeLog:
         self.holds = False
         self.held: list[tuple[asyncio.Future[int], int]] = []
         self.read_error: KafkaError | None = None
+        self.batch_max_bytes = 1 << 20
         self.refusals: list[tuple[int, int]] = []
 
     def led_epochs(self, topic: str) -> dict[int, int]:
@@ -46,6 +47,9 @@ class FakeLog:
     def append_records(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[int]:
         assert topic == self.topic
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if len(batch) > self.batch_max_bytes:
+            future.set_exception(KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+            return future
         offset = self.put(partition, batch)
         if self.holds:
             self.held.append((future, offset))

@@ -292,4 +292,4 @@ async def test_a_damaged_second_log_keeps_the_partition_from_being_served(
         await host.loaded()
     assert refusal(lambda: host.counters.get(KEY)) is ErrorCode.NOT_COORDINATOR
     assert (host.counts.refusals, host.limits.refusals) == ([], [(INDEX, 0)])
-    assert f"coordinator-failed partition={INDEX} offset=0" in caplog.text
+    assert f"coordinator-failed partition={LIMITS_TOPIC}-{INDEX} offset=0" in caplog.text

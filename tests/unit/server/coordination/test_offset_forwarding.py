@@ -15,6 +15,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination import offset_forwarding
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
+from kraftpy.server.coordination.peers import Peers
 
 TIMEOUT_MS = 300
 CTX: Any = SimpleNamespace(api_version=8)
@@ -123,6 +124,7 @@ async def forwarding_to(coordinator: Coordinator | None) -> AsyncIterator[Offset
         groups=SimpleNamespace(coordinator_of=coordinator_of),
         inter_broker_address=lambda node_id: address,
     )
+    host.peers = Peers(host)
     forwarding = OffsetForwarding(host)
     try:
         yield forwarding
@@ -187,7 +189,7 @@ def test_requests_that_meet_the_end_of_the_broker_are_answered() -> None:
                 opening.set()
                 await never.wait()
 
-            forwarding._open = hang  # type: ignore[method-assign]
+            forwarding._host.peers._open = hang  # type: ignore[method-assign]
 
             async def ask(request: Any, answer: Any) -> int:
                 serve = lambda request: pytest.fail("served here")  # noqa: E731

@@ -6,8 +6,6 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from fake_log import FakeLog
-
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.transactions import Answer, Wish
 from kraftpy.protocol.errors import ErrorCode as E
@@ -17,6 +15,7 @@ from kraftpy.server.coordination.transaction_coordinator import (
     TRANSACTIONS_TOPIC,
     TransactionCoordinator,
 )
+from tests.unit.server.coordination.fake_log import FakeLog
 
 PARTITIONS = 4
 ID = "t"
@@ -44,6 +43,7 @@ class FakeHost:
         self.metadata: Any = SimpleNamespace(topics=topics)
         self.controller: Any = None
         self.peers: Any = self
+        self.closed = False
         self.blocks = 0
         self.block_size = 10
         self.producer_ids = ProducerIds(self._allocate)
@@ -60,8 +60,8 @@ class FakeHost:
     def now_ms(self) -> int:
         return int(self.loop.time() * 1000) + self.ahead_ms
 
-    async def ask(self, node_id: int, lane: object, request: Any, timeout_ms: int) -> Any:
-        return await self._answer(node_id, request)
+    async def connection(self, node_id: int, lane: object) -> Any:
+        return SimpleNamespace(request=lambda request, timeout_ms: self._answer(node_id, request))
 
     async def _answer(self, node: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         self.written.append((node, request))

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_transactions import ID, FakeHost, leading, topic
 
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.errors import KafkaError
@@ -18,7 +17,8 @@ from kraftpy.protocol.messages import (
     InitProducerIdRequest,
     ListTransactionsRequest,
 )
-from kraftpy.server.handlers import transactions as handlers
+from kraftpy.server.handlers import transactional_ids as handlers
+from tests.unit.server.coordination.fake_transactions import ID, FakeHost, leading, topic
 
 Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -48,7 +48,7 @@ class Client:
 
     async def init(self, version: int = 4, name: str = ID, **fields: Any) -> tuple[E, int, int]:
         request = InitProducerIdRequest(name, 60_000, **fields)
-        answer = await handlers.init_producer_id(self.broker, self.context(version), request)
+        answer = await handlers.init_transactional_id(self.broker, self.context(version), request)
         return E(answer.error_code), answer.producer_id, answer.producer_epoch
 
     async def add(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_transactions import ID, LOCAL, PARTITIONS, leading, topic
 
 from kraftpy.client.connection import ConnectionLostError
+from kraftpy.core.coordination import partition_for
+from kraftpy.core.transactions import Wish
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.records import split_batches
+from kraftpy.server.coordination import partition
+from tests.unit.server.coordination.fake_transactions import ID, LOCAL, PARTITIONS, leading, topic
 
 
 async def test_a_transaction_from_its_begin_to_its_end() -> None:
@@ -116,6 +120,64 @@ async def test_ids_come_from_the_blocks_of_the_broker() -> None:
     assert {answer.error for answer in answers} == {E.NONE}
     assert len({answer.producer_id for answer in answers}) == 25
     assert host.blocks == 3
+
+
+@pytest.mark.parametrize("is_too_large", [False, True])
+async def test_what_is_written_in_a_turn_of_the_loop_is_one_batch(is_too_large: bool) -> None:
+    host = leading()
+    host.block_size = 100
+    if is_too_large:
+        host.replicas.batch_max_bytes = 200
+    await host.init()
+    names = [f"t-{number}" for number in range(100)]
+    together = [name for name in names if partition_for(name, PARTITIONS) == 0]
+    before = len(host.replicas.led[0])
+    answers = await asyncio.gather(*map(host.init, together))
+    assert {answer.error for answer in answers} == {E.NONE}
+    batches = list(split_batches(host.replicas.led[0][before:]))
+    assert len(together) > 10
+    assert len(batches) == (len(together) if is_too_large else 1)
+    assert {host.coordinator.describe(name).state.label for name in together} == {"Empty"}
+
+
+async def test_a_batch_has_so_many_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "GATHERED_MAX", 4)
+    host = leading()
+    host.block_size = 100
+    await host.producer_ids.ready()
+    names = [name for name in map(str, range(60)) if partition_for(name, PARTITIONS) == 1][:10]
+    answers = await asyncio.gather(*map(host.init, names))
+    assert {answer.error for answer in answers} == {E.NONE}
+    counts = [header.records_count for _, header in split_batches(host.replicas.led[1])]
+    assert counts == [4, 4, 2]
+
+
+async def test_what_was_gathered_goes_with_the_partition() -> None:
+    host = leading()
+    await host.producer_ids.ready()
+    wish = Wish(60_000, None)
+    asked = host.coordinator.write(
+        ID, lambda machine, token, now_ms: machine.init_producer_id(token, ID, wish, now_ms)
+    )
+    host.replicas.epochs = dict.fromkeys(range(PARTITIONS), 1)
+    host.coordinator.refresh()
+    assert isinstance(asked, asyncio.Future)
+    assert (await asked).error is E.NOT_COORDINATOR
+    await asyncio.sleep(0.01)
+    assert not any(host.replicas.led.values())
+
+
+async def test_who_has_an_id_needs_no_controller() -> None:
+    host = leading()
+    await host.open()
+    host.block_size = 0  # of the next
+    for _ in range(9):
+        host.producer_ids.take()
+    assert (await host.coordinator.end(ID, (1000, 0), 2, is_commit=True)).error is E.NONE
+    await host.reach("CompleteCommit")
+    assert await host.init() == (E.NONE, 1000, 2)
+    assert host.blocks == 1
+    assert (await host.init("other")).error is E.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @pytest.mark.parametrize("name", ["", "x" * 32_768, "ü" * 20_000])

@@ -1,5 +1,5 @@
-"""Transactional ids: InitProducerId 0-5, AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-4,
-DescribeTransactions 0, ListTransactions 0-2.
+"""Transactional ids: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+DescribeTransactions, ListTransactions.
 
 This module turns versions into one form and errors into the place where each response has them; the
 rules are in `kraftpy.core.transactions`. Beyond that:
@@ -14,7 +14,7 @@ rules are in `kraftpy.core.transactions`. Beyond that:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def _told(error: ErrorCode, ctx: RequestContext, first_with_fenced: int) -> Erro
 # -- ids and epochs
 
 
-async def init_producer_id(
+async def init_transactional_id(
     broker: Broker, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """InitProducerId with a transactional id: aborts what is open, fences who had the id before."""
@@ -99,16 +99,29 @@ async def init_producer_id(
 # -- partitions
 
 
-async def add_partitions_to_txn(
+def add_partitions_to_txn(
+    broker: Broker, ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> Awaitable[AddPartitionsToTxnResponse]:
+    """Adds partitions to a client's transaction, or to those of many that a broker speaks for."""
+    if ctx.api_version < _FIRST_BATCHED_ADD:
+        return _add_for_client(broker, ctx, request)
+    ctx.may_overlap = True  # those of many producers come over one connection
+    return _add_for_broker(broker, request)
+
+
+async def _add_for_broker(
+    broker: Broker, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    results: list[TransactionResult] = []
+    for start in range(0, len(request.transactions), _ADDED_TOGETHER):
+        some = request.transactions[start : start + _ADDED_TOGETHER]
+        results += await asyncio.gather(*(_add_to_one(broker, each) for each in some))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+async def _add_for_client(
     broker: Broker, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Adds partitions to a client's transaction, or to those of many that a broker speaks for."""
-    if ctx.api_version >= _FIRST_BATCHED_ADD:
-        results: list[TransactionResult] = []
-        for start in range(0, len(request.transactions), _ADDED_TOGETHER):
-            some = request.transactions[start : start + _ADDED_TOGETHER]
-            results += await asyncio.gather(*(_add_for_broker(broker, each) for each in some))
-        return AddPartitionsToTxnResponse(results_by_transaction=results)
     topics = request.v3_and_below_topics
     try:
         errors = _missing(broker, topics)
@@ -125,7 +138,7 @@ async def add_partitions_to_txn(
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, errors))
 
 
-async def _add_for_broker(broker: Broker, asked: AddedTransaction) -> TransactionResult:
+async def _add_to_one(broker: Broker, asked: AddedTransaction) -> TransactionResult:
     producer = asked.producer_id, asked.producer_epoch
     coordinator = broker.transactions
     partitions = _partitions(asked.topics)

@@ -1,0 +1,203 @@
+"""What leaders ask coordinators, here and elsewhere, and what producers are told."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftpy.client.connection import ConnectionLostError
+from kraftpy.protocol.errors import ErrorCode as E
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from kraftpy.server.coordination import transaction_questions
+from kraftpy.server.coordination.transaction_coordinator import TRANSACTIONS_TOPIC
+from kraftpy.server.coordination.transaction_questions import Subject, TransactionQuestions
+from tests.unit.server.coordination.fake_transactions import (
+    ID,
+    LOCAL,
+    PARTITIONS,
+    REMOTE,
+    FakeHost,
+    topic,
+)
+
+PRODUCER = (1000, 0)
+OLD, WITH_ABORTABLE, NEW = 9, 11, 12
+
+
+class AskingHost(FakeHost):
+    """`asked` has the requests to broker 2, which answers what is in `said`, and NONE then."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__(**settings)
+        self.transactions = self.coordinator
+        self.asked: list[AddPartitionsToTxnRequest] = []
+        self.said: list[E | Exception] = []
+        self.leaves_out: set[int] = set()
+        self.questions = TransactionQuestions(self)
+
+    async def connection(self, node_id: int, lane: object) -> Any:
+        assert node_id == 2
+        return SimpleNamespace(request=self._request)
+
+    async def _request(
+        self, request: AddPartitionsToTxnRequest, *, timeout_ms: int
+    ) -> AddPartitionsToTxnResponse:
+        self.asked.append(request)
+        await asyncio.sleep(0)
+        said = self.said.pop(0) if self.said else E.NONE
+        if isinstance(said, Exception):
+            raise said
+        kinds = AddPartitionsToTxnResponse
+        return kinds(
+            results_by_transaction=[
+                kinds.AddPartitionsToTxnResult(
+                    each.transactional_id,
+                    [
+                        kinds.AddPartitionsToTxnTopicResult(
+                            named.name,
+                            [
+                                kinds.AddPartitionsToTxnPartitionResult(index, said)
+                                for index in named.partitions
+                                if index not in self.leaves_out
+                            ],
+                        )
+                        for named in each.topics
+                    ],
+                )
+                for each in request.transactions
+            ]
+        )
+
+    async def admit(self, version: int, partition: tuple[str, int] = LOCAL) -> E:
+        return await self.questions.admit(ID, PRODUCER, partition, version)
+
+
+def here() -> AskingHost:
+    host = AskingHost()
+    host.lead()
+    return host
+
+
+def elsewhere() -> AskingHost:
+    host = AskingHost()
+    host.metadata.topics[TRANSACTIONS_TOPIC] = topic(*[2] * PARTITIONS)
+    return host
+
+
+async def test_the_coordinator_is_here() -> None:
+    host = here()
+    assert await host.admit(OLD) is E.INVALID_PRODUCER_ID_MAPPING
+    await host.open()
+    assert await host.admit(OLD) is E.NONE
+    assert await host.admit(OLD, ("b", 0)) is E.INVALID_TXN_STATE
+    assert await host.admit(WITH_ABORTABLE, ("b", 0)) is E.TRANSACTION_ABORTABLE
+    assert await host.admit(NEW, ("b", 0)) is E.NONE
+    assert host.coordinator.describe(ID).partitions == {LOCAL, REMOTE, ("b", 0)}
+    host.replicas.led.clear()
+    host.coordinator.refresh()
+    assert await host.admit(OLD) is E.NOT_ENOUGH_REPLICAS
+
+
+async def test_what_is_asked_together_is_one_request() -> None:
+    host = elsewhere()
+    asks = [
+        host.questions.ask(Subject(name, 1, epoch, adds), partition)
+        for name, epoch, adds, partition in (
+            ("t", 0, True, LOCAL),
+            ("t", 0, True, REMOTE),
+            ("t", 0, True, LOCAL),
+            ("u", 0, False, LOCAL),
+            ("t", 1, True, LOCAL),
+        )
+    ]
+    assert await asyncio.gather(*asks) == [E.NONE] * 5
+    first, second = host.asked
+    assert [
+        (each.transactional_id, each.producer_epoch, each.verify_only)
+        for each in first.transactions
+    ] == [("t", 0, False), ("u", 0, True)]
+    assert [each.partitions for each in first.transactions[0].topics] == [[0, 1]]
+    assert [each.producer_epoch for each in second.transactions] == [1]
+
+
+@pytest.mark.parametrize(
+    ("said", "old", "with_abortable", "new"),
+    [
+        (E.NONE, E.NONE, E.NONE, E.NONE),
+        (E.PRODUCER_FENCED, *[E.INVALID_PRODUCER_EPOCH] * 3),
+        (E.NOT_COORDINATOR, *[E.NOT_ENOUGH_REPLICAS] * 3),
+        (E.COORDINATOR_LOAD_IN_PROGRESS, *[E.NOT_ENOUGH_REPLICAS] * 3),
+        (ConnectionLostError("gone"), *[E.NOT_ENOUGH_REPLICAS] * 3),
+        (KafkaError(E.UNSUPPORTED_VERSION), *[E.NOT_ENOUGH_REPLICAS] * 3),
+        (
+            E.TRANSACTION_ABORTABLE,
+            E.INVALID_TXN_STATE,
+            E.TRANSACTION_ABORTABLE,
+            E.TRANSACTION_ABORTABLE,
+        ),
+        (E.INVALID_PRODUCER_ID_MAPPING, *[E.INVALID_PRODUCER_ID_MAPPING] * 3),
+    ],
+)
+async def test_what_producers_are_told(
+    said: E | Exception, old: E, with_abortable: E, new: E
+) -> None:
+    for version, told in ((OLD, old), (WITH_ABORTABLE, with_abortable), (NEW, new)):
+        host = elsewhere()
+        host.said = [said]
+        assert await host.admit(version) is told
+        assert host.asked[0].transactions[0].verify_only is (version < NEW)
+
+
+async def test_markers_that_are_out_are_waited_for_by_those_who_can() -> None:
+    host = elsewhere()
+    host.said = [E.CONCURRENT_TRANSACTIONS] * 3
+    assert await host.admit(NEW) is E.NONE
+    assert len(host.asked) == 4
+    host.said = [E.CONCURRENT_TRANSACTIONS] * 1000
+    assert await host.admit(NEW) is E.CONCURRENT_TRANSACTIONS
+    assert 8 < len(host.asked) < 20
+    asked = len(host.asked)
+    assert await host.admit(WITH_ABORTABLE) is E.NOT_ENOUGH_REPLICAS
+    assert len(host.asked) == asked + 1
+
+
+async def test_old_producers_may_go_unasked() -> None:
+    host = AskingHost(**{"transaction.partition.verification.enable": "false"})
+    assert await host.admit(WITH_ABORTABLE) is E.NONE
+    assert await host.admit(NEW) is E.NOT_ENOUGH_REPLICAS, "nobody coordinates"
+
+
+async def test_an_answer_that_leaves_something_out() -> None:
+    host = elsewhere()
+    host.leaves_out = {1}
+    errors = await asyncio.gather(host.admit(NEW), host.admit(NEW, REMOTE))
+    assert errors == [E.NONE, E.NOT_ENOUGH_REPLICAS]
+
+
+async def test_nobody_to_ask() -> None:
+    host = elsewhere()
+    host.metadata.topics[TRANSACTIONS_TOPIC] = topic(*[-1] * PARTITIONS)
+    assert await host.admit(NEW) is E.NOT_ENOUGH_REPLICAS
+    del host.metadata.topics[TRANSACTIONS_TOPIC]
+    assert await host.admit(NEW) is E.NOT_ENOUGH_REPLICAS
+    assert host.asked == []
+
+
+async def test_so_many_questions_are_open_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_questions, "OPEN_MAX", 3)
+    host = elsewhere()
+    errors = await asyncio.gather(*(host.admit(NEW, ("a", index)) for index in range(5)))
+    assert errors == [E.NONE] * 3 + [E.NOT_ENOUGH_REPLICAS] * 2
+    assert await host.admit(NEW) is E.NONE
+
+
+async def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_questions, "REQUEST_MAX", 2)
+    host = elsewhere()
+    asks = [host.questions.ask(Subject(f"t-{n}", 1, 0, True), LOCAL) for n in range(5)]
+    assert await asyncio.gather(*asks) == [E.NONE] * 5
+    assert [len(each.transactions) for each in host.asked] == [2, 2, 1]
