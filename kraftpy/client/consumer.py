@@ -28,6 +28,7 @@ from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, Fetche
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.fetcher import Fetched, Fetcher
 from kraftpy.client.group import GroupTimes, Member
+from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -62,9 +63,9 @@ class Consumer:
                 ...
 
     Options, with Kafka's names and defaults: group.id, group.instance.id, auto.offset.reset,
-    enable.auto.commit, auto.commit.interval.ms, max.poll.records, metadata.max.age.ms, and the
-    fetch sizes. `assignors` are names of `assignors.ASSIGNORS` or `Assignor`s, the liked ones
-    first; `times` are the group's time limits.
+    isolation.level, enable.auto.commit, auto.commit.interval.ms, max.poll.records,
+    metadata.max.age.ms, and the fetch sizes. `assignors` are names of `assignors.ASSIGNORS` or
+    `Assignor`s, the liked ones first; `times` are the group's time limits.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Consumer:
         assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky"),
         times: GroupTimes | None = None,
         auto_offset_reset: str = "latest",
+        isolation_level: str = "read_uncommitted",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
         max_poll_records: int = 500,
@@ -92,6 +94,9 @@ class Consumer:
         self._assignors = [ASSIGNORS[a] if isinstance(a, str) else a for a in assignors]
         self._times = times or GroupTimes()
         self._auto_offset_reset = auto_offset_reset
+        if isolation_level not in ISOLATION_LEVELS:
+            raise ValueError("isolation_level must be read_uncommitted or read_committed")
+        self._isolation = ISOLATION_LEVELS[isolation_level]
         self._max_poll_records = max_poll_records
         self._metadata_max_age_s = metadata_max_age_ms / 1000
         self._fetcher = Fetcher(
@@ -101,6 +106,7 @@ class Consumer:
             max_bytes=fetch_max_bytes,
             max_partition_bytes=max_partition_fetch_bytes,
             auto_offset_reset=auto_offset_reset,
+            isolation=self._isolation,
         )
         self._member: Member | None = None
         self._listener = RebalanceListener()
@@ -281,7 +287,7 @@ class Consumer:
                 "is none: seek() to where it shall begin",
             )
         when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
-        return found | await list_offsets(self._cluster, dict.fromkeys(others, when))
+        return found | await self.offsets_for_times(dict.fromkeys(others, when))
 
     # -- the group
 
@@ -453,7 +459,7 @@ class Consumer:
             self._check_assigned(name)
         offsets = await self.offsets_for_times(dict.fromkeys(names, when))
         late = [name for name, offset in offsets.items() if offset < 0]
-        offsets |= await list_offsets(self._cluster, dict.fromkeys(late, LATEST))
+        offsets |= await self.offsets_for_times(dict.fromkeys(late, LATEST))
         for name, offset in offsets.items():
             if name in self._assigned:
                 self._go_to(name, offset)
@@ -492,7 +498,7 @@ class Consumer:
 
     async def offsets_for_times(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
         """The first offset at or after a time, or -1; `EARLIEST` and `LATEST` are times too."""
-        return await list_offsets(self._cluster, times_ms)
+        return await list_offsets(self._cluster, times_ms, isolation=self._isolation)
 
     # -- commits
 

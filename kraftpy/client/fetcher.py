@@ -3,7 +3,8 @@
 Rules:
 
 * A fetch at an offset inside a batch returns the whole batch; records before the wanted offset are
-  dropped. Control batches (transaction markers) are never shown, but the position moves past them.
+  dropped. Control batches (transaction markers) are never shown, nor under READ_COMMITTED those of
+  aborted transactions (`isolation`), but the position moves past them.
 * A response may end with a part of a batch (the size limit cut it off), which is fetched again.
 * One fetch per broker is under way; the next one leaves before the records of the last are decoded.
 * `positions` may be changed at any time. What was fetched for another position is thrown away.
@@ -24,9 +25,12 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable, new_lane
+from kraftpy.client.isolation import Aborted, Admission
 from kraftpy.client.offsets import (
     EARLIEST,
     LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     Partition,
     list_offsets,
 )
@@ -70,6 +74,7 @@ class Fetcher:
         max_bytes: int = 50 * 1024 * 1024,
         max_partition_bytes: int = 1024 * 1024,
         auto_offset_reset: str = "none",
+        isolation: int = READ_UNCOMMITTED,
         ahead: bool = True,
         lane: str | None = None,
     ) -> None:
@@ -82,6 +87,7 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._max_partition_bytes = max_partition_bytes
         self._auto_offset_reset = auto_offset_reset
+        self._isolation = isolation
         self._ahead = ahead
         self._own_lane = lane is None
         self._lane = new_lane("fetch") if lane is None else lane
@@ -216,6 +222,7 @@ class Fetcher:
             max_wait_ms=self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
+            isolation_level=self._isolation,
             session_epoch=-1,
             topics=[
                 kinds.FetchTopic(topic=topic, partitions=partitions)
@@ -252,7 +259,8 @@ class Fetcher:
                         raise KafkaError(code, f"{name[0]}-{name[1]}: {code.message}")
                     else:
                         records = data.records or b""
-                        batches, end = _batches(records, offset)
+                        aborted = aborted_of(data) if self._isolation == READ_COMMITTED else ()
+                        batches, end = _batches(records, offset, Admission(aborted))
                         if end > offset:
                             self.positions[name] = end
                             found.append(
@@ -275,7 +283,7 @@ class Fetcher:
                 f"offset {offset} is outside the log of {name[0]}-{name[1]}",
             )
         when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
-        found = await list_offsets(self._cluster, {name: when})
+        found = await list_offsets(self._cluster, {name: when}, isolation=self._isolation)
         if self.positions.get(name) == offset:
             self.positions.update(found)
 
@@ -319,8 +327,15 @@ def _corrupt(name: Partition, wanted: int, error: DecodeError) -> KafkaError:
     )
 
 
-def _batches(buf: Any, wanted: int) -> tuple[list[int], int]:
-    """Positions of the data batches at or after offset `wanted`, and the offset behind them all."""
+def aborted_of(data: Any) -> list[Aborted]:
+    """The aborted transactions that a partition's part of an answer names."""
+    return [
+        Aborted(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()
+    ]
+
+
+def _batches(buf: Any, wanted: int, admission: Admission) -> tuple[list[int], int]:
+    """Positions of the admitted batches at or after offset `wanted`, and the offset behind all."""
     positions = []
     position, next_offset = 0, wanted
     while position + RECORD_BATCH_OVERHEAD <= len(buf):
@@ -328,7 +343,7 @@ def _batches(buf: Any, wanted: int) -> tuple[list[int], int]:
         if position + header.size_bytes > len(buf):
             break
         if header.last_offset >= wanted:
-            if not header.is_control:
+            if admission.admits(header, buf, position):
                 positions.append(position)
             next_offset = header.last_offset + 1
         position += header.size_bytes

@@ -24,10 +24,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.client.cluster import Cluster, NoBrokerError, Retry, check, is_retriable, new_lane
+from kraftpy.client.fetcher import aborted_of
+from kraftpy.client.isolation import Aborted
 from kraftpy.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
-from kraftpy.spark.decoder import Aborted, Slice, decode, find_batches
+from kraftpy.spark.decoder import Slice, decode, find_batches
 from kraftpy.spark.positions import Offsets, OptionError, Partition
 from kraftpy.spark.settings import ClientSettings
 
@@ -289,11 +291,7 @@ class Brokers:
 
 
 def _aborted(response: Any, settings: ClientSettings) -> list[Aborted]:
-    if settings.isolation != READ_COMMITTED:
-        return []
-    return [
-        Aborted(each.producer_id, each.first_offset) for each in response.aborted_transactions or ()
-    ]
+    return aborted_of(response) if settings.isolation == READ_COMMITTED else []
 
 
 class _Reading:

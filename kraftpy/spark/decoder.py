@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kraftpy.client.isolation import Aborted, Admission
 from kraftpy.protocol.compression import decompress
 from kraftpy.protocol.record_batch import COMPRESSION_MASK, LOG_APPEND_TIME
 from kraftpy.protocol.records import (
@@ -36,7 +37,6 @@ from kraftpy.protocol.records import (
     InvalidBatch,
     check_batch,
     read_batch_header,
-    read_end_txn_marker,
     read_varint,
 )
 from kraftpy.spark.varints import LOCKSTEP_MIN, Bytes, Numbers, find_records, pairs_of, varints
@@ -62,13 +62,6 @@ CHUNK_BYTES = 16 << 20
 _MIN_RECORD_SIZE_BYTES = 7
 _ROW_SIZE_BYTES = 16  # of the arrays that a record takes while it is decoded, at least
 _TIMESTAMP_MS_MAX = (1 << 63) // 1000 - 1  # Arrow's microseconds have 64 bits
-
-
-class Aborted(NamedTuple):
-    """An aborted transaction of the fetched range: whose, and where it began."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Found(NamedTuple):
@@ -97,8 +90,7 @@ def find_batches(
     """
     found: list[Found] = []
     next_offset = wanted.start
-    begun = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-    aborting: set[int] = set()
+    admission = Admission(aborted)
     position, size = 0, len(records)
     while size - position > 16 and next_offset < wanted.end:
         # The magic stands at byte 16 in all formats: an old one is told before its size matters.
@@ -116,24 +108,11 @@ def find_batches(
                     f"record batch at offset {header.base_offset} after one that ends at "
                     f"{next_offset - 1}"
                 )
-            while begun and begun[-1].first_offset <= header.last_offset:
-                aborting.add(begun.pop().producer_id)
-            if header.is_control:
-                _end_transaction(records, position, header, aborting)
-            elif not (header.is_transactional and header.producer_id in aborting):
+            if admission.admits(header, records, position):
                 found.append(Found(header, position))
             next_offset = header.last_offset + 1
         position += header.size_bytes
     return found, min(next_offset, wanted.end)
-
-
-def _end_transaction(
-    records: Buffer, position: int, header: BatchHeader, aborting: set[int]
-) -> None:
-    if header.producer_id in aborting:
-        marker = read_end_txn_marker(records, position)
-        if marker is not None and not marker.committed:
-            aborting.discard(header.producer_id)
 
 
 def decode(

@@ -13,6 +13,7 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kraftpy.client.isolation import Aborted
 from kraftpy.protocol.compression import compress
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.record_batch import read_batch_header
@@ -26,7 +27,7 @@ from kraftpy.protocol.records import (
     iter_records,
 )
 from kraftpy.spark import decoder
-from kraftpy.spark.decoder import COLUMNS, Aborted, Slice, decode, find_batches
+from kraftpy.spark.decoder import COLUMNS, Slice, decode, find_batches
 
 ALL = tuple(COLUMNS)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

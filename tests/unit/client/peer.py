@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,6 +36,7 @@ class Peer:
     def __init__(self, topics: dict[str, int] | None = None) -> None:
         self.topics = topics or {}
         self.versions = dict(VERSIONS)
+        self.features: dict[str, int] = {}
         self.answers: dict[ApiKey, Callable[[Any], Any]] = {}
         self.requests: list[tuple[ApiKey, int, Any]] = []
         self.connections = 0
@@ -91,7 +92,11 @@ class Peer:
             api_keys=[
                 kinds.ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, (low, high) in self.versions.items()
-            ]
+            ],
+            finalized_features=[
+                kinds.FinalizedFeatureKey(name=name, max_version_level=level)
+                for name, level in self.features.items()
+            ],
         )
 
     def _metadata(self, request: Any) -> Any:
@@ -153,8 +158,13 @@ class Peer:
 
 
 def fetch_response(
-    partitions: dict[tuple[str, int], bytes], *, error: int = 0, high_watermark: int = 1000
+    partitions: dict[tuple[str, int], bytes],
+    *,
+    error: int = 0,
+    high_watermark: int = 1000,
+    aborted: Sequence[tuple[int, int]] = (),
 ) -> Any:
+    """`aborted` are producer ids and first offsets."""
     kinds = messages.FetchResponse
     return kinds(
         responses=[
@@ -165,6 +175,7 @@ def fetch_response(
                         partition_index=index,
                         error_code=error,
                         high_watermark=high_watermark,
+                        aborted_transactions=[kinds.AbortedTransaction(*each) for each in aborted],
                         records=records,
                     )
                 ],

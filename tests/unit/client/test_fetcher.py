@@ -10,9 +10,16 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import Fetcher
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition
+from kraftpy.client.offsets import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Partition,
+)
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import EndTxnMarker, build_end_txn_marker
 
 from .peer import HANG_UP, Peer, batch, fetch_response, list_offsets_answer, running
 
@@ -77,6 +84,56 @@ def test_control_batches_are_skipped_and_passed() -> None:
         assert fetcher.positions == {T0: 3}
 
     fetch(peer, {T0: 0}, work)
+
+
+def test_readers_of_committed_records_pass_those_of_aborted_transactions() -> None:
+    peer = Peer({"t": 1})
+    marker = build_end_txn_marker(
+        EndTxnMarker(committed=False, coordinator_epoch=0),
+        producer_id=1,
+        producer_epoch=0,
+        timestamp_ms=1,
+        base_offset=2,
+    )
+    options = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    log = batch(0, b"a") + batch(1, b"never", **options) + marker + batch(3, b"b", **options)
+
+    def answer(request: Any) -> Any:
+        offset = request.topics[0].partitions[0].fetch_offset
+        return fetch_response({T0: log if not offset else b""}, aborted=[(1, 1)])
+
+    peer.answers[ApiKey.FETCH] = answer
+    for isolation, expected in (
+        (READ_COMMITTED, [b"a", b"b"]),
+        (READ_UNCOMMITTED, [b"a", b"never", b"b"]),
+    ):
+
+        async def work(fetcher: Fetcher, expected: Any = expected) -> None:
+            assert await values(fetcher, len(expected)) == expected
+            assert fetcher.positions == {T0: 4}
+
+        fetch(peer, {T0: 0}, work, isolation=isolation)
+        assert {request.isolation_level for request in peer.asked(ApiKey.FETCH)} == {isolation}
+        peer.requests.clear()
+
+
+def test_a_position_moves_past_what_was_all_aborted() -> None:
+    peer = Peer({"t": 1})
+    options = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+
+    def answer(request: Any) -> Any:
+        offset = request.topics[0].partitions[0].fetch_offset
+        data = batch(0, b"never", **options) if not offset else b""
+        return fetch_response({T0: data}, aborted=[(1, 0)])
+
+    peer.answers[ApiKey.FETCH] = answer
+
+    async def work(fetcher: Fetcher) -> None:
+        (fetched,) = await fetcher.poll()
+        assert (fetched.records, fetched.position) == ([], 1)
+        assert fetcher.positions == {T0: 1}
+
+    fetch(peer, {T0: 0}, work, isolation=READ_COMMITTED)
 
 
 def test_a_batch_cut_off_by_the_limit_is_fetched_again() -> None:
