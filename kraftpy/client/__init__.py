@@ -8,7 +8,9 @@ parts, each usable by itself:
 * `admin`: topics, partitions, configurations; `cluster_admin`: brokers, replicas, the quorum;
   `group_admin`: groups and their offsets, from outside
 * `producer`: `batches`, partitioner, compression, idempotence
-* `fetcher`: offsets by time, and records from given offsets on
+* `transactional_producer`: records and offsets that count together; `transactions` asks the
+  coordinators, `transaction_state` knows how far it is. `transaction_admin` looks from outside
+* `fetcher`: offsets by time, and records from given offsets on; `isolation`: which of them count
 * `simple_consumer`: single answers from an offset, offsets before a time
 * `consumer`: partitions shared with a group: `coordinator` (which broker, committed offsets),
   `group` (membership), `assignors` (who gets what), `commits` (when, in which order),

@@ -101,7 +101,14 @@ class Batch:
     def count(self) -> int:
         return len(self.records) if self.ready is None else self.ready.records_count
 
-    def encode(self, compression: str, producer: tuple[int, int], sequence: int) -> bytes:
+    def encode(
+        self,
+        compression: str,
+        producer: tuple[int, int],
+        sequence: int,
+        *,
+        transactional: bool = False,
+    ) -> bytes:
         """The batch as it is sent."""
         if self.ready is None:
             return build_batch(
@@ -110,6 +117,7 @@ class Batch:
                 producer_id=producer[0],
                 producer_epoch=producer[1],
                 base_sequence=sequence,
+                transactional=transactional,
             )
         return build_batch_of_data(
             *self.ready,
@@ -117,6 +125,7 @@ class Batch:
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=sequence,
+            transactional=transactional,
         )
 
     def metadata(self, index: int, base_offset: int) -> RecordMetadata:

@@ -238,13 +238,21 @@ class Cluster:
         node_id: int | None = None,
         lane: str = "",
         timeout_ms: int | None = None,
+        at_most: int | None = None,
     ) -> Any:
-        """Sends one request to a broker (any broker by default), once, and returns its response."""
+        """Sends one request to a broker (any broker by default), once, and returns its response.
+
+        `at_most` is the highest version to send it in.
+        """
         if node_id is None:
             connection = await self.any_connection()
         else:
             connection = await self.connection(node_id, lane)
-        return await connection.request(request, timeout_ms=timeout_ms or self.request_timeout_ms)
+        return await connection.request(
+            request,
+            timeout_ms=timeout_ms or self.request_timeout_ms,
+            version=connection.version(request.API_KEY, at_most),
+        )
 
     # -- metadata
 

@@ -34,10 +34,10 @@ from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
 # Fetch stops at 12 and OffsetCommit at 9 because later versions name topics by id; OffsetFetch at 7
-# and FindCoordinator at 3 because later ones ask for several groups. AddPartitionsToTxn has another
-# form between brokers, from 4 on.
+# and FindCoordinator at 3 because later ones ask for several groups; AddPartitionsToTxn stops at 3
+# because later ones are for brokers. TxnOffsetCommit says from 3 on which member commits.
 CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
-    ApiKey.PRODUCE: (3, 11),
+    ApiKey.PRODUCE: (3, 12),
     ApiKey.FETCH: (4, 12),
     ApiKey.LIST_OFFSETS: (1, 7),
     ApiKey.METADATA: (4, 12),
@@ -56,9 +56,15 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
-    ApiKey.INIT_PRODUCER_ID: (0, 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: (4, 5),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 3),
+    ApiKey.END_TXN: (0, 5),
     ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: (3, 5),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
@@ -120,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_ids = itertools.count(1)
         self._waiting: deque[_Waiting] = deque()
         self._broker_versions: dict[int, tuple[int, int]] = {}
+        self._features: dict[str, int] = {}
         self._buffer = memoryview(bytearray(_BUFFER_MIN_BYTES))
         self._filled = 0
         self._writable: asyncio.Future[None] | None = None
@@ -168,8 +175,15 @@ class Connection(asyncio.BufferedProtocol):
         self._broker_versions = {
             entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys
         }
+        self._features = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
+        }
 
-    def version(self, api_key: int) -> int:
+    def feature(self, name: str) -> int:
+        """The level of a cluster's feature when this connection was opened; 0 if it has none."""
+        return self._features.get(name, 0)
+
+    def version(self, api_key: int, at_most: int | None = None) -> int:
         """The version that requests of this kind are sent in; KafkaError(UNSUPPORTED_VERSION)."""
         api_key = ApiKey(api_key)
         ours = self._versions[api_key]
@@ -179,6 +193,8 @@ class Connection(asyncio.BufferedProtocol):
                 ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not serve {api_key.name}"
             )
         version = min(ours[1], broker[1])
+        if at_most is not None:
+            version = min(version, at_most)
         if version < max(ours[0], broker[0]):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,

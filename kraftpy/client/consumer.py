@@ -25,7 +25,7 @@ from kraftpy.client.assignors import ASSIGNORS, Assignor
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
 from kraftpy.client.commits import Commits
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
-from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
 from kraftpy.client.fetcher import Fetched, Fetcher
 from kraftpy.client.group import GroupTimes, Member
 from kraftpy.client.isolation import ISOLATION_LEVELS
@@ -199,6 +199,13 @@ class Consumer:
     def generation(self) -> Generation:
         """The membership that commits are made with."""
         return Generation() if self._member is None else self._member.generation
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """As whom a transaction commits this consumer's offsets; it changes with the generation."""
+        if self._coordinator is None:
+            raise ValueError("committing needs a group_id")
+        return GroupMetadata(self._coordinator.group_id, self.generation)
 
     # -- records
 

@@ -1,4 +1,4 @@
-"""Talking to a group's coordinator: finding it, again when it moves, and keeping offsets with it.
+"""Talking to a coordinator: finding it, again when it moves, and keeping a group's offsets with it.
 
 Rules:
 
@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, new_lane
+from kraftpy.client.connection import Connection
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, NO, YES
 
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-_GROUP_KEY = 0
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 _NOT_TO_BLAME = frozenset({ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED})
 
 
@@ -36,19 +37,29 @@ class Generation:
     instance_id: str | None = None
 
 
-class Coordinator:
-    """The broker that coordinates one group.
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """As which member of which group a transaction commits offsets (`Consumer.group_metadata`)."""
 
-    With `shared`, for what is no member, requests go over the connections that the cluster has
-    anyway.
+    group_id: str
+    generation: Generation = Generation()
+
+
+class CoordinatorRoute:
+    """The way to the broker that coordinates one group, or the transactions of one id.
+
+    Without lanes of their own, requests go over the connections that the cluster has anyway.
     """
 
-    def __init__(self, cluster: Cluster, group_id: str, *, shared: bool = False) -> None:
-        self.group_id = group_id
+    def __init__(
+        self, cluster: Cluster, key: str, key_type: int, *, lane: str = "", join_lane: str = ""
+    ) -> None:
+        self._key = key
+        self._key_type = key_type
         self._cluster = cluster
         self._node_id: int | None = None
-        self._lane = "" if shared else new_lane("group")
-        self._join_lane = "" if shared else new_lane("join")
+        self._lane = lane
+        self._join_lane = join_lane
 
     @property
     def node_id(self) -> int | None:
@@ -60,22 +71,36 @@ class Coordinator:
         for lane in filter(None, (self._lane, self._join_lane)):
             await self._cluster.close_lane(lane)
 
+    async def connection(self, *, joining: bool = False) -> Connection:
+        """The connection to the coordinator, which is looked for if it isn't known."""
+        if self._node_id is None:
+            self._node_id = await self._find()
+        lane = self._join_lane if joining else self._lane
+        try:
+            return await self._cluster.connection(self._node_id, lane)
+        except ConnectionError:
+            self._node_id = None
+            raise
+
     async def ask(
-        self, request: Any, *, joining: bool = False, timeout_ms: int | None = None
+        self,
+        request: Any,
+        *,
+        joining: bool = False,
+        timeout_ms: int | None = None,
+        at_most: int | None = None,
     ) -> Any:
         """Sends a request to the coordinator, once; `ConnectionError` and KafkaError as they come.
 
         After an error at the response's top level that says that the coordinator moved, or a broken
-        connection, the next request looks for it again.
+        connection, the next request looks for it again. `at_most` is the highest version to use.
         """
-        if self._node_id is None:
-            self._node_id = await self._find()
+        connection = await self.connection(joining=joining)
         try:
-            response = await self._cluster.request(
+            response = await connection.request(
                 request,
-                node_id=self._node_id,
-                lane=self._join_lane if joining else self._lane,
-                timeout_ms=timeout_ms,
+                timeout_ms=timeout_ms or self._cluster.request_timeout_ms,
+                version=connection.version(request.API_KEY, at_most),
             )
         except ConnectionError:
             self._node_id = None
@@ -90,13 +115,26 @@ class Coordinator:
 
     async def _find(self) -> int:
         response = await self._cluster.request(
-            messages.FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY)
+            messages.FindCoordinatorRequest(key=self._key, key_type=self._key_type)
         )
         check(response.error_code, response.error_message)
         node_id: int = response.node_id
         if node_id not in self._cluster.brokers:
             self._cluster.brokers[node_id] = BrokerInfo(node_id, response.host, response.port, None)
         return node_id
+
+
+class Coordinator(CoordinatorRoute):
+    """The broker that coordinates one group.
+
+    With `shared`, for what is no member, requests go over the connections that the cluster has
+    anyway.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str, *, shared: bool = False) -> None:
+        self.group_id = group_id
+        lane, join_lane = ("", "") if shared else (new_lane("group"), new_lane("join"))
+        super().__init__(cluster, group_id, GROUP_KEY, lane=lane, join_lane=join_lane)
 
     async def commit(
         self,
@@ -139,7 +177,7 @@ class Coordinator:
 
         async def attempt(timeout_ms: int) -> None:
             response = await self.ask(request, timeout_ms=timeout_ms)
-            self._check_partitions(response.topics)
+            self.check_partitions(response.topics)
 
         await self._try(attempt, timeout_ms)
 
@@ -164,7 +202,7 @@ class Coordinator:
         async def attempt(timeout_ms: int) -> None:
             response = await self.ask(request, timeout_ms=timeout_ms)
             check(response.error_code)
-            self._check_partitions(response.topics)
+            self.check_partitions(response.topics)
             for topic in response.topics:
                 for partition in topic.partitions:
                     if partition.committed_offset >= 0:
@@ -175,7 +213,7 @@ class Coordinator:
             await self._try(attempt, timeout_ms)
         return found
 
-    def _check_partitions(self, topics: Iterable[Any]) -> None:
+    def check_partitions(self, topics: Iterable[Any]) -> None:
         """Raises the first error of a response's partitions that has a cause of its own."""
         for topic in topics:
             for partition in topic.partitions:

@@ -56,6 +56,7 @@ _SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UN
 # An upper bound of a record's own fields: length, attributes, deltas, key and value lengths.
 _RECORD_OVERHEAD = 21
 _RETRY_PAUSE_S = 0.1
+CONCURRENT_PAUSE_S = 0.02
 
 
 class UnknownPartitionError(ValueError):
@@ -99,6 +100,8 @@ class Producer:
         self._idempotent = acks == -1 if idempotent is None else idempotent
         self._stop_on_failure = stop_on_failure
         self._auto_create = auto_create
+        self._transactional_id: str | None = None
+        self._produce_version: int | None = None
         self._stopped: Exception | None = None
         self._partitioner = partitioner
         self._key_serializer = key_serializer
@@ -229,7 +232,7 @@ class Producer:
                 await self._room.wait()
             finally:
                 self._flushing -= 1
-            self._check_open()
+        self._check_open()
 
     def _open_batch(self, topic: str, partition: int, size: int, now: float) -> Batch:
         """The batch that takes a record of this size: the partition's open one, or a new one."""
@@ -362,14 +365,14 @@ class Producer:
     async def _produce(
         self, node_id: int, names: list[tuple[str, int]]
     ) -> dict[tuple[str, int], int | Exception]:
-        if self._idempotent and self._producer[0] < 0:
-            await self._init_producer_id()
+        await self._prepare(names)
         kinds = messages.ProduceRequest
         topics: dict[str, list[Any]] = {}
         for name in names:
             partition = kinds.PartitionProduceData(index=name[1], records=self._encode(name))
             topics.setdefault(name[0], []).append(partition)
         request = kinds(
+            transactional_id=self._transactional_id,
             acks=self._acks,
             timeout_ms=self._cluster.request_timeout_ms,
             topic_data=[
@@ -381,7 +384,9 @@ class Producer:
             connection = await self._cluster.connection(node_id)
             await connection.send_unanswered(request)
             return dict.fromkeys(names, -1)
-        response = await self._cluster.request(request, node_id=node_id)
+        response = await self._cluster.request(
+            request, node_id=node_id, at_most=self._produce_version
+        )
         outcomes: dict[tuple[str, int], int | Exception] = {}
         for topic in response.responses:
             for partition in topic.partition_responses:
@@ -403,10 +408,20 @@ class Producer:
                 queue.producer = self._producer
                 queue.next_sequence = 0
             sequence = queue.next_sequence if self._idempotent else -1
-            batch.encoded = batch.encode(self._compression, self._producer, sequence)
+            batch.encoded = batch.encode(
+                self._compression,
+                self._producer,
+                sequence,
+                transactional=self._transactional_id is not None,
+            )
             # Sequence numbers wrap to 0 after the largest 32-bit one.
             queue.next_sequence = (queue.next_sequence + batch.count) & 0x7FFFFFFF
         return batch.encoded
+
+    async def _prepare(self, names: list[tuple[str, int]]) -> None:
+        """Has what is needed to produce to these partitions."""
+        if self._idempotent and self._producer[0] < 0:
+            await self._init_producer_id()
 
     async def _init_producer_id(self) -> None:
         retry = Retry(self._cluster.request_timeout_ms)
@@ -437,20 +452,24 @@ class Producer:
         queue.in_flight = False
         if isinstance(outcome, Exception):
             overdue = now + _RETRY_PAUSE_S > batch.created + self._delivery_timeout_s
-            code = outcome.code if isinstance(outcome, KafkaError) else None
-            sequence_lost = self._idempotent and code in _SEQUENCE_LOST
-            again = not overdue and (sequence_lost or is_retriable(outcome))
-            if self._idempotent and (sequence_lost or not again):
-                self._start_epoch(queue, code)
-            if again:
-                if sequence_lost:
-                    batch.encoded = None
+            if self._sends_again(queue, outcome, overdue):
                 batch.error = outcome
-                queue.not_before = now + _RETRY_PAUSE_S
+                queue.not_before = now + _retry_pause_s(outcome)
                 return True
         queue.not_before = 0.0
         self._complete(name, outcome)
         return False
+
+    def _sends_again(self, queue: PartitionQueue, error: Exception, overdue: bool) -> bool:
+        """Whether the partition's first batch, which failed, is sent another time."""
+        code = error.code if isinstance(error, KafkaError) else None
+        sequence_lost = self._idempotent and code in _SEQUENCE_LOST
+        again = not overdue and (sequence_lost or is_retriable(error))
+        if self._idempotent and (sequence_lost or not again):
+            self._start_epoch(queue, code)
+        if again and sequence_lost:
+            queue.batches[0].encoded = None
+        return again
 
     def _start_epoch(self, queue: PartitionQueue, code: ErrorCode | None) -> None:
         """Lets the partition's next batch begin at sequence 0, and fences off those before it."""
@@ -507,6 +526,13 @@ class Producer:
             self._note_activity(name)
             for batch in waiting:
                 self._finish(batch, error)
+
+
+def _retry_pause_s(error: Exception) -> float:
+    """How long to wait; the transaction before this one takes milliseconds to be ended."""
+    if isinstance(error, KafkaError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return CONCURRENT_PAUSE_S
+    return _RETRY_PAUSE_S
 
 
 def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartitionError:

@@ -324,6 +324,7 @@ def build_batch_of_data(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    transactional: bool = False,
 ) -> bytes:
     """Builds one batch from records that are encoded already.
 
@@ -331,12 +332,13 @@ def build_batch_of_data(
     for `max_timestamp` says that all deltas are 0.
     """
     latest = timestamp if max_timestamp is None else max_timestamp
-    attributes = COMPRESSION_NAMES.index(compression)
+    codec = COMPRESSION_NAMES.index(compression)
+    attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
     producer = (producer_id, producer_epoch, base_sequence)
     header = BatchHeader(
         (0, 0, -1, 2, 0, attributes, count - 1, timestamp, latest, *producer, count)
     )
-    return assemble_batch(header, compress(compression, data) if attributes else data)
+    return assemble_batch(header, compress(compression, data) if codec else data)
 
 
 def _encode_record(

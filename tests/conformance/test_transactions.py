@@ -1,136 +1,366 @@
-"""Kafka's tools read what our partitions have of transactions, and end one that nobody ends."""
+"""kraftpy's transactional producer and readers of committed records, with Apache Kafka's broker.
+
+What it wrote is read by librdkafka's and the Java consumer too. The broker is Apache Kafka's:
+kraftpy's has no transaction coordinator yet.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from pathlib import Path
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
+import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.protocol import messages
-from kraftpy.protocol.api import ApiKey
-from kraftpy.testing.node import Node
-from tests.apache_kafka import run_tool
-from tests.server.test_produce import batch
-from tests.server.wire import Wire, produce_request
-from tests.transactional import TransactionalCluster
+from kraftpy.client import transactions
+from kraftpy.client.admin import Admin
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer import Consumer
+from kraftpy.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from kraftpy.client.transaction_admin import TransactionAdmin
+from kraftpy.client.transaction_state import Status
+from kraftpy.client.transactional_producer import (
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionalProducer,
+)
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from tests.apache_kafka import ApacheKafka, run_tool
+from tests.processes import running
 
-SMALL_SEGMENTS = {"internal.segment.bytes": "1024"}
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    """A node that takes transactional batches."""
-    with TransactionalCluster(1, links=False) as cluster:
-        yield cluster.nodes[1]
-
-
-def create(node: Node, topic: str, **configs: str) -> None:
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, config=configs)])[topic].result(30)
+TIMEOUT_S = 40
+Work = Callable[[Cluster, str], Coroutine[Any, Any, None]]
 
 
-def write(wire: Wire, topic: str, producer_id: int, value: bytes, sequence: int = 0) -> int:
-    """In a transaction; the offset that it got."""
-    sent = batch(
-        value,
-        producer_id=producer_id,
-        producer_epoch=1,
-        base_sequence=sequence,
-        transactional=True,
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of Apache Kafka."""
+    given = os.environ.get("KRAFTPY_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with running(ApacheKafka(tmp_path_factory.mktemp("kafka"))) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(params=["first", "second"])
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both versions of the protocol; a broker of the second one still takes the first."""
+    if request.param == "first":
+        monkeypatch.setattr(transactions, "_SECOND_VERSION", 1000)
+    return str(request.param)
+
+
+def run(kafka: str, topic: str, work: Work, partitions: int = 2) -> None:
+    async def with_topic() -> None:
+        async with asyncio.timeout(TIMEOUT_S), Cluster(kafka) as cluster:
+            await Admin(cluster).create_topic(topic, partitions=partitions)
+            await cluster.topic(topic, auto_create=True)  # which waits until it is there
+            await work(cluster, topic)
+
+    asyncio.run(with_topic())
+
+
+async def read(cluster: Cluster, topic: str) -> list[bytes]:
+    """What a reader of committed records finds once all transactions have their markers."""
+    names = [(topic, number) for number in (await cluster.topic(topic)).partitions]
+    latest = dict.fromkeys(names, LATEST)
+    ends = await list_offsets(cluster, latest)
+    while await list_offsets(cluster, latest, isolation=READ_COMMITTED) != ends:
+        await asyncio.sleep(0.02)
+        ends = await list_offsets(cluster, latest)
+    return await read_now(cluster, topic, "read_committed")
+
+
+async def read_now(cluster: Cluster, topic: str, level: str) -> list[bytes]:
+    """What a reader finds of the topic, up to what is its end now."""
+    names = [(topic, number) for number in (await cluster.topic(topic)).partitions]
+    async with Consumer(cluster, auto_offset_reset="earliest", isolation_level=level) as consumer:
+        consumer.assign(names)
+        ends = await consumer.offsets_for_times(dict.fromkeys(names, LATEST))
+        found = []
+        while any([await consumer.position(name) < ends[name] for name in names]):
+            found += [record.value for record in await consumer.poll(200)]
+    return sorted(found)
+
+
+def read_with_librdkafka(kafka: str, topic: str, partitions: int = 2) -> list[bytes]:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": f"g-{topic}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
     )
-    request = produce_request(topic, sent, acks=-1)
-    request.transactional_id = f"tx-{producer_id}"
-    answer = wire.call(ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
-    assert answer.error_code == 0
-    return int(answer.base_offset)
+    consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(partitions)])
+    found, ended = [], 0
+    deadline = time.monotonic() + TIMEOUT_S
+    while ended < partitions and time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+        elif message is not None:
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            ended += 1
+    consumer.close()
+    return sorted(found)
 
 
-def end(wire: Wire, topic: str, producer_id: int, *, committed: bool) -> None:
-    wanted = messages.WriteTxnMarkersRequest.WritableTxnMarker(
-        producer_id,
-        1,
-        committed,
-        [messages.WriteTxnMarkersRequest.WritableTxnMarkerTopic(topic, [0])],
-        coordinator_epoch=3,
+def read_with_java(kafka: str, topic: str, count: int) -> list[bytes]:
+    """The first records that the Java consumer finds."""
+    printed = run_tool(
+        "kafka-console-consumer",
+        *("--bootstrap-server", kafka, "--topic", topic, "--from-beginning"),
+        *("--isolation-level", "read_committed", "--max-messages", str(count)),
+        *("--timeout-ms", "30000"),
     )
-    asked = messages.WriteTxnMarkersRequest([wanted])
-    answer = wire.call(ApiKey.WRITE_TXN_MARKERS, 1, asked)
-    assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    return sorted(line.encode() for line in printed.splitlines())
 
 
-def committed_values(node: Node, topic: str, count: int) -> list[bytes]:
-    """What librdkafka shows with read_committed."""
-    consumer = Consumer(
-        {"bootstrap.servers": node.bootstrap, "group.id": "g", "enable.auto.commit": False}
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    try:
-        found = consumer.consume(count, timeout=20)
-        found += consumer.consume(1, timeout=0.5)
-        return [message.value() for message in found if not message.error()]
-    finally:
-        consumer.close()
+@contextlib.asynccontextmanager
+async def open_transaction(cluster: Cluster, topic: str) -> AsyncIterator[TransactionalProducer]:
+    """A producer with a transaction that has a record in the topic."""
+    async with TransactionalProducer(cluster, topic, linger_ms=0) as producer:
+        await producer.begin_transaction()
+        await (await producer.send(topic, b"open", partition=0))
+        yield producer
 
 
-def dumped(paths: list[Path], *args: str) -> str:
-    return run_tool("kafka-dump-log", "--files", ",".join(map(str, sorted(paths))), *args)
+def test_what_is_committed_counts_and_what_is_aborted_does_not(
+    kafka: str, topic: str, version: str
+) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with TransactionalProducer(cluster, topic, linger_ms=0) as producer:
+            for number in range(6):
+                with contextlib.suppress(ZeroDivisionError):
+                    async with producer.transaction():
+                        for partition in (0, 1):
+                            await producer.send(topic, b"%d" % number, partition=partition)
+                        await producer.flush()
+                        1 / (number % 2)  # every other one
+            epochs = producer._state.producer.epoch
+        assert epochs == (0 if version == "first" else 6)
+        assert await read(cluster, topic) == sorted([b"1", b"3", b"5"] * 2)
+        everything = await read_now(cluster, topic, "read_uncommitted")
+        assert everything == sorted(b"%d" % n for n in range(6) for _ in range(2))
+
+    run(kafka, topic, work)
+    assert read_with_librdkafka(kafka, topic) == sorted([b"1", b"3", b"5"] * 2)
+    assert read_with_java(kafka, topic, 6) == sorted([b"1", b"3", b"5"] * 2)
 
 
-def test_kafka_dump_log_of_aborted_transactions(tmp_path: Path) -> None:
-    """Of our `.txnindex` and markers; and what consumers see, also after a crash and a stop."""
-    with TransactionalCluster(1, links=False, ephemeral=False, dir=tmp_path / "c") as cluster:
-        node = cluster.nodes[1]
-        create(node, "t", **SMALL_SEGMENTS)
-        expected = []
-        with Wire(node.host, node.port) as wire:
-            for number in range(12):
-                for producer_id in (7, 8):
-                    write(wire, "t", producer_id, b"%d" % number * 100, number)
-                end(wire, "t", 7, committed=False)
-                end(wire, "t", 8, committed=True)
-                expected.append(b"%d" % number * 100)
-        assert committed_values(node, "t", 12) == expected
-        cluster.kill(1)
-        cluster.restart(1)
-        assert committed_values(node, "t", 12) == expected
-        cluster.stop(1)
-        folder = node.log_dir / "t-0"
-        out = dumped(list(folder.glob("*.txnindex")))
-        found = re.findall(
-            r"version: 0 producerId: 7 firstOffset: (\d+) lastOffset: (\d+) "
-            r"lastStableOffset: (\d+)",
-            out,
-        )
-        # Each round: two records, the end of 7 while 8 is open, the end of 8.
-        assert sorted(tuple(map(int, each)) for each in found) == [
-            (4 * number, 4 * number + 2, 4 * number + 1) for number in range(12)
-        ], out
-        out = dumped(list(folder.glob("*.log")), "--print-data-log")
-        assert out.count("endTxnMarker: ABORT coordinatorEpoch: 3") == 12
-        assert out.count("endTxnMarker: COMMIT coordinatorEpoch: 3") == 12
-        assert "isvalid: false" not in out
+def test_readers_of_committed_records_wait_for_an_open_transaction(
+    kafka: str, topic: str, version: str
+) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with open_transaction(cluster, topic) as producer:
+            name = (topic, 0)
+            assert await read_now(cluster, topic, "read_committed") == []
+            assert await read_now(cluster, topic, "read_uncommitted") == [b"open"]
+            assert await list_offsets(cluster, {name: LATEST}) == {name: 1}
+            stable = await list_offsets(cluster, {name: LATEST}, isolation=READ_COMMITTED)
+            assert stable == {name: 0}
+            await producer.commit_transaction()
+        assert await read(cluster, topic) == [b"open"]
+
+    run(kafka, topic, work)
 
 
-def test_kafka_transactions_ends_one_that_hangs(node: Node) -> None:
-    create(node, "t")
-    with Wire(node.host, node.port) as wire:
-        write(wire, "t", 7, b"ended")
-        end(wire, "t", 7, committed=True)
-        first = write(wire, "t", 8, b"hanging")
-        write(wire, "t", 7, b"behind", 1)
-        end(wire, "t", 7, committed=True)
-    assert committed_values(node, "t", 1) == [b"ended"]
-    server = ("--bootstrap-server", node.bootstrap)
-    partition = ("--topic", "t", "--partition", "0")
-    out = run_tool("kafka-transactions", *server, "describe-producers", *partition)
-    header, *rows = [line.split() for line in out.strip().splitlines()]
-    described = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
-    assert described["8"]["CurrentTransactionStartOffset"] == str(first)
-    assert described["7"]["CurrentTransactionStartOffset"] == "None"
-    assert described["7"]["LatestCoordinatorEpoch"] == "3"
-    run_tool("kafka-transactions", *server, "abort", *partition, "--start-offset", str(first))
-    assert committed_values(node, "t", 2) == [b"ended", b"behind"]
+def test_what_was_not_sent_yet_is_not_written_by_an_abort(
+    kafka: str, topic: str, version: str
+) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with TransactionalProducer(cluster, topic, linger_ms=60_000) as producer:
+            await producer.begin_transaction()
+            delivery = await producer.send(topic, b"never")
+            await producer.abort_transaction()
+            with pytest.raises(TransactionAbortedError):
+                await delivery
+            with pytest.raises(RuntimeError, match="begin one first"):
+                await producer.send(topic, b"outside")
+            async with producer.transaction():
+                await producer.send(topic, b"then")
+        assert await read_now(cluster, topic, "read_uncommitted") == [b"then"]
+
+    run(kafka, topic, work)
+
+
+def test_the_next_producer_of_the_id_fences_this_one(kafka: str, topic: str, version: str) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with (
+            open_transaction(cluster, topic) as former,
+            TransactionalProducer(cluster, topic, linger_ms=0) as latter,
+        ):
+            async with latter.transaction():
+                await latter.send(topic, b"latter")
+            with pytest.raises(KafkaError):
+                await (await former.send(topic, b"late", partition=0))
+            with pytest.raises(ProducerFencedError, match="close this producer"):
+                await former.abort_transaction()
+            with pytest.raises(ProducerFencedError):
+                await former.begin_transaction()
+            async with latter.transaction():
+                await latter.send(topic, b"again")
+        assert await read(cluster, topic) == [b"again", b"latter"]
+
+    run(kafka, topic, work)
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(kafka: str, topic: str, version: str) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with TransactionalProducer(
+            cluster, topic, linger_ms=0, transaction_timeout_ms=1
+        ) as producer:
+            await producer.begin_transaction()
+            await (await producer.send(topic, b"slow"))
+            admin = TransactionAdmin(cluster)
+            while (await admin.describe_transaction(topic)).state != "CompleteAbort":
+                await asyncio.sleep(0.1)
+            with pytest.raises(KafkaError):
+                await producer.commit_transaction()
+            # It ended under the next epoch: nobody's in the first version, in the second one that
+            # of who aborts.
+            if version == "first":
+                with pytest.raises(ProducerFencedError):
+                    await producer.begin_transaction()
+            else:
+                await producer.abort_transaction()
+        assert await read(cluster, topic) == []
+
+    run(kafka, topic, work)
+
+
+def test_a_producer_whose_commit_is_in_doubt_goes_on(kafka: str, topic: str, version: str) -> None:
+    """It names its epoch, which the coordinator knows as the last one where it was committed."""
+
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with TransactionalProducer(cluster, topic, linger_ms=0) as producer:
+            state = producer._state
+            for number, told in enumerate((True, False)):
+                await producer.begin_transaction()
+                await producer.send(topic, b"%d" % number)
+                await producer.flush()
+                before = state.producer
+                if told:
+                    await producer._transactions.commit()
+                    state.producer = before
+                    state.status = Status.UNINITIALIZED
+                else:
+                    assert state.commit()
+                    state.not_ended()
+                async with producer.transaction():
+                    await producer.send(topic, b"after %d" % number)
+        assert await read(cluster, topic) == [b"0", b"after 0", b"after 1"]
+
+    run(kafka, topic, work)
+
+
+def test_each_input_is_transformed_once(kafka: str, topic: str, version: str) -> None:
+    """Consume, transform, produce: workers that fail amid a transaction, one after the other."""
+    inputs = [b"%03d" % number for number in range(60)]
+    target = f"{topic}-target"
+
+    async def worker(cluster: Cluster, topic: str, turn: int) -> bool:
+        """Whether all is done; false after the failure that this worker is to meet."""
+        async with (
+            Consumer(
+                cluster,
+                group_id=f"g-{topic}",
+                auto_offset_reset="earliest",
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+            ) as consumer,
+            TransactionalProducer(cluster, topic, linger_ms=0) as producer,
+        ):
+            consumer.subscribe([topic])
+            done = 0
+            while await behind(consumer, topic):
+                records = await consumer.poll(500, max_records=7)
+                if not records:
+                    continue
+                await producer.begin_transaction()
+                for record in records:
+                    await producer.send(target, record.value)
+                offsets = {(r.topic, r.partition): r.offset + 1 for r in records}
+                await producer.send_offsets_to_transaction(offsets, consumer.group_metadata)
+                await producer.flush()
+                if turn < 4 and done == turn:
+                    return False  # closing it aborts
+                await producer.commit_transaction()
+                done += 1
+            return True
+
+    async def behind(consumer: Consumer, topic: str) -> bool:
+        committed = await consumer.committed([(topic, 0), (topic, 1)])
+        return sum(committed.values()) < len(inputs)
+
+    async def work(cluster: Cluster, topic: str) -> None:
+        await Admin(cluster).create_topic(target, partitions=2)
+        async with (
+            TransactionalProducer(cluster, f"source-{topic}") as source,
+            source.transaction(),
+        ):
+            for number, value in enumerate(inputs):
+                await source.send(topic, value, partition=number % 2)
+        turns = 0
+        while not await asyncio.wait_for(worker(cluster, topic, turns), TIMEOUT_S):
+            turns += 1
+        assert turns == 4
+        assert await read(cluster, target) == inputs
+
+    run(kafka, topic, work)
+    assert read_with_librdkafka(kafka, target) == inputs
+
+
+def test_offsets_of_an_aborted_transaction_are_not_committed(
+    kafka: str, topic: str, version: str
+) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        name = (topic, 0)
+        async with (
+            Consumer(cluster, group_id=f"g-{topic}", enable_auto_commit=False) as consumer,
+            TransactionalProducer(cluster, topic) as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({name: 5}, consumer.group_metadata)
+            await producer.abort_transaction()
+            assert await consumer.committed([name]) == {}
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction({name: 6}, consumer.group_metadata)
+            assert await consumer.committed([name]) == {name: 6}
+
+    run(kafka, topic, work)
+
+
+def test_offsets_of_a_former_member_fail_the_transaction(
+    kafka: str, topic: str, version: str
+) -> None:
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with TransactionalProducer(cluster, topic, linger_ms=0) as producer:
+            async with Consumer(cluster, group_id=f"g-{topic}") as consumer:
+                consumer.subscribe([topic])
+                while not consumer.assignment:
+                    await consumer.poll(100)
+                former = consumer.group_metadata
+
+            async def commit_as_former() -> None:
+                async with producer.transaction():
+                    await producer.send(topic, b"never")
+                    await producer.send_offsets_to_transaction({(topic, 0): 1}, former)
+
+            with pytest.raises(KafkaError) as caught:
+                await commit_as_former()
+            assert caught.value.code in (
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                ErrorCode.ILLEGAL_GENERATION,
+            )
+            async with producer.transaction():
+                await producer.send(topic, b"then")
+        assert await read(cluster, topic) == [b"then"]
+
+    run(kafka, topic, work)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple, Protocol
 
-from kraftpy.client.connection import Connection, ConnectionLostError
+from kraftpy.client.connection import CLIENT_VERSIONS, Connection, ConnectionLostError
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.server.network.shared_tasks import await_shared
 
 CONNECT_TIMEOUT_MS = 2_000
+# Brokers ask about many transactions in one AddPartitionsToTxn; clients know it to version 3.
+_VERSIONS = {**CLIENT_VERSIONS, ApiKey.ADD_PARTITIONS_TO_TXN: (4, 5)}
 
 
 class Lane(NamedTuple):
@@ -79,6 +82,9 @@ class Peers:
         if address is None:
             raise ConnectionLostError(f"broker {node_id} is gone")
         peer.connection = await Connection.open(
-            *address, client_id=lane.client_id, timeout_ms=CONNECT_TIMEOUT_MS
+            *address,
+            client_id=lane.client_id,
+            timeout_ms=CONNECT_TIMEOUT_MS,
+            versions=_VERSIONS,
         )
         return peer.connection

@@ -1,0 +1,213 @@
+"""The transactional producer: records and offsets that count together or not at all (KIP-98).
+
+Rules:
+
+* Outside of a transaction nothing can be sent. What is sent in one is out when it is committed.
+* When a record fails for good, the transaction has: what waits isn't sent any more, and all that
+  can be done is to abort. Deliveries and `commit_transaction` say what failed first.
+* Aborting drops what wasn't sent, waits for what is under way, and then tells the coordinator: so
+  nothing of the transaction is written behind its end.
+* A batch keeps its sequence numbers for good: one that fails isn't sent under others, because only
+  a new epoch tells the copies of it that may come late from what is written instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+from kraftpy.client.batches import Batch, PartitionQueue
+from kraftpy.client.cluster import Cluster, is_retriable
+from kraftpy.client.coordinator import GroupMetadata
+from kraftpy.client.offsets import Partition
+from kraftpy.client.producer import Producer
+from kraftpy.client.transaction_state import (
+    OutcomeUnknownError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionError,
+)
+from kraftpy.client.transactions import Transactions
+from kraftpy.protocol.errors import KafkaError
+
+__all__ = [
+    "OutcomeUnknownError",
+    "ProducerFencedError",
+    "TransactionAbortedError",
+    "TransactionError",
+    "TransactionalProducer",
+]
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionalProducer(Producer):
+    """A `Producer` that writes in transactions.
+
+        async with TransactionalProducer(cluster, "billing-1") as producer:
+            async with producer.transaction():
+                await producer.send("invoices", invoice)
+                await producer.send_offsets_to_transaction(offsets, consumer.group_metadata)
+
+    Options beside those of `Producer`, with Kafka's names and defaults: transactional.id, which is
+    one producer's alone and stays the same when that is started again; transaction.timeout.ms,
+    after which the coordinator aborts; max.block.ms, how long coordinators are asked.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        max_block_ms: int = 60_000,
+        **options: Any,
+    ) -> None:
+        if not transactional_id:
+            raise ValueError("a transactional id can't be empty")
+        super().__init__(cluster, idempotent=True, stop_on_failure=True, **options)
+        self._transactional_id = transactional_id
+        self._transactions = Transactions(
+            cluster, transactional_id, timeout_ms=transaction_timeout_ms, max_block_ms=max_block_ms
+        )
+        self._state = self._transactions.state
+
+    # -- transactions
+
+    def transaction(self) -> AbstractAsyncContextManager[TransactionalProducer]:
+        """A transaction for `async with`: committed at its end, aborted after an exception."""
+        return _Transaction(self)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, and has to be committed or aborted."""
+        return self._state.in_transaction
+
+    async def begin_transaction(self) -> None:
+        """Begins a transaction.
+
+        The first one takes the transactional id over: producers that have had it are fenced, and
+        what they left open is aborted. Raises `ProducerFencedError` when this one was.
+        """
+        self._check_running()
+        await self._transactions.begin()
+        self._stopped = self._failure = None
+        self._producer = self._state.producer
+        self._produce_version = self._transactions.produce_version
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[Partition, int], group_metadata: GroupMetadata
+    ) -> None:
+        """Commits offsets with the transaction: each that of the next record to process.
+
+        Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID: the group has
+        given the partitions to others); then the transaction can only be aborted.
+        """
+        self._check_running()
+        try:
+            await self._transactions.send_offsets(offsets, group_metadata)
+        except (ConnectionError, KafkaError) as error:
+            self._stop(error)
+            raise
+
+    async def commit_transaction(self) -> None:
+        """Writes what still waits, then has all of the transaction count.
+
+        Raises what failed in it; it has to be aborted then. `OutcomeUnknownError` when the
+        coordinator doesn't say what it did: the transaction is over for this producer.
+        """
+        self._state.check_open()
+        await self.flush()
+        await self._transactions.commit()
+
+    async def abort_transaction(self) -> None:
+        """Has nothing of the transaction count; what still waits isn't written."""
+        if self._state.in_transaction:
+            self._stop(TransactionAbortedError("the transaction was aborted"))
+            self._wake.set()
+            await self._idle.wait()
+        self._failure = None
+        await self._transactions.abort()
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Stops; an open transaction is aborted."""
+        try:
+            if self._state.in_transaction and not self._closed:
+                await self._abort_quietly()
+        finally:
+            await super().close(flush=False)
+
+    async def _abort_quietly(self) -> None:
+        """Aborts, or leaves that to the transaction's timeout."""
+        try:
+            await self.abort_transaction()
+        except (ConnectionError, KafkaError) as error:
+            _log.warning("transaction of %r: could not abort it: %s", self._transactional_id, error)
+
+    # -- what is different from other producers
+
+    def _check_running(self) -> None:
+        if self._closed:
+            raise RuntimeError("the producer is closed")
+
+    def _check_open(self) -> None:
+        self._check_running()
+        self._state.check_open()
+        super()._check_open()
+
+    def _new_batch(self, topic: str, partition: int, now: float) -> Batch:
+        self._state.want((topic, partition))
+        return super()._new_batch(topic, partition, now)
+
+    async def _prepare(self, names: list[Partition]) -> None:
+        for name in names:
+            await self._transactions.join(name)
+            if self._stopped is not None:
+                raise self._stopped
+
+    def _sends_again(self, queue: PartitionQueue, error: Exception, overdue: bool) -> bool:
+        goes_on = self._stopped is None and self._state.failure is None
+        return goes_on and not overdue and is_retriable(error)
+
+    def _finish(self, batch: Batch, outcome: int | Exception) -> None:
+        if isinstance(outcome, TransactionAbortedError):
+            if batch.encoded is not None:
+                self._state.may_come_late()
+        elif isinstance(outcome, Exception):
+            self._state.failed(outcome)
+        super()._finish(batch, outcome)
+
+
+class _Transaction(AbstractAsyncContextManager[TransactionalProducer]):
+    """What `TransactionalProducer.transaction` gives."""
+
+    def __init__(self, producer: TransactionalProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> TransactionalProducer:
+        await self._producer.begin_transaction()
+        return self._producer
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        producer = self._producer
+        if error is None:
+            try:
+                await producer.commit_transaction()
+            except BaseException:
+                await self._leave()
+                raise
+        else:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Aborts what is still open; the error that led here is the one to be seen."""
+        if self._producer.in_transaction:
+            await self._producer._abort_quietly()

@@ -1,0 +1,342 @@
+"""What a transactional producer asks of coordinators, again until it is answered.
+
+Rules:
+
+* Requests are tried again, over the coordinator's moves, while `transaction_state.judge` says that
+  it may help and the caller's patience lasts. CONCURRENT_TRANSACTIONS says that the transaction
+  before this one is still being ended: that takes milliseconds, so it is asked again that soon.
+* InitProducerId names the epoch that this producer has, once it has one. So a producer that was
+  replaced meanwhile is fenced, and doesn't fence its successor (KIP-360, Kafka 2.5).
+* Which version of the protocol is used, the level of `transaction.version` decides at the moment
+  when a transaction begins. The second one needs EndTxn 5, TxnOffsetCommit 5 and Produce 12, and
+  those of the first one mustn't be sent in these versions (KIP-890).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
+from kraftpy.client.coordinator import (
+    MOVED,
+    TRANSACTION_KEY,
+    Coordinator,
+    CoordinatorRoute,
+    GroupMetadata,
+)
+from kraftpy.client.offsets import Partition
+from kraftpy.client.producer import CONCURRENT_PAUSE_S
+from kraftpy.client.transaction_state import (
+    NOBODY,
+    OutcomeUnknownError,
+    ProducerIdentity,
+    Status,
+    Step,
+    TransactionState,
+    Verdict,
+    judge,
+)
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
+
+FEATURE = "transaction.version"
+_SECOND_VERSION = 2
+_FIRST_PRODUCE, _FIRST_END, _FIRST_OFFSETS = 11, 4, 4
+_NAMES_EPOCH = 3
+_NOT_TO_BLAME = frozenset({ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED})
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """The transactions of one transactional id; `state` is how far the current one has come."""
+
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, max_block_ms: int
+    ) -> None:
+        self.state = TransactionState()
+        self._cluster = cluster
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._max_block_ms = max_block_ms
+        self._route = CoordinatorRoute(cluster, transactional_id, TRANSACTION_KEY)
+        self._groups: dict[str, Coordinator] = {}
+        self._joining = asyncio.Lock()
+
+    @property
+    def produce_version(self) -> int | None:
+        """The highest version of Produce to use, None for the highest that there is."""
+        return None if self.state.second_version else _FIRST_PRODUCE
+
+    # -- beginning
+
+    async def begin(self) -> None:
+        """Begins a transaction, with a producer id and epoch that are good for it."""
+        state = self.state
+        if state.status is Status.UNINITIALIZED:
+            await self._initialize()
+        state.begin()
+
+    async def _initialize(self) -> None:
+        known = self.state.producer
+        request = messages.InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=known.id,
+            producer_epoch=known.epoch,
+        )
+
+        async def attempt() -> None:
+            connection = await self._route.connection()
+            if known != NOBODY and connection.version(request.API_KEY) < _NAMES_EPOCH:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"{connection.address} can't continue a producer: close it, and begin anew",
+                )
+            response = await self._route.ask(request, timeout_ms=self._answer_ms)
+            check(response.error_code)
+            self.state.initialized(
+                ProducerIdentity(response.producer_id, response.producer_epoch),
+                second_version=connection.feature(FEATURE) >= _SECOND_VERSION,
+            )
+
+        try:
+            await self._patiently(attempt, self._route.forget)
+        except KafkaError as error:
+            if judge(Step.INITIALIZE, error.code) is Verdict.FENCED:
+                raise self.state.fenced(self._fenced_text()) from error
+            raise
+
+    # -- in the transaction
+
+    async def join(self, partition: Partition) -> None:
+        """Has the coordinator know that a partition is part of the transaction, where it must.
+
+        Whoever comes first announces all that are waiting.
+        """
+        state = self.state
+        async with self._joining:
+            while not state.has_joined(partition):
+                await self._add_partitions(state.to_join())
+        state.asked()
+
+    async def _add_partitions(self, partitions: list[Partition]) -> None:
+        kinds = messages.AddPartitionsToTxnRequest
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        producer = self.state.producer
+        request = kinds(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=producer.id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=[
+                kinds.AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+                for topic, numbers in topics.items()
+            ],
+        )
+
+        async def attempt() -> None:
+            response = await self._route.ask(request, timeout_ms=self._answer_ms)
+            for topic in response.results_by_topic_v3_and_below:
+                for partition in topic.results_by_partition:
+                    code = error_code(partition.partition_error_code)
+                    if code not in _NOT_TO_BLAME:
+                        name = f"{topic.name}-{partition.partition_index}"
+                        raise KafkaError(code, f"{name}: {code.message}")
+
+        await self._step(Step.JOIN, attempt, self._route.forget)
+        self.state.joined(partitions)
+
+    async def send_offsets(self, offsets: Mapping[Partition, int], group: GroupMetadata) -> None:
+        """Makes a group's offsets part of the transaction: they count once it is committed."""
+        state = self.state
+        state.check_open()
+        if not offsets:
+            return
+        if state.group_to_join(group.group_id):
+            await self._add_group(group.group_id)
+            state.check_open()
+        await self._commit_offsets(offsets, group)
+
+    async def _add_group(self, group_id: str) -> None:
+        producer = self.state.producer
+        request = messages.AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            group_id=group_id,
+        )
+
+        async def attempt() -> None:
+            response = await self._route.ask(request, timeout_ms=self._answer_ms)
+            check(response.error_code)
+
+        await self._step(Step.JOIN, attempt, self._route.forget)
+        self.state.group_joined(group_id)
+
+    async def _commit_offsets(self, offsets: Mapping[Partition, int], group: GroupMetadata) -> None:
+        kinds = messages.TxnOffsetCommitRequest
+        topics: dict[str, list[Any]] = {}
+        for (topic, number), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                kinds.TxnOffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=offset, committed_metadata=""
+                )
+            )
+        producer = self.state.producer
+        request = kinds(
+            transactional_id=self._id,
+            group_id=group.group_id,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            generation_id=group.generation.id,
+            member_id=group.generation.member_id,
+            group_instance_id=group.generation.instance_id,
+            topics=[
+                kinds.TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+        coordinator = self._groups.get(group.group_id)
+        if coordinator is None:
+            coordinator = Coordinator(self._cluster, group.group_id, shared=True)
+            self._groups[group.group_id] = coordinator
+
+        async def attempt() -> None:
+            response = await coordinator.ask(
+                request,
+                timeout_ms=self._answer_ms,
+                at_most=None if self.state.second_version else _FIRST_OFFSETS,
+            )
+            coordinator.check_partitions(response.topics)
+
+        await self._step(Step.COMMIT_OFFSETS, attempt, coordinator.forget)
+
+    async def _step(
+        self, step: Step, attempt: Callable[[], Awaitable[None]], forget: Callable[[], None]
+    ) -> None:
+        """Does a part of the transaction; what goes wrong is the transaction's failure."""
+        self.state.asked()
+        try:
+            await self._patiently(attempt, forget)
+        except KafkaError as error:
+            if judge(step, error.code) is Verdict.FENCED:
+                raise self.state.fenced(self._fenced_text()) from error
+            self.state.failed(error)
+            raise
+        except BaseException as error:
+            # Cancelled, too, it may be done or not.
+            self.state.failed(_as_failure(error))
+            raise
+
+    # -- ending
+
+    async def commit(self) -> None:
+        """Ends the transaction, so that all of it counts; `OutcomeUnknownError`."""
+        if self.state.commit():
+            await self._end(committed=True)
+
+    async def abort(self) -> None:
+        """Ends the transaction, so that nothing of it counts.
+
+        After a `ConnectionError` or retriable KafkaError its end is still ahead: the next
+        transaction brings it about, or the transaction's timeout.
+        """
+        if self.state.abort():
+            await self._end(committed=False)
+
+    async def _end(self, *, committed: bool) -> None:
+        state = self.state
+        request = messages.EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=state.producer.id,
+            producer_epoch=state.producer.epoch,
+            committed=committed,
+        )
+        sent = False
+
+        async def attempt() -> None:
+            nonlocal sent
+            await self._route.connection()  # what can't be sent can't be carried out
+            if sent:
+                state.end_repeated()
+            sent = True
+            response = await self._route.ask(
+                request,
+                timeout_ms=self._answer_ms,
+                at_most=None if state.second_version else _FIRST_END,
+            )
+            check(response.error_code)
+            state.ended(ProducerIdentity(response.producer_id, response.producer_epoch))
+
+        try:
+            await self._patiently(attempt, self._route.forget)
+        except KafkaError as error:
+            step = Step.COMMIT if committed else Step.ABORT
+            verdict = judge(step, error.code)
+            if verdict is Verdict.OVER:
+                state.may_come_late()
+                state.ended(None)
+            elif verdict is Verdict.AGAIN:
+                self._give_up(error, in_doubt=committed and sent)
+            else:
+                raise state.refused(error, self._fenced_text()) from error
+        except ConnectionError as error:
+            self._give_up(error, in_doubt=committed and sent)
+        except BaseException:
+            if state.status in (Status.COMMITTING, Status.ABORTING):
+                state.not_ended()
+            raise
+
+    def _give_up(self, error: Exception, *, in_doubt: bool) -> None:
+        self.state.not_ended()
+        if in_doubt:
+            raise OutcomeUnknownError(
+                f"transaction of {self._id!r}: told to commit it, the coordinator gave no answer in"
+                f" {self._max_block_ms} ms; it may be committed or not"
+            ) from error
+        raise error
+
+    # -- asking
+
+    @property
+    def _answer_ms(self) -> int:
+        return min(self._cluster.request_timeout_ms, self._max_block_ms)
+
+    async def _patiently(
+        self, attempt: Callable[[], Awaitable[T]], forget: Callable[[], None]
+    ) -> T:
+        """Tries until it is done; raises the last error when that can't help, or time is up."""
+        retry = Retry(self._max_block_ms)
+        deadline = time.monotonic() + self._max_block_ms / 1000
+        while True:
+            try:
+                return await attempt()
+            except (ConnectionError, KafkaError) as error:
+                code = error.code if isinstance(error, KafkaError) else None
+                if code in MOVED:
+                    forget()
+                if isinstance(error, ConnectionError):
+                    self.state.may_come_late()
+                if code == ErrorCode.CONCURRENT_TRANSACTIONS and time.monotonic() < deadline:
+                    await asyncio.sleep(CONCURRENT_PAUSE_S)
+                elif is_retriable(error):
+                    await retry.wait(error)
+                else:
+                    raise
+
+    def _fenced_text(self) -> str:
+        return (
+            f"another producer goes on with transactional id {self._id!r}, or a transaction of this"
+            f" one was open for more than its timeout ({self._timeout_ms} ms): close this producer"
+        )
+
+
+def _as_failure(error: BaseException) -> Exception:
+    if isinstance(error, Exception):
+        return error
+    return ConnectionError("the request was cancelled, and may be carried out or not")

@@ -1,0 +1,87 @@
+"""The consumer's own part: what it asks brokers for, and what it tells of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer import Consumer
+from kraftpy.client.coordinator import Generation, GroupMetadata
+from kraftpy.client.offsets import EARLIEST, LATEST
+from kraftpy.protocol.api import ApiKey
+
+from .peer import Peer, batch, fetch_response, list_offsets_answer, running
+
+T0 = ("t", 0)
+
+
+def consume(peer: Peer, work: Callable[[Consumer], Awaitable[None]], **options: Any) -> None:
+    async def run() -> None:
+        async with (
+            running(peer),
+            Cluster(peer.bootstrap, request_timeout_ms=2000) as cluster,
+            Consumer(cluster, **options) as consumer,
+        ):
+            await work(consumer)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def peer() -> Peer:
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 0, LATEST: 2})
+
+    def answer(request: Any) -> Any:
+        offset = request.topics[0].partitions[0].fetch_offset
+        data = b"" if offset else batch(0, b"a") + batch(1, b"never", transactional=True)
+        return fetch_response({T0: data}, aborted=[(-1, 1)])
+
+    peer.answers[ApiKey.FETCH] = answer
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("level", "number", "expected"),
+    [("read_committed", 1, [b"a"]), ("read_uncommitted", 0, [b"a", b"never"])],
+)
+def test_the_isolation_level_is_that_of_everything_that_is_asked(
+    peer: Peer, level: str, number: int, expected: list[bytes]
+) -> None:
+    async def work(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        found: list[Any] = []
+        while await consumer.position(T0) < 2:
+            found += await consumer.poll(100)
+        assert [record.value for record in found] == expected
+        await consumer.seek_to(LATEST)
+        assert await consumer.position(T0) == 2
+
+    consume(peer, work, auto_offset_reset="earliest", isolation_level=level)
+    asked = [*peer.asked(ApiKey.FETCH), *peer.asked(ApiKey.LIST_OFFSETS)]
+    assert {request.isolation_level for request in asked} == {number}
+
+
+def test_an_isolation_level_that_there_is_not_is_refused(peer: Peer) -> None:
+    async def nothing(consumer: Consumer) -> None:
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="isolation_level must be"):
+        consume(peer, nothing, isolation_level="committed")
+
+
+def test_offsets_of_a_transaction_are_committed_as_the_member_that_it_is(peer: Peer) -> None:
+    async def work(consumer: Consumer) -> None:
+        assert consumer.group_metadata == GroupMetadata("g", Generation())
+
+    consume(peer, work, group_id="g")
+
+    async def alone(consumer: Consumer) -> None:
+        with pytest.raises(ValueError, match="needs a group_id"):
+            _ = consumer.group_metadata
+
+    consume(peer, alone)
