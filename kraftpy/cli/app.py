@@ -22,6 +22,7 @@ COMMANDS = {
     "topic": "kraftpy.cli.topic",
     "group": "kraftpy.cli.group",
     "offsets": "kraftpy.cli.offsets",
+    "transaction": "kraftpy.cli.transaction",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",
@@ -37,7 +38,7 @@ Exit codes:
   2    wrong usage, configuration or input; output that cannot be written
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...
-  5    the cluster is not healthy (cluster health, probe)
+  5    the cluster is not healthy (cluster health, probe, transaction hanging)
   6    a promise was broken (consistency), or damage found (pipeline audit)
   7    not everything could be decided (consistency)
   130  interrupted with Ctrl-C (dev and server: 0, that is how they end)

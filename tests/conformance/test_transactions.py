@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -22,14 +23,17 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer
 from kraftpy.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from kraftpy.client.transaction_admin import TransactionAdmin
-from kraftpy.client.transaction_state import Status
+from kraftpy.client.transaction_state import ProducerIdentity, Status
 from kraftpy.client.transactional_producer import (
     ProducerFencedError,
     TransactionAbortedError,
     TransactionalProducer,
 )
+from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import build_batch
 from tests.apache_kafka import ApacheKafka, run_tool
+from tests.cli.commands import output, run_command
 from tests.processes import running
 
 TIMEOUT_S = 40
@@ -364,3 +368,106 @@ def test_offsets_of_a_former_member_fail_the_transaction(
         assert await read(cluster, topic) == [b"then"]
 
     run(kafka, topic, work)
+
+
+# -- operators
+
+
+def test_the_command_line_shows_and_terminates_transactions(kafka: str, topic: str) -> None:
+    def ask(*arguments: str, code: int = 0) -> Any:
+        done = run_command("transaction", *arguments, "-o", "json", bootstrap=kafka)
+        assert done.returncode == code, done.stderr.decode()
+        return json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+    async def work(cluster: Cluster, topic: str) -> None:
+        async with open_transaction(cluster, topic) as producer:
+            identity = producer._state.producer
+            listed = await asyncio.to_thread(ask, "list", "--state", "Ongoing")
+            (found,) = (each for each in listed if each["id"] == topic)
+            assert found["producer_id"] == identity.id
+            assert topic not in str(await asyncio.to_thread(ask, "list", "--open-for", "3600"))
+            described = await asyncio.to_thread(ask, "describe", topic)
+            assert described["state"] == "Ongoing"
+            assert described["partitions"] == [{"topic": topic, "partition": 0}]
+            (writing,) = await asyncio.to_thread(ask, "producers", "-t", topic)
+            assert writing["producer_id"] == identity.id
+            assert (writing["producer_epoch"], writing["open_since"]) == (identity.epoch, 0)
+            # It is open, and not without its coordinator.
+            scope = ("-t", topic, "--open-for", "0.001")
+            assert await asyncio.to_thread(ask, "hanging", *scope) == []
+            results = await asyncio.to_thread(ask, "terminate", topic)
+            assert results == [{"transaction": topic, "status": "terminated"}]
+            with pytest.raises(ProducerFencedError):
+                await producer.commit_transaction()
+        described = await asyncio.to_thread(ask, "describe", topic)
+        assert (described["state"], described["partitions"]) == ("Empty", [])
+        assert await read(cluster, topic) == []
+        assert "does not exist" in await asyncio.to_thread(ask, "describe", "nobody", code=1)
+        results = await asyncio.to_thread(ask, "terminate", "nobody", code=1)
+        assert results[0]["error"] == "TRANSACTIONAL_ID_NOT_FOUND"
+
+    run(kafka, topic, work)
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(kafka: str, topic: str) -> None:
+    """A late batch of the first version, which no broker verified, opens one that nobody ends."""
+
+    async def work(cluster: Cluster, topic: str) -> None:
+        admin = TransactionAdmin(cluster)
+        name = (topic, 0)
+        producer = await hang(cluster, topic)
+        now_ms = int(time.time() * 1000) + 1
+        assert await admin.hanging([name], now_ms=now_ms) == []  # too young to tell
+        (found,) = await admin.hanging([name], now_ms=now_ms, open_for_ms=0)
+        assert (found.partition, found.producer.transaction_start) == (name, 0)
+        assert found.producer.producer_id == producer.id
+        command = ("transaction", "abort", topic, "0", "0")
+        told = await asyncio.to_thread(output, *command, bootstrap=kafka)
+        assert told == f"aborted the transaction of producer {producer.id}\n"
+        assert await admin.hanging([name], now_ms=now_ms, open_for_ms=0) == []
+        with pytest.raises(KafkaError, match="no open transaction"):
+            await admin.abort(name, 0)
+        assert await read(cluster, topic) == []
+
+    run(kafka, topic, work, partitions=1)
+
+
+async def hang(cluster: Cluster, topic: str) -> ProducerIdentity:
+    """Writes a transactional batch that belongs to no transaction.
+
+    The broker verifies what it is sent, unless it is told not to.
+    """
+    admin = Admin(cluster)
+    key = "transaction.partition.verification.enable"
+    await cluster.refresh()
+    broker = str(min(cluster.brokers))
+    await admin.alter_configs(broker, values={key: "false"}, resource_type=4)
+    try:
+        async with TransactionalProducer(cluster, topic) as producer:
+            await producer.begin_transaction()
+            identity = producer._state.producer
+        await cluster.topic(topic)
+        kinds = messages.ProduceRequest
+        records = build_batch(
+            [(int(time.time() * 1000), None, b"hangs", [])],
+            producer_id=identity.id,
+            producer_epoch=identity.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        data = kinds.PartitionProduceData(index=0, records=records)
+        request = kinds(
+            transactional_id=topic,
+            acks=-1,
+            timeout_ms=5000,
+            topic_data=[kinds.TopicProduceData(name=topic, partition_data=[data])],
+        )
+        node_id = cluster.leader(topic, 0)
+        code = None
+        while code != ErrorCode.NONE:  # brokers learn of the setting in their time
+            response = await cluster.request(request, node_id=node_id, at_most=11)
+            code = response.responses[0].partition_responses[0].error_code
+            assert code in (ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE)
+    finally:
+        await admin.alter_configs(broker, delete=[key], resource_type=4)
+    return identity
