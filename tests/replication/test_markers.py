@@ -98,9 +98,11 @@ def marker(
     return Wanted(producer_id, epoch, committed, named, coordinator, version)
 
 
-async def ask(broker: Broker, *markers: Wanted) -> dict[tuple[int, str, int], ErrorCode]:
+async def ask(
+    broker: Broker, *markers: Wanted, let_overlap: Callable[[], None] = lambda: None
+) -> dict[tuple[int, str, int], ErrorCode]:
     """The answers by producer, topic and partition."""
-    ctx: Any = SimpleNamespace(answer_full=False)
+    ctx: Any = SimpleNamespace(answer_full=False, let_overlap=let_overlap)
     request = messages.WriteTxnMarkersRequest(list(markers))
     host: Any = broker
     response = await write_txn_markers(host, ctx, request)
@@ -204,6 +206,24 @@ def test_a_marker_is_answered_when_it_is_committed(run: Run) -> None:
         assert partition.last_stable_offset == 2
         assert await ask(broker, marker(7)) == {(7, "t", 0): OK}
         assert len(ends(partition)) == 1
+
+    run(test)
+
+
+def test_what_waits_to_be_committed_holds_up_no_other_request(run: Run) -> None:
+    async def test(broker: Broker) -> None:
+        partition = led(broker, LEADER, FOLLOWER)
+        write(partition, 7)
+        written: list[int] = []
+        asked = asyncio.ensure_future(
+            ask(broker, marker(7), let_overlap=lambda: written.append(len(ends(partition))))
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert written == [1]  # in the log first: markers keep their order
+        assert not asked.done()
+        follow(partition, 2)
+        assert await asked == {(7, "t", 0): OK}
 
     run(test)
 

@@ -3,6 +3,8 @@
 * Each marker is answered for each of its partitions, once all in-sync replicas have it; what isn't
   committed in time is REQUEST_TIMED_OUT, and may be committed later.
 * A request's markers for a partition are one write (`replication.markers`), unless they are many.
+* All of them are in the log before the connection's next request is taken; that one needn't wait
+  until they are committed: they are those of many transactions.
 * `kafka-transactions abort` (KIP-664) sends one for a transaction that its coordinator has
   forgotten, with the epochs that DescribeProducers says, and without a version.
 * Where there are ACLs, CLUSTER_ACTION or ALTER of the cluster is asked for.
@@ -67,6 +69,7 @@ async def write_txn_markers(
                     answers[number][name][index] = outcome.code
                 else:
                     waits.add(*outcome, answers[number][name], index)
+    ctx.let_overlap()
     await waits.end(COMMIT_TIMEOUT_S)
     results = list(zip(request.markers, answers, strict=True))
     return WriteTxnMarkersResponse(markers=elements(results, _result))

@@ -105,13 +105,13 @@ def add_partitions_to_txn(
     """Adds partitions to a client's transaction, or to those of many that a broker speaks for."""
     if ctx.api_version < _FIRST_BATCHED_ADD:
         return _add_for_client(broker, ctx, request)
-    ctx.may_overlap = True  # those of many producers come over one connection
-    return _add_for_broker(broker, request)
+    return _add_for_broker(broker, ctx, request)
 
 
 async def _add_for_broker(
-    broker: Broker, request: AddPartitionsToTxnRequest
+    broker: Broker, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
+    ctx.let_overlap()  # those of many producers come over one connection
     results: list[TransactionResult] = []
     for start in range(0, len(request.transactions), _ADDED_TOGETHER):
         some = request.transactions[start : start + _ADDED_TOGETHER]

@@ -30,6 +30,7 @@ class Client:
     def __init__(self) -> None:
         self.host: FakeHost = leading()
         self.groups_error: E | None = None
+        self.overlapped: list[int] = []
         self.broker: Any = SimpleNamespace(
             transactions=self.host.coordinator,
             groups=self,
@@ -42,9 +43,12 @@ class Client:
             raise KafkaError(self.groups_error)
         return len(group_id)
 
-    @staticmethod
-    def context(version: int) -> Any:
-        return SimpleNamespace(api_version=version, answer_full=False, many=False)
+    def context(self, version: int) -> Any:
+        return SimpleNamespace(
+            api_version=version,
+            answer_full=False,
+            let_overlap=lambda: self.overlapped.append(version),
+        )
 
     async def init(self, version: int = 4, name: str = ID, **fields: Any) -> tuple[E, int, int]:
         request = InitProducerIdRequest(name, 60_000, **fields)
@@ -136,6 +140,7 @@ async def test_brokers_may_only_ask() -> None:
     asked = await client.add(4, {"a": [0, 1], "gone": [0]}, verify_only=True)
     abortable = E.TRANSACTION_ABORTABLE
     assert asked == {("a", 0): E.NONE, ("a", 1): abortable, ("gone", 0): abortable}
+    assert client.overlapped == [4]  # a broker speaks for many
     assert client.host.coordinator.describe(ID).partitions == {("a", 0)}
 
 
