@@ -224,7 +224,7 @@ class Broker:
             if timer is not None:
                 timer.cancel()
         self.listener.drain()
-        await self.offset_forwarding.close()
+        await self.peers.close()
         for coordinator in self.coordinators:
             await coordinator.stop()
         self.stopping = True

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import AddressError, parse_addresses
-from kraftpy.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from kraftpy.client.isolation import ISOLATION_LEVELS
+from kraftpy.client.offsets import READ_UNCOMMITTED
 from kraftpy.spark.positions import (
     Assigned,
     OptionError,
@@ -336,14 +337,14 @@ def _client(reader: _Reader) -> ClientSettings:
             f"option kafka.security.protocol={protocol} is not supported, only PLAINTEXT; "
             'use format("kafka") for a broker with TLS or SASL'
         )
-    levels = ("read_uncommitted", "read_committed")
+    levels = tuple(ISOLATION_LEVELS)
     level = reader.choice("kafka.isolation.level", levels[0], levels)
     return ClientSettings(
         bootstrap=bootstrap,
         client_id=reader.text("kafka.client.id") or "kraftpy-spark",
         request_timeout_ms=reader.number("kafka.request.timeout.ms", 30_000),
         connect_timeout_ms=reader.number("kafka.socket.connection.setup.timeout.ms", 10_000),
-        isolation=READ_COMMITTED if level == "read_committed" else READ_UNCOMMITTED,
+        isolation=ISOLATION_LEVELS[level],
         fetch_max_bytes=reader.number("kafka.fetch.max.bytes", 50 << 20),
         partition_max_bytes=reader.number("kafka.max.partition.fetch.bytes", 8 << 20),
         max_wait_ms=reader.number("kafka.fetch.max.wait.ms", 500, 0),

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kraftpy.client.admin import Admin
-from kraftpy.client.cluster import Cluster, error_code, is_retriable
+from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.coordinator import TRANSACTION_KEY, CoordinatorRoute
 from kraftpy.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.records import build_batch
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running as running_process

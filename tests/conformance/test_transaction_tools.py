@@ -16,7 +16,7 @@ from kraftpy.testing.node import Node
 from tests.apache_kafka import run_tool
 from tests.server.test_produce import batch
 from tests.server.wire import Wire, produce_request
-from tests.transactional import TransactionalCluster
+from tests.transactions import TransactionalCluster
 
 SMALL_SEGMENTS = {"internal.segment.bytes": "1024"}
 

@@ -1,7 +1,7 @@
 """kraftpy's transactional producer and readers of committed records, with Apache Kafka's broker.
 
 What it wrote is read by librdkafka's and the Java consumer too. The broker is Apache Kafka's:
-kraftpy's has no transaction coordinator yet.
+no request leads to the transaction coordinator of kraftpy's yet.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ be either way, but the same way in each partition.
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.protocol.records import read_end_txn_marker, split_batches
 from kraftpy.testing import Cluster
 from tests.server.wire import Closed, Wire
+from tests.transactions import TransactionalCluster
 
 from .support import leader_of, log_bytes, wait_until
 from .test_moving import reassign
@@ -272,10 +272,7 @@ class Transactions:
 
 @pytest.fixture(scope="module")
 def transactions() -> Iterator[Transactions]:
-    class WithTransactions(Cluster):
-        program = (sys.executable, "-m", "tests.transactions")
-
-    with WithTransactions(3) as cluster:
+    with TransactionalCluster(3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(timeout=20)
         yield Transactions(cluster)

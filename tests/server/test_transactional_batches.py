@@ -1,4 +1,4 @@
-"""Transactions without a coordinator: refused at once, and those in a log hold no reader back.
+"""Transactions that nobody coordinates: refused at once, and in a log they hold no reader back.
 
 What there is of them in a partition can be asked for, and ended (KIP-664).
 """

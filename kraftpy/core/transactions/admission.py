@@ -13,10 +13,10 @@ if the coordinator was asked for it. `Admission` is what one leadership knows of
 * A producer of which nothing is known begins with sequence 0, if each of its transactions has an
   epoch of its own (KAFKA-18202): it has written nothing in this one, so something is missing.
 
-Until there is a coordinator nobody asks, so nobody is admitted; and only an admitted batch holds
-back the last stable offset. Logs may have transactional batches from before this rule, and
-followers get them from leaders of an older release. Nobody ends their transactions, so they count
-as plain records: readers with read_committed go on, and compaction does too.
+Until requests lead to the coordinator nobody asks it, so nobody is admitted; and only an admitted
+batch holds back the last stable offset. Logs may have transactional batches from before this rule,
+and followers get them from leaders of an older release. Nobody ends their transactions, so they
+count as plain records: readers with read_committed go on, and compaction does too.
 """
 
 from __future__ import annotations

@@ -12,17 +12,19 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kraftpy.core.producers import MAX_EPOCH, TRANSACTION_VERSION_2
+
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 
 # An epoch that a client may have. One is left above it, with which its last owner can be fenced.
-EPOCH_MAX = 32766
+EPOCH_MAX = MAX_EPOCH - 1
 
 # `transaction.version` of clients: whether the end of a transaction gives them a new epoch
 # (KIP-890). Level 1 behaves as 0.
 VERSION_0 = 0
-VERSION_2 = 2
+VERSION_2 = TRANSACTION_VERSION_2
 
 Partition = tuple[str, int]
 """Topic and index."""

@@ -125,12 +125,11 @@ class OffsetForwarding:
         self._host = host
         self._in_flight: Counter[tuple[int, Lane]] = Counter()
         self._problems: dict[tuple[int, Lane], str] = {}
-        self._closed = False
 
-    async def close(self) -> None:
-        """Passes nothing on any more; what is under way is answered with an error."""
-        self._closed = True
-        await self._host.peers.close()
+    @property
+    def _closed(self) -> bool:
+        """Nothing is passed on any more; what is under way is answered with an error."""
+        return self._host.peers.closed
 
     async def relay_later(
         self, ctx: RequestContext, request: Any, coming: Awaitable[Any], serve: Serve

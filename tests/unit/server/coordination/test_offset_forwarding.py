@@ -129,7 +129,7 @@ async def forwarding_to(coordinator: Coordinator | None) -> AsyncIterator[Offset
     try:
         yield forwarding
     finally:
-        await forwarding.close()
+        await forwarding._host.peers.close()
         if server is not None:
             server.close()
 
@@ -199,7 +199,7 @@ def test_requests_that_meet_the_end_of_the_broker_are_answered() -> None:
             await opening.wait()
             # As it is tried again: it makes a connection of its own kind, while this one ends.
             beside = asyncio.create_task(ask(*fetch()))
-            await forwarding.close()
+            await forwarding._host.peers.close()
             assert await waiting == NOT_AVAILABLE
             assert await beside == NOT_AVAILABLE
             assert await ask(*commit()) == NOT_AVAILABLE
