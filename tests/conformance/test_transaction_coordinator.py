@@ -222,9 +222,10 @@ class Theirs:
                 (found,) = answer.transaction_states
                 if found.error_code == E.TRANSACTIONAL_ID_NOT_FOUND:
                     return None
-                assert found.error_code == E.NONE
-                if not found.transaction_state.startswith("Prepare"):
-                    break
+                if found.error_code != E.COORDINATOR_LOAD_IN_PROGRESS:
+                    assert found.error_code == E.NONE
+                    if not found.transaction_state.startswith("Prepare"):
+                        break
                 await asyncio.sleep(0.005)
         producer = self._names.number(found.producer_id), found.producer_epoch
         partitions = tuple(sorted(index for each in found.topics for index in each.partitions))
