@@ -222,10 +222,9 @@ class Theirs:
                 (found,) = answer.transaction_states
                 if found.error_code == E.TRANSACTIONAL_ID_NOT_FOUND:
                     return None
-                if found.error_code != E.COORDINATOR_LOAD_IN_PROGRESS:
-                    assert found.error_code == E.NONE
-                    if not found.transaction_state.startswith("Prepare"):
-                        break
+                assert found.error_code == E.NONE
+                if not found.transaction_state.startswith("Prepare"):
+                    break
                 await asyncio.sleep(0.005)
         producer = self._names.number(found.producer_id), found.producer_epoch
         partitions = tuple(sorted(index for each in found.topics for index in each.partitions))
@@ -268,13 +267,16 @@ async def tell(seed: int, theirs: Theirs, ours: Ours, name: str) -> None:
 
 
 async def coordinated(connection: Connection, name: str) -> None:
-    """Waits until the coordinator is there; the first request makes its topic."""
+    """Waits until the coordinator is there and has loaded; the first request makes its topic."""
     async with asyncio.timeout(60):
         while True:
-            request = FindCoordinatorRequest(key=name, key_type=1)
-            answer = await connection.request(request, timeout_ms=30_000, version=3)
-            if answer.error_code == E.NONE:
-                return
+            wanted = FindCoordinatorRequest(key=name, key_type=1)
+            found = await connection.request(wanted, timeout_ms=30_000, version=3)
+            if found.error_code == E.NONE:
+                asked = DescribeTransactionsRequest([name])
+                answer = await connection.request(asked, timeout_ms=30_000, version=0)
+                if answer.transaction_states[0].error_code == E.TRANSACTIONAL_ID_NOT_FOUND:
+                    return
             await asyncio.sleep(0.1)
 
 
