@@ -30,7 +30,8 @@ def topic(kraftpy: Broker) -> str:
     """A topic of two partitions with 30 records each, a millisecond apart since T0."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     client = AdminClient({"bootstrap.servers": kraftpy.bootstrap})
-    client.create_topics([NewTopic(name, 2)])[name].result(TIMEOUT_S)
+    topic = NewTopic(name, 2, config={"retention.ms": "-1"})  # the records are old
+    client.create_topics([topic])[name].result(TIMEOUT_S)
     producer = Producer({"bootstrap.servers": kraftpy.bootstrap})
     for number in range(RECORDS):
         for partition in (0, 1):
