@@ -33,6 +33,7 @@ CALLS: list[tuple[int, tuple[str, ...]]] = [
     (0, ("cluster", "brokers")),
     (2, ("cluster", "reassign", "-")),
     (3, ("probe", "--once", *NOBODY)),
+    (1, ("transaction", "producers", "-t", "no-such-topic")),
     (2, ("consistency", "check", "no-such-file")),
     (2, ("pipeline", "audit")),
 ]

@@ -162,23 +162,26 @@ def test_a_node_with_a_defect_in_its_stop_ends_all_the_same(tmp_path: Path) -> N
     config = lone_node(tmp_path)
     program = (
         "import threading\n"
-        "from kraftpy.server.coordination.offset_forwarding import OffsetForwarding\n"
+        "from kraftpy.server.coordination.peers import Peers\n"
         "import kraftpy.cli.server as server\n"
         "async def close(self): raise RuntimeError('a defect')\n"
-        "OffsetForwarding.close = close\n"
+        "Peers.close = close\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
         f"server.command(['--config', {str(config)!r}])\n"
     )
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:
         assert node.stderr is not None
-        for line in node.stderr:
-            if "broker-started" in line:
-                node.send_signal(signal.SIGTERM)
-            if "stopping after an unforeseen error" in line:
-                break
-        assert "RuntimeError: a defect" in node.stderr.read()
-        assert node.wait(TIMEOUT_S) == EXIT_BUG
+        try:
+            for line in node.stderr:
+                if "broker-started" in line:
+                    node.send_signal(signal.SIGTERM)
+                if "stopping after an unforeseen error" in line:
+                    break
+            assert "RuntimeError: a defect" in node.stderr.read()
+            assert node.wait(TIMEOUT_S) == EXIT_BUG
+        finally:
+            node.kill()  # the thread would keep it
     assert not list((tmp_path / "data").rglob(".kafka_cleanshutdown"))
 
 
