@@ -181,6 +181,11 @@ EVENTS: dict[str, Kind] = {
         "A transaction is aborted: another producer has come with its transactional id.",
         "transactional_id producer epoch partitions",
     ),
+    "transaction-late": _kind(
+        "A transaction should be over by its timeout: its coordinator can't write the abort "
+        "(Ongoing), or a partition doesn't take its marker.",
+        "transactional_id producer epoch state seconds timeout_ms partitions",
+    ),
     "transaction-marker-refused": _kind(
         "A partition knows a higher epoch than the end of a transaction has: its log has lost "
         "records, or another coordinator's.",

@@ -21,3 +21,8 @@ def size_text(size_bytes: int) -> str:
             return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 broker`, `2,000 brokers`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -32,6 +32,7 @@ TOOLS_VERSION = "4.3.0"
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 JARS = CACHE / "kafka" / "jars"
 BROKER_JARS = CACHE / "kafka" / "broker-jars"
+STREAMS_JARS = CACHE / "streams" / "jars"
 
 
 def _pom(*artifacts: str) -> str:
@@ -102,6 +103,13 @@ def fetch_broker_jars() -> Path:
     """Copy the broker's jars into the cache unless they are there; returns their folder."""
     pom = _pom(f"org.apache.kafka:kafka_2.13:{VERSION}")
     return fetch_jars_of(pom, BROKER_JARS, f"Apache Kafka {VERSION}")
+
+
+@functools.cache
+def fetch_streams_jars() -> Path:
+    """Copy the jars of Kafka Streams into the cache unless they are there; returns their folder."""
+    pom = _pom(f"org.apache.kafka:kafka-streams:{TOOLS_VERSION}")
+    return fetch_jars_of(pom, STREAMS_JARS, f"Kafka Streams {TOOLS_VERSION}")
 
 
 def fetch_jars_of(pom_text: str, folder: Path, what: str) -> Path:

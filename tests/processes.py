@@ -23,13 +23,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from kraftpy.testing.process import BrokerError, is_alive
+
 # A Metadata v1 request for no topic: the smallest question that only a working broker answers.
 _METADATA = struct.pack(">hhih5si", 3, 1, 1, 5, b"probe", 0)
 METADATA_PROBE = struct.pack(">i", len(_METADATA)) + _METADATA
-
-
-class BrokerError(Exception):
-    """A broker didn't do what was asked of it; the message carries the end of its log."""
 
 
 def free_port() -> int:
@@ -107,14 +105,6 @@ def memory_bytes(pids: list[int]) -> int:
             if line.startswith("Pss:"):
                 total += int(line.split()[1]) * 1024
     return total
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie that waits to be reaped has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 class Broker(Protocol):
@@ -217,7 +207,7 @@ def kill(pids: list[int], timeout_s: float = 10.0) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + timeout_s
-    while not all(is_gone(pid) for pid in pids):
+    while any(map(is_alive, pids)):
         if time.monotonic() > deadline:
             raise BrokerError(f"processes {pids} survived kill -9")
         time.sleep(0.001)
@@ -282,7 +272,7 @@ class Kraftpy:
         node = [pid for pid in self.pids() if pid != launcher or pid == self.pid]
         kill([self.pid])
         deadline = time.monotonic() + 10
-        while left := [pid for pid in node if not is_gone(pid)]:
+        while left := [pid for pid in node if is_alive(pid)]:
             if time.monotonic() > deadline:
                 kill(left)
                 raise BrokerError(f"kill -9 of broker {self.pid} left processes {left} behind")

@@ -18,7 +18,7 @@ PROGRAMS = {
     "chromium": "Chromium (apt-get install chromium)",
     "promtool": "promtool (apt-get install prometheus)",
     "Burrow": "Burrow (apt-get install burrow)",
-    "go": "Go 1.23 or newer, or 1.21 that may fetch it (apt-get install golang-go)",
+    "go": "Go 1.24 or newer, or 1.21 that may fetch it (apt-get install golang-go)",
     "systemd-analyze": "systemd-analyze (apt-get install systemd)",
     "unshare": "unshare and nsenter (apt-get install util-linux)",
     "mount": "mount (apt-get install mount)",

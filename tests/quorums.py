@@ -16,9 +16,9 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kraftpy.protocol.errors import DecodeError
+from kraftpy.testing.process import BrokerError
 from kraftpy.testing.view import ClusterView, PartitionView, ask_metadata, ask_quorum
 from tests.processes import (
-    BrokerError,
     Kraftpy,
     Process,
     brokers_named,
@@ -28,6 +28,7 @@ from tests.processes import (
     split_address,
     tail,
 )
+from tests.waiting import wait_until
 
 START_TIMEOUT_S = 120.0
 ASK_TIMEOUT_S = 20.0
@@ -145,14 +146,21 @@ class Quorum:
     def wait_until(
         self, condition: Callable[[Partitions], bool], what: str, timeout_s: float = 120.0
     ) -> float:
-        """Until the condition holds at every running node; returns how many seconds that took."""
-        started_at = time.monotonic()
-        for node in self.running:
-            while (view := self.view(node)) is None or not condition(view.partitions):
-                if time.monotonic() > started_at + timeout_s:
-                    raise BrokerError(f"not {what} in {timeout_s:g} s\n{self.log_tail()}")
-                time.sleep(POLL_S)
-        return time.monotonic() - started_at
+        """Until the condition has held at every running node; how many seconds that took."""
+        nodes = self.running
+
+        def holds() -> bool:
+            while nodes:
+                view = self.view(nodes[0])
+                if view is None or not condition(view.partitions):
+                    return False
+                del nodes[0]
+            return True
+
+        try:
+            return wait_until(holds, what, timeout_s)
+        except BrokerError as error:
+            raise BrokerError(f"{error}\n{self.log_tail()}") from None
 
     def wait_in_sync(self, timeout_s: float = 120.0) -> float:
         """Until all replicas of all partitions are in sync; returns the seconds."""
@@ -163,8 +171,12 @@ class Quorum:
         kill(self.pids(node))
         self._processes.pop(node).stop()
 
+    def end(self, node: int) -> None:
+        """SIGTERM to a node, which leaves then; its folder stays."""
+        self._processes.pop(node).stop()
+
     def restart(self, node: int) -> None:
-        """Starts a node that was killed, until it and the others know of one another."""
+        """Starts a node that was killed or ended, until it and the others know of one another."""
         self.spawn(node)
         for each in self.running:
             self.wait_answering(each, len(self.running))

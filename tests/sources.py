@@ -8,6 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "kraftpy"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
 
 
 def name_of(module: Path) -> str:

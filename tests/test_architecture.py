@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import MODULES, name_of, text_of, tree_of
+from tests.sources import MODULES, TESTS, name_of, text_of, tree_of
 
 # Nothing in core may find out what time it is, guess, wait or touch the outside.
 NOT_IN_CORE = {
@@ -110,11 +110,15 @@ def runs_no_data(name: str, text: str, tree: ast.Module) -> Iterator[str]:
         )
 
 
-def is_short(name: str, text: str, tree: ast.Module) -> Iterator[str]:
+def has_few_lines(name: str, text: str) -> Iterator[str]:
     lines = len(text.splitlines())
     # Tables may be as long as the protocol is.
     if Path(name).parent.name != "schemas" and lines > MODULE_LINES_MAX:
         yield f"has {lines} lines"
+
+
+def is_short(name: str, text: str, tree: ast.Module) -> Iterator[str]:
+    yield from has_few_lines(name, text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -141,10 +145,20 @@ def test_every_module(rule: Rule) -> None:
     assert not offences, "\n".join(offences)
 
 
+def test_modules_of_tests_are_short_too() -> None:
+    offences = [
+        f"{name_of(module)} {offence}"
+        for module in TESTS
+        for offence in has_few_lines(name_of(module), module.read_text())
+    ]
+    assert not offences, "\n".join(offences)
+
+
 def test_all_modules_are_looked_at() -> None:
     names = {name_of(module) for module in MODULES}
     assert names >= MAY_EXEC
     assert {"kraftpy/__init__.py", "kraftpy/core/__init__.py", "kraftpy/server/broker.py"} <= names
+    assert {"tests/sources.py", "tests/server/conftest.py"} <= {name_of(module) for module in TESTS}
 
 
 LONG = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX

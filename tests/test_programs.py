@@ -24,6 +24,7 @@ NEEDY = {
     "bench ARGS=spark": (["-m", "tests.bench", "spark"], [JAVA, MAVEN]),
     "reference": (["-m", "tests.apache_kafka", "true"], [JAVA, MAVEN]),
     "spark": (["-c", "from tests.spark import conftest; conftest.prepare()"], [JAVA, MAVEN]),
+    "streams": (["-m", "tests.streams"], [JAVA, MAVEN]),
     "groups": (["-m", "tests.consistency.groups", "--clients", "java"], [JAVA, MAVEN]),
     "consistency ARGS=--apache": (["-m", "tests.consistency", "--apache"], [JAVA, MAVEN]),
     "conformance": (

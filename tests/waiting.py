@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from kraftpy.testing.process import wait_until
+
+__all__ = ["TIMEOUT_S", "until", "wait_until"]
+
 TIMEOUT_S = 30.0
-_POLL_S = 0.01
 _LOOP_POLL_S = 0.002
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> float:
-    """Waits until `condition()` holds; how long that took, in seconds."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < timeout_s, f"not within {timeout_s:g} s: {what}"
-        time.sleep(_POLL_S)
-    return time.monotonic() - started
 
 
 async def until(condition: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:

@@ -5,12 +5,29 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dashboards.generator import broker, groups, metrics, overview, probe, quorum, topics
+from dashboards.generator import (
+    broker,
+    groups,
+    metrics,
+    overview,
+    probe,
+    quorum,
+    topics,
+    transactions,
+)
 from dashboards.generator.grafana import render
 
 FOLDER = Path(__file__).resolve().parents[1]
 
-BOARDS = (overview.BOARD, topics.BOARD, groups.BOARD, quorum.BOARD, broker.BOARD, probe.BOARD)
+BOARDS = (
+    overview.BOARD,
+    topics.BOARD,
+    groups.BOARD,
+    transactions.BOARD,
+    quorum.BOARD,
+    broker.BOARD,
+    probe.BOARD,
+)
 
 
 def files() -> dict[str, str]:

@@ -17,7 +17,6 @@ from kraftpy.cli.common import (
     TEXT,
     Failure,
     bootstrap_option,
-    counted,
     echo_json,
     echo_table,
     output_option,
@@ -41,7 +40,7 @@ from kraftpy.client.cluster_admin import (
     sizes_by_broker,
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.wording import size_text
+from kraftpy.wording import counted, size_text
 
 # A voter that the leader has not heard of for so long is reported; it answers every 0.1 s or so.
 VOTER_SILENT_MS = 5_000

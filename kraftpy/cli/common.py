@@ -289,8 +289,3 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list
 
 def _is_number(cell: str) -> bool:
     return cell.removeprefix("-").isdigit()
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 broker`, `2 brokers`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -19,11 +19,11 @@ from kraftpy.cli.common import (
     EXIT_USAGE,
     TEXT,
     Failure,
-    counted,
     echo_json,
     echo_table,
     output_option,
 )
+from kraftpy.wording import counted
 
 if TYPE_CHECKING:
     from kraftpy.testing.networks.choice import Choice

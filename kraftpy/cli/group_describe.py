@@ -24,7 +24,6 @@ from kraftpy.cli.common import (
     Failure,
     Seconds,
     bootstrap_option,
-    counted,
     echo_json,
     group_failure,
     output_option,
@@ -35,8 +34,9 @@ from kraftpy.cli.common import (
 from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin, GroupInfo
-from kraftpy.client.offsets import LATEST, Partition
+from kraftpy.client.offsets import LATEST, Partition, by_topic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import counted
 
 _CLEAR_SCREEN = "\x1b[H\x1b[J"
 
@@ -317,10 +317,8 @@ def _reads(now: Sequence[Partition], target: Sequence[Partition] | None) -> str:
 
 
 def _ranges(partitions: Iterable[Partition]) -> str:
-    topics: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
-    return " ".join(f"{topic}:{','.join(map(str, n))}" for topic, n in topics.items()) or "-"
+    topics = by_topic(partitions).items()
+    return " ".join(f"{topic}:{','.join(map(str, n))}" for topic, n in topics) or "-"
 
 
 def _as_json(each: _Described) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from kraftpy.cli.common import (
     Failure,
     Scope,
     bootstrap_option,
-    counted,
     echo_json,
     echo_table,
     group_failure,
@@ -37,9 +36,9 @@ from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resol
 from kraftpy.cli.offsets_file import OffsetsFileError, offsets_csv, read_offsets
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import GroupAdmin, GroupInfo
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, by_topic, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.wording import printable
+from kraftpy.wording import counted, printable
 
 _FILE_MAX_BYTES = 64 * 1024 * 1024
 _MEMBERS_NAMED = 5
@@ -189,10 +188,7 @@ async def _plan(
 ) -> dict[Partition, int]:
     """The offset that each partition is to get, inside its log."""
     if given is not None:
-        numbers: dict[str, list[int]] = {}
-        for topic, number in given:
-            numbers.setdefault(topic, []).append(number)
-        named = [Scope(topic, tuple(some)) for topic, some in numbers.items()]
+        named = [Scope(topic, tuple(some)) for topic, some in by_topic(given).items()]
         partitions = await partitions_in(cluster, named)
     elif scopes or before:
         all_of_it = [Scope(topic, ()) for topic in dict.fromkeys(topic for topic, _ in before)]

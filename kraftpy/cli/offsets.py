@@ -23,7 +23,6 @@ from kraftpy.cli.common import (
     TEXT,
     Failure,
     bootstrap_option,
-    counted,
     echo_json,
     echo_table,
     output_option,
@@ -35,6 +34,7 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin, GroupInfo
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import counted
 
 if TYPE_CHECKING:
     from kraftpy.cli.zookeeper import ZooKeeper

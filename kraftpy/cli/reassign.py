@@ -21,7 +21,6 @@ from kraftpy.cli.common import (
     TEXT,
     Failure,
     bootstrap_option,
-    counted,
     echo_json,
     echo_table,
     output_option,
@@ -41,7 +40,7 @@ from kraftpy.cli.moves import (
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.wording import size_text
+from kraftpy.wording import counted, size_text
 
 _BROKER_ID_MAX = 2**31 - 1
 

@@ -27,8 +27,8 @@ from kraftpy.cli.common import (
     EXIT_UNREACHABLE,
     EXIT_USAGE,
     Failure,
-    counted,
 )
+from kraftpy.wording import counted
 
 try:
     from kazoo.client import KazooClient

@@ -7,9 +7,9 @@ are per item, so a method that changes something takes one; callers loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kraftpy.client.cluster import Cluster, Retry, TopicInfo, check
 from kraftpy.protocol import messages
@@ -20,10 +20,14 @@ from kraftpy.protocol.extensions import FORCE_INTERNAL_TAG, YES
 ANSWER_MARGIN_MS = 2_000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+NO_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _OPERATION_SET = 0
 _OPERATION_DELETE = 1
 # ConfigSource of DescribeConfigs: 1 topic, 2 dynamic broker, 3 dynamic default, 4 static, 5 default
 _SOURCES = {1: "topic", 2: "broker", 3: "brokers", 4: "file", 5: "default"}
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +53,34 @@ class Admin:
 
     async def _change(self, request: Any, results: str) -> Any:
         """Sends a one-item change to the controller until it is accepted; the item's result."""
+
+        async def ask() -> Any:
+            await self._cluster.refresh()
+            controller = self._cluster.controller_id
+            response = await self._cluster.request(
+                request,
+                node_id=controller if controller >= 0 else None,
+                timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS,
+            )
+            (item,) = getattr(response, results)
+            # The message came to DeleteTopics with version 5.
+            check(item.error_code, getattr(item, "error_message", None))
+            return item
+
+        return await self._patiently(ask, NO_TOPIC)
+
+    async def _patiently(
+        self, ask: Callable[[], Awaitable[T]], answer: ErrorCode | None = None
+    ) -> T:
+        """What `ask` returns, asked again while that may help; this error is an answer."""
         retry = Retry(self._timeout_ms)
         while True:
             try:
-                await self._cluster.refresh()
-                controller = self._cluster.controller_id
-                response = await self._cluster.request(
-                    request,
-                    node_id=controller if controller >= 0 else None,
-                    timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS,
-                )
-                (item,) = getattr(response, results)
-                # The message came to DeleteTopics with version 5.
-                check(item.error_code, getattr(item, "error_message", None))
-                return item
+                return await ask()
             except (ConnectionError, KafkaError) as error:
-                await self._wait(retry, error)
-
-    async def _wait(self, retry: Retry, error: ConnectionError | KafkaError) -> None:
-        """Sleeps before another attempt, or raises; a topic that is not there is an answer."""
-        if isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise error
-        await retry.wait(error)
+                if isinstance(error, KafkaError) and error.code is answer:
+                    raise
+                await retry.wait(error)
 
     async def create_topic(
         self,
@@ -159,16 +169,13 @@ class Admin:
             resource_type=resource_type, resource_name=name, configuration_keys=None
         )
         node_id = int(name) if resource_type == BROKER_RESOURCE else None
-        retry = Retry(self._timeout_ms)
-        while True:
-            try:
-                if node_id is not None and node_id not in self._cluster.brokers:
-                    await self._cluster.refresh()
-                response = await self._cluster.request(kinds(resources=[resource]), node_id=node_id)
-                break
-            except ConnectionError as error:
-                await retry.wait(error)
-        (result,) = response.results
+
+        async def ask() -> Any:
+            if node_id is not None and node_id not in self._cluster.brokers:
+                await self._cluster.refresh()
+            return await self._cluster.request(kinds(resources=[resource]), node_id=node_id)
+
+        (result,) = (await self._patiently(ask)).results
         check(result.error_code, result.error_message)
         values = [
             ConfigValue(c.name, c.value, _SOURCES.get(c.config_source, "default"), c.read_only)
@@ -178,15 +185,13 @@ class Admin:
 
     async def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
         """Topics by name (None: all), sorted; KafkaError for the first one that has an error."""
-        retry = Retry(self._timeout_ms)
-        while True:
-            try:
-                errors = await self._cluster.refresh(names)
-                for name in names or ():
-                    if name in errors:
-                        raise errors[name]
-            except (ConnectionError, KafkaError) as error:
-                await self._wait(retry, error)
-            else:
-                wanted = self._cluster.topics if names is None else names
-                return [self._cluster.topics[name] for name in sorted(wanted)]
+
+        async def ask() -> list[TopicInfo]:
+            errors = await self._cluster.refresh(names)
+            for name in names or ():
+                if name in errors:
+                    raise errors[name]
+            wanted = self._cluster.topics if names is None else names
+            return [self._cluster.topics[name] for name in sorted(wanted)]
+
+        return await self._patiently(ask, NO_TOPIC)

@@ -24,7 +24,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kraftpy.client.sticky import Partition, place
+from kraftpy.client.offsets import Partition, by_topic
+from kraftpy.client.sticky import place
 
 __all__ = [
     "ASSIGNORS",
@@ -245,11 +246,9 @@ def _owners(claims: Mapping[str, tuple[Iterable[Partition], int]]) -> dict[Parti
 
 
 def _encode_partitions(partitions: Collection[Partition]) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        by_topic.setdefault(topic, []).append(number)
-    parts = [_INT32.pack(len(by_topic))]
-    for topic, numbers in by_topic.items():
+    topics = by_topic(sorted(partitions))
+    parts = [_INT32.pack(len(topics))]
+    for topic, numbers in topics.items():
         name = topic.encode()
         parts.append(struct.pack(f">h{len(name)}si", len(name), name, len(numbers)))
         parts.append(struct.pack(f">{len(numbers)}i", *numbers))

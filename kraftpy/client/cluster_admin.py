@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import kraftpy
 from kraftpy.client.admin import ANSWER_MARGIN_MS, TOPIC_RESOURCE, Admin
-from kraftpy.client.cluster import Retry, check
+from kraftpy.client.cluster import check
+from kraftpy.client.offsets import by_topic
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError, error_code
 from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
@@ -117,16 +118,15 @@ class ClusterAdmin(Admin):
 
     async def _ask(self, request: Any) -> Any:
         """The response to a request with an error code of its own, tried again while it helps."""
-        retry = Retry(self._timeout_ms)
-        while True:
-            try:
-                response = await self._cluster.request(
-                    request, timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS
-                )
-                check(response.error_code, getattr(response, "error_message", None))
-                return response
-            except (ConnectionError, KafkaError) as error:
-                await retry.wait(error)
+
+        async def ask() -> Any:
+            response = await self._cluster.request(
+                request, timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS
+            )
+            check(response.error_code, getattr(response, "error_message", None))
+            return response
+
+        return await self._patiently(ask)
 
     async def describe_cluster(self) -> ClusterInfo:
         """The brokers, also the fenced ones if the cluster can tell (DescribeCluster 2)."""
@@ -259,7 +259,7 @@ class ClusterAdmin(Admin):
         if partitions is not None:
             named = [
                 kinds.TopicPartitions(topic, indexes)
-                for topic, indexes in _by_topic(partitions).items()
+                for topic, indexes in by_topic(partitions).items()
             ]
         response = await self._ask(kinds(election_type, named, self._timeout_ms))
         return {
@@ -301,7 +301,7 @@ class ClusterAdmin(Admin):
                     for target in (targets[PartitionName(topic, index)],)
                 ],
             )
-            for topic, indexes in _by_topic(targets).items()
+            for topic, indexes in by_topic(targets).items()
         ]
         response = await self._ask(kinds(timeout_ms=self._timeout_ms, topics=topics))
         return {
@@ -329,12 +329,7 @@ class ClusterAdmin(Admin):
 
     async def _request_any(self, request: Any) -> Any:
         """The response of any broker to a request whose answer has no error of its own."""
-        retry = Retry(self._timeout_ms)
-        while True:
-            try:
-                return await self._cluster.request(request)
-            except ConnectionError as error:
-                await retry.wait(error)
+        return await self._patiently(lambda: self._cluster.request(request))
 
 
 async def sizes_by_broker(
@@ -375,13 +370,6 @@ def _partition(topic: str, described: Any) -> ReplicatedPartition:
         tuple(described.eligible_leader_replicas or ()),
         tuple(described.last_known_elr or ()),
     )
-
-
-def _by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return topics
 
 
 def _error(item: Any) -> KafkaError | None:

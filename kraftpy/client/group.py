@@ -27,7 +27,7 @@ from typing import Any
 from kraftpy.client.assignors import Assignor, Subscription, Topics
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.coordinator import Coordinator, Generation
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
@@ -310,7 +310,7 @@ def encode_subscription(
         user_data=user_data,
         owned_partitions=[
             kinds.TopicPartition(topic=topic, partitions=numbers)
-            for topic, numbers in _by_topic(owned).items()
+            for topic, numbers in by_topic(sorted(owned)).items()
         ],
         generation_id=generation,
     )
@@ -339,7 +339,7 @@ def encode_assignment(partitions: Iterable[Partition]) -> bytes:
     message = kinds(
         assigned_partitions=[
             kinds.TopicPartition(topic=topic, partitions=numbers)
-            for topic, numbers in _by_topic(partitions).items()
+            for topic, numbers in by_topic(sorted(partitions)).items()
         ]
     )
     return encode_versioned("ConsumerProtocolAssignment", _ASSIGNMENT_VERSION, message)
@@ -356,10 +356,3 @@ def decode_assignment(data: bytes) -> list[Partition]:
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's assignment can't be read: {error}"
         ) from error
     return [(t.topic, number) for t in message.assigned_partitions for number in t.partitions]
-
-
-def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        topics.setdefault(topic, []).append(number)
-    return topics

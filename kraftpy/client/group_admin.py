@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kraftpy.client.admin import Admin
-from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check
+from kraftpy.client.cluster import BrokerInfo, Cluster, check
 from kraftpy.client.coordinator import Coordinator
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
@@ -113,16 +113,18 @@ class GroupAdmin(Admin):
         if coordinator is None:
             coordinator = Coordinator(self._cluster, group_id, shared=True)
             self._coordinators[group_id] = coordinator
-        retry = Retry(self._timeout_ms)
-        while True:
+
+        async def ask() -> tuple[T, BrokerInfo]:
             try:
                 taken = take(await coordinator.ask(request, timeout_ms=self._timeout_ms))
-                assert coordinator.node_id is not None
-                return taken, self._cluster.brokers[coordinator.node_id]
             except (ConnectionError, KafkaError) as error:
                 if not isinstance(error, KafkaError) or error.code.retriable:
                     coordinator.forget()
-                await retry.wait(error)
+                raise
+            assert coordinator.node_id is not None
+            return taken, self._cluster.brokers[coordinator.node_id]
+
+        return await self._patiently(ask)
 
     # -- groups
 
@@ -132,17 +134,16 @@ class GroupAdmin(Admin):
         """The groups of all brokers, or those in one of some states and of one of some types."""
         kinds = messages.ListGroupsRequest
         request = kinds(states_filter=list(states), types_filter=list(types))
-        retry = Retry(self._timeout_ms)
-        while True:
-            try:
-                await self._cluster.refresh()
-                brokers = sorted(self._cluster.brokers)
-                answers = await asyncio.gather(*(self._list_of(node, request) for node in brokers))
-                # While a coordinator moves two brokers may list a group.
-                found = {group.id: group for answer in answers for group in answer}
-                return [found[group_id] for group_id in sorted(found)]
-            except (ConnectionError, KafkaError) as error:
-                await retry.wait(error)
+
+        async def ask() -> list[ListedGroup]:
+            await self._cluster.refresh()
+            brokers = sorted(self._cluster.brokers)
+            answers = await asyncio.gather(*(self._list_of(node, request) for node in brokers))
+            # While a coordinator moves two brokers may list a group.
+            found = {group.id: group for answer in answers for group in answer}
+            return [found[group_id] for group_id in sorted(found)]
+
+        return await self._patiently(ask)
 
     async def _list_of(self, node_id: int, request: Any) -> list[ListedGroup]:
         response = await self._cluster.request(
@@ -190,8 +191,13 @@ class GroupAdmin(Admin):
 
     # -- offsets
 
-    async def committed(self, group_id: str) -> dict[Partition, CommittedOffset]:
-        """All offsets of a group, sorted; empty for a group that there is not."""
+    async def committed(
+        self, group_id: str, *, stable: bool = False
+    ) -> dict[Partition, CommittedOffset]:
+        """All offsets of a group, sorted; empty for a group that there is not.
+
+        Those of open transactions don't count; `stable` waits until there are none (KIP-447).
+        """
 
         def take(response: Any) -> dict[Partition, CommittedOffset]:
             check(response.error_code)
@@ -205,7 +211,7 @@ class GroupAdmin(Admin):
                         )
             return dict(sorted(found.items()))
 
-        request = messages.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=True)
+        request = messages.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=stable)
         return (await self._ask_coordinator(group_id, request, take))[0]
 
     async def commit(
@@ -246,7 +252,7 @@ class GroupAdmin(Admin):
             kinds.OffsetDeleteRequestTopic(
                 topic, [kinds.OffsetDeleteRequestPartition(number) for number in numbers]
             )
-            for topic, numbers in _by_topic(partitions).items()
+            for topic, numbers in by_topic(sorted(partitions)).items()
         ]
 
         def take(response: Any) -> dict[Partition, KafkaError | None]:
@@ -297,7 +303,7 @@ def _commit_request(
 ) -> messages.OffsetCommitRequest:
     kinds = messages.OffsetCommitRequest
     topics = []
-    for topic, numbers in _by_topic(offsets).items():
+    for topic, numbers in by_topic(sorted(offsets)).items():
         partitions = []
         for number in numbers:
             partition = kinds.OffsetCommitRequestPartition(
@@ -310,13 +316,6 @@ def _commit_request(
             partitions.append(partition)
         topics.append(kinds.OffsetCommitRequestTopic(name=topic, partitions=partitions))
     return kinds(group_id=group_id, topics=topics, _tags={ALL_OR_NONE_TAG: YES})
-
-
-def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        topics.setdefault(topic, []).append(number)
-    return topics
 
 
 # -- descriptions

@@ -9,7 +9,20 @@ from collections.abc import Iterable, Mapping
 
 from kraftpy.client.cluster import Cluster, Retry, check
 from kraftpy.protocol import messages
+from kraftpy.protocol.api import READ_COMMITTED, READ_UNCOMMITTED
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Partition",
+    "by_topic",
+    "list_offsets",
+    "list_offsets_request",
+    "partition_missing",
+]
 
 Partition = tuple[str, int]
 """A topic and a partition number."""
@@ -17,7 +30,13 @@ Partition = tuple[str, int]
 LATEST = -1
 EARLIEST = -2
 
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """The numbers of each topic's partitions, in the order given."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return topics
 
 
 async def list_offsets(

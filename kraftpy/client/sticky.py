@@ -15,7 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-Partition = tuple[str, int]
+from kraftpy.client.offsets import Partition
 
 
 def place(

@@ -17,18 +17,15 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from kraftpy.client.admin import BROKER_RESOURCE, Admin
-from kraftpy.client.cluster import Retry, check
+from kraftpy.client.admin import BROKER_RESOURCE, NO_TOPIC, Admin
+from kraftpy.client.cluster import check
 from kraftpy.client.coordinator import TRANSACTION_KEY, CoordinatorRoute
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-
-T = TypeVar("T")
 
 STATES = (
     "Empty",
@@ -100,14 +97,6 @@ class HangingTransaction:
 
 class TransactionAdmin(Admin):
     """`Admin` and what concerns transactions; every method raises as those of `GroupAdmin` do."""
-
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        retry = Retry(self._timeout_ms)
-        while True:
-            try:
-                return await ask()
-            except (ConnectionError, KafkaError) as error:
-                await retry.wait(error)
 
     # -- coordinators
 
@@ -210,23 +199,21 @@ class TransactionAdmin(Admin):
         self, partitions: Sequence[Partition], broker_id: int | None = None
     ) -> dict[Partition, list[ActiveProducer]]:
         found: dict[Partition, list[ActiveProducer]] = {}
-        retry = Retry(self._timeout_ms)
-        while True:
+
+        async def ask() -> None:
             missing = [each for each in partitions if each not in found]
-            try:
-                errors = await self._cluster.refresh(sorted({topic for topic, _ in missing}))
-                for topic, error in errors.items():
-                    raise KafkaError(error.code, f"topic {topic!r}: {error.message}")
-                by_broker: dict[int, list[Partition]] = {}
-                for each in missing:
-                    node_id = self._cluster.leader(*each) if broker_id is None else broker_id
-                    by_broker.setdefault(node_id, []).append(each)
-                for node_id, asked in by_broker.items():
-                    await self._ask_producers(node_id, asked, found)
-            except (ConnectionError, KafkaError) as error:
-                await self._wait(retry, error)
-            else:
-                return found
+            errors = await self._cluster.refresh(sorted({topic for topic, _ in missing}))
+            for topic, error in errors.items():
+                raise KafkaError(error.code, f"topic {topic!r}: {error.message}")
+            by_broker: dict[int, list[Partition]] = {}
+            for each in missing:
+                node_id = self._cluster.leader(*each) if broker_id is None else broker_id
+                by_broker.setdefault(node_id, []).append(each)
+            for node_id, asked in by_broker.items():
+                await self._ask_producers(node_id, asked, found)
+
+        await self._patiently(ask, NO_TOPIC)
+        return found
 
     async def _ask_producers(
         self,
@@ -235,14 +222,11 @@ class TransactionAdmin(Admin):
         found: dict[Partition, list[ActiveProducer]],
     ) -> None:
         kinds = messages.DescribeProducersRequest
-        topics: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            topics.setdefault(topic, []).append(number)
         response = await self._cluster.request(
             kinds(
                 topics=[
                     kinds.TopicRequest(name=topic, partition_indexes=numbers)
-                    for topic, numbers in topics.items()
+                    for topic, numbers in by_topic(partitions).items()
                 ]
             ),
             node_id=node_id,

@@ -13,6 +13,8 @@ Rules:
   one what it was meant to do to its own: EndTxn ends it. So once anything was lost, or failed, a
   new epoch is due, by InitProducerId. In the second version EndTxn has brought one.
 * Being fenced is final: another producer goes on with the transactional id.
+* A transaction can be handed over, open and complete, to be ended elsewhere. This producer's next
+  one begins with a new epoch, which aborts it unless it was ended.
 * An EndTxn may have been carried out although its answer was lost. When a repeated one is refused,
   what became of a commit is unknown.
 """
@@ -56,6 +58,18 @@ class ProducerIdentity(NamedTuple):
 
 
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, -1)
+
+
+class OpenTransaction(NamedTuple):
+    """All that it takes to end a transaction, for somebody else than who wrote in it.
+
+    `timeout_ms` is that of the transaction, for who has to say that it was open for too long.
+    """
+
+    transactional_id: str
+    producer: ProducerIdentity
+    second_version: bool
+    timeout_ms: int
 
 
 class Status(Enum):
@@ -220,6 +234,20 @@ class TransactionState:
             self.failure = ProducerFencedError(ErrorCode.PRODUCER_FENCED, message)
         self.status = Status.FENCED
         return self.failure
+
+    # -- handing over
+
+    def hand_over(self) -> bool:
+        """Everything is written, and somebody else ends it; whether EndTxn is due."""
+        self.check_open()
+        self.status = Status.UNINITIALIZED
+        return self._heard_of
+
+    def take_over(self, producer: ProducerIdentity, *, second_version: bool) -> None:
+        """What this producer has open is to be ended here."""
+        self.initialized(producer, second_version=second_version)
+        self.begin()
+        self.asked()
 
     # -- ending
 

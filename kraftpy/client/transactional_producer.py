@@ -9,6 +9,7 @@ Rules:
   nothing of the transaction is written behind its end.
 * A batch keeps its sequence numbers for good: one that fails isn't sent under others, because only
   a new epoch tells the copies of it that may come late from what is written instead.
+* What is handed over is complete: all of it is acknowledged. Whoever ends it needs no producer.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kraftpy.client.coordinator import GroupMetadata
 from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer
 from kraftpy.client.transaction_state import (
+    OpenTransaction,
     OutcomeUnknownError,
     ProducerFencedError,
     TransactionAbortedError,
@@ -34,11 +36,13 @@ from kraftpy.client.transactions import Transactions
 from kraftpy.protocol.errors import KafkaError
 
 __all__ = [
+    "OpenTransaction",
     "OutcomeUnknownError",
     "ProducerFencedError",
     "TransactionAbortedError",
     "TransactionError",
     "TransactionalProducer",
+    "end_transaction",
 ]
 
 _log = logging.getLogger(__name__)
@@ -99,16 +103,17 @@ class TransactionalProducer(Producer):
         self._produce_version = self._transactions.produce_version
 
     async def send_offsets_to_transaction(
-        self, offsets: Mapping[Partition, int], group_metadata: GroupMetadata
+        self, offsets: Mapping[Partition, int], group_metadata: GroupMetadata, text: str = ""
     ) -> None:
         """Commits offsets with the transaction: each that of the next record to process.
 
+        `text` is stored with each (the metadata of a committed offset, 4096 bytes at most).
         Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID: the group has
         given the partitions to others); then the transaction can only be aborted.
         """
         self._check_running()
         try:
-            await self._transactions.send_offsets(offsets, group_metadata)
+            await self._transactions.send_offsets(offsets, group_metadata, text)
         except (ConnectionError, KafkaError) as error:
             self._stop(error)
             raise
@@ -122,6 +127,16 @@ class TransactionalProducer(Producer):
         self._state.check_open()
         await self.flush()
         await self._transactions.commit()
+
+    async def hand_over_transaction(self) -> OpenTransaction | None:
+        """Writes what still waits and leaves the transaction open, for `end_transaction`.
+
+        None if nothing was sent in it. Raises what failed in it; it has to be aborted then. Until
+        somebody ends it, its timeout does, or the next transaction of this transactional id.
+        """
+        self._state.check_open()
+        await self.flush()
+        return self._transactions.hand_over()
 
     async def abort_transaction(self) -> None:
         """Has nothing of the transaction count; what still waits isn't written."""
@@ -179,6 +194,20 @@ class TransactionalProducer(Producer):
         elif isinstance(outcome, Exception):
             self._state.failed(outcome)
         super()._finish(batch, outcome)
+
+
+async def end_transaction(
+    cluster: Cluster, transaction: OpenTransaction, *, committed: bool, max_block_ms: int = 60_000
+) -> None:
+    """Ends what `hand_over_transaction` left open, so that all of it counts or nothing.
+
+    The same end may be asked for again. Raises `ProducerFencedError` when somebody goes on with the
+    transactional id, or the transaction's time was over: nothing of it counts then, unless an end
+    before this one has committed it. `OutcomeUnknownError`, `ConnectionError` and KafkaError are
+    those of `commit_transaction` and `abort_transaction`.
+    """
+    taken = Transactions.taken_over(cluster, transaction, max_block_ms=max_block_ms)
+    await (taken.commit() if committed else taken.abort())
 
 
 class _Transaction(AbstractAsyncContextManager[TransactionalProducer]):

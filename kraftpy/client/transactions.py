@@ -27,10 +27,11 @@ from kraftpy.client.coordinator import (
     CoordinatorRoute,
     GroupMetadata,
 )
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.client.producer import CONCURRENT_PAUSE_S
 from kraftpy.client.transaction_state import (
     NOBODY,
+    OpenTransaction,
     OutcomeUnknownError,
     ProducerIdentity,
     Status,
@@ -125,9 +126,6 @@ class Transactions:
 
     async def _add_partitions(self, partitions: list[Partition]) -> None:
         kinds = messages.AddPartitionsToTxnRequest
-        topics: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            topics.setdefault(topic, []).append(number)
         producer = self.state.producer
         request = kinds(
             v3_and_below_transactional_id=self._id,
@@ -135,7 +133,7 @@ class Transactions:
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=[
                 kinds.AddPartitionsToTxnTopic(name=topic, partitions=numbers)
-                for topic, numbers in topics.items()
+                for topic, numbers in by_topic(partitions).items()
             ],
         )
 
@@ -151,8 +149,13 @@ class Transactions:
         await self._step(Step.JOIN, attempt, self._route.forget)
         self.state.joined(partitions)
 
-    async def send_offsets(self, offsets: Mapping[Partition, int], group: GroupMetadata) -> None:
-        """Makes a group's offsets part of the transaction: they count once it is committed."""
+    async def send_offsets(
+        self, offsets: Mapping[Partition, int], group: GroupMetadata, text: str
+    ) -> None:
+        """Makes a group's offsets part of the transaction: they count once it is committed.
+
+        `text` is stored with each of them.
+        """
         state = self.state
         state.check_open()
         if not offsets:
@@ -160,7 +163,7 @@ class Transactions:
         if state.group_to_join(group.group_id):
             await self._add_group(group.group_id)
             state.check_open()
-        await self._commit_offsets(offsets, group)
+        await self._commit_offsets(offsets, group, text)
 
     async def _add_group(self, group_id: str) -> None:
         producer = self.state.producer
@@ -178,13 +181,15 @@ class Transactions:
         await self._step(Step.JOIN, attempt, self._route.forget)
         self.state.group_joined(group_id)
 
-    async def _commit_offsets(self, offsets: Mapping[Partition, int], group: GroupMetadata) -> None:
+    async def _commit_offsets(
+        self, offsets: Mapping[Partition, int], group: GroupMetadata, text: str
+    ) -> None:
         kinds = messages.TxnOffsetCommitRequest
         topics: dict[str, list[Any]] = {}
         for (topic, number), offset in offsets.items():
             topics.setdefault(topic, []).append(
                 kinds.TxnOffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=offset, committed_metadata=""
+                    partition_index=number, committed_offset=offset, committed_metadata=text
                 )
             )
         producer = self.state.producer
@@ -232,6 +237,31 @@ class Transactions:
             # Cancelled, too, it may be done or not.
             self.state.failed(_as_failure(error))
             raise
+
+    # -- handing over
+
+    def hand_over(self) -> OpenTransaction | None:
+        """Leaves the transaction open for `taken_over`; None if no broker has heard of it."""
+        state = self.state
+        if not state.hand_over():
+            return None
+        return OpenTransaction(self._id, state.producer, state.second_version, self._timeout_ms)
+
+    @classmethod
+    def taken_over(
+        cls, cluster: Cluster, transaction: OpenTransaction, *, max_block_ms: int
+    ) -> Transactions:
+        """What somebody handed over, to be ended here."""
+        found = cls(
+            cluster,
+            transaction.transactional_id,
+            timeout_ms=transaction.timeout_ms,
+            max_block_ms=max_block_ms,
+        )
+        found.state.take_over(
+            ProducerIdentity(*transaction.producer), second_version=transaction.second_version
+        )
+        return found
 
     # -- ending
 

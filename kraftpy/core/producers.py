@@ -145,17 +145,10 @@ class ProducerStateManager:
     `now_ms` is a clock of the broker's that nobody can set. A producer is forgotten when this
     broker has not seen a batch of it for `expiration_ms` and it has no open transaction. Its own
     timestamps do not count: a job that copies old records would lose its state between two batches.
-    Without `transactions` nobody ends any, so no batch begins one, whatever it says.
     """
 
-    def __init__(
-        self,
-        *,
-        expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
-        transactions: bool = True,
-    ) -> None:
+    def __init__(self, *, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
-        self._transactions = transactions
         self._log_start_offset = 0
         self._producers: dict[int, ProducerState] = {}
         self._end_offset = 0
@@ -302,7 +295,7 @@ class ProducerStateManager:
             producer.last_seen_ms = now_ms
         else:
             self._at_epoch(header, now_ms)
-        if attributes & TRANSACTIONAL_BIT and producer.txn_first_offset < 0 and self._transactions:
+        if attributes & TRANSACTIONAL_BIT and producer.txn_first_offset < 0:
             producer.txn_first_offset = self._open[producer_id] = header.base_offset
         return None
 
@@ -364,6 +357,15 @@ class ProducerStateManager:
         first_unreplicated = min(txn.first_offset for txn in self._unreplicated)
         return first_unreplicated if first_open is None else min(first_open, first_unreplicated)
 
+    def is_hanging(self, before_ms: int) -> bool:
+        """Whether the producer of the oldest open transaction last wrote before this, by its own
+        time: as Kafka tells partitions with late transactions.
+        """
+        producer_id = next(iter(self._open), None)
+        if producer_id is None:
+            return False
+        return 0 < self._producers[producer_id].last_timestamp < before_ms
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where, exclusive, a fetch with read_committed may read."""
         if not self._open and not self._unreplicated:
@@ -390,10 +392,8 @@ class ProducerStateManager:
         A snapshot has no transactions that have ended, and those count whose markers are not
         committed. None if there can't be any.
         """
-        if (
-            self._end_offset <= self._high_watermark
-            or not self._transactions
-            or all(each.coordinator_epoch == _NONE for each in self._producers.values())
+        if self._end_offset <= self._high_watermark or all(
+            each.coordinator_epoch == _NONE for each in self._producers.values()
         ):
             return None
         return self._high_watermark
@@ -497,8 +497,7 @@ class ProducerStateManager:
                 )
             elif epoch != producer.epoch:
                 producer.start_epoch(epoch)
-            producer.coordinator_epoch, txn_first_offset = fields[6:]
-            producer.txn_first_offset = txn_first_offset if self._transactions else _NONE
+            producer.coordinator_epoch, producer.txn_first_offset = fields[6:]
             producer.last_timestamp = timestamp
             producer.last_seen_ms = now_ms
         self._producers = producers

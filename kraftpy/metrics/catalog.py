@@ -22,8 +22,10 @@ from kraftpy.metrics.instruments import (
     DISK_BUCKETS,
     LAG_BUCKETS,
     LOAD_BUCKETS,
+    PROBE_BUCKETS,
     REQUEST_BUCKETS,
     TIMED_EVERY,
+    TRANSACTION_BUCKETS,
 )
 from kraftpy.metrics.metric import Family, Kind, Metric
 from kraftpy.metrics.probe_catalog import KMINION, PROBE
@@ -185,6 +187,51 @@ _NATIVE = (
         "kraftpy_coordinator_load_seconds",
         "The load of one partition of __consumer_offsets.",
         LOAD_BUCKETS,
+    ),
+    # Transactions.
+    _gauge("kraftpy_transactions", "Transactional ids that this broker coordinates.", "state"),
+    _counter(
+        "kraftpy_transactions_ended_total",
+        "Transactions coordinated here whose markers were all written: committed, aborted by their "
+        "producer, timed_out, or fenced by another producer with the same id.",
+        "result",
+    ),
+    _histogram(
+        "kraftpy_transaction_duration_seconds",
+        "From a transaction's first partition until all of its markers were written.",
+        TRANSACTION_BUCKETS,
+    ),
+    _histogram(
+        "kraftpy_transaction_markers_seconds",
+        "Of that, what came after the decision: its own write, and the markers.",
+        PROBE_BUCKETS,
+    ),
+    _gauge(
+        "kraftpy_transaction_markers_oldest_seconds",
+        "For how long the transaction waits for its markers that was decided first; 0 if none "
+        "does.",
+        unit="seconds",
+    ),
+    _counter(
+        "kraftpy_transaction_verifications_total",
+        "Answers of coordinators to this broker, which asks whether a partition is in a producer's "
+        "transaction before it takes the first batch: NONE, or the error.",
+        "result",
+    ),
+    _gauge(
+        "kraftpy_transactions_late",
+        "Transactions coordinated here that aren't over though their timeout is.",
+    ),
+    _gauge(
+        "kraftpy_partitions_with_hanging_transactions",
+        "Partitions led here where the oldest open transaction's producer hasn't written for "
+        "transaction.max.timeout.ms and 5 minutes: nobody ends it (kraftpy transaction hanging).",
+    ),
+    _gauge(
+        "kraftpy_lso_lag_records",
+        "Committed records that read_committed doesn't get, as a transaction before them is open: "
+        "of the topic's partitions led here, in that with the most.",
+        "topic",
     ),
     # The broker in the cluster.
     _gauge("kraftpy_build_info", "Always 1.", "version", "node"),
@@ -362,6 +409,11 @@ _JMX = (
     ),
     _jmx("kafka_server_replicamanager_atminisrpartitioncount", "As kraftpy_partitions_at_min_isr."),
     _jmx("kafka_server_replicamanager_offlinereplicacount", "As kraftpy_logs_offline."),
+    _jmx(
+        "kafka_server_replicamanager_partitionswithlatetransactionscount",
+        "As kraftpy_partitions_with_hanging_transactions; on no board of Strimzi's, but KIP-664 "
+        "says to have an alert on it.",
+    ),
     _jmx("kafka_server_replicamanager_isrshrinks_total", "As kraftpy_isr_changes_total."),
     _jmx("kafka_server_replicamanager_isrexpands_total", "As kraftpy_isr_changes_total."),
     _jmx("kafka_controller_kafkacontroller_activecontrollercount", "As kraftpy_quorum_is_leader."),

@@ -204,6 +204,9 @@ _DERIVED: dict[str, Source] = {
     ),
     "kafka_server_replicamanager_atminisrpartitioncount": _same("kraftpy_partitions_at_min_isr"),
     "kafka_server_replicamanager_offlinereplicacount": _same("kraftpy_logs_offline"),
+    "kafka_server_replicamanager_partitionswithlatetransactionscount": _same(
+        "kraftpy_partitions_with_hanging_transactions"
+    ),
     "kafka_server_replicamanager_isrshrinks_total": _same("kraftpy_isr_changes_total", "shrink"),
     "kafka_server_replicamanager_isrexpands_total": _same("kraftpy_isr_changes_total", "expand"),
     "kafka_controller_kafkacontroller_activecontrollercount": _same("kraftpy_quorum_is_leader"),

@@ -38,6 +38,16 @@ PROBE_BUCKETS = (
 )  # fmt: skip
 """Seconds, for what goes all the way through a cluster whose nodes may be failing over."""
 
+TRANSACTION_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    300.0, 900.0,
+)  # fmt: skip
+"""Seconds, for transactions: the longest is transaction.max.timeout.ms."""
+
+COMMITTED, ABORTED, TIMED_OUT, FENCED = TRANSACTION_RESULTS = (
+    "committed", "aborted", "timed_out", "fenced",
+)  # fmt: skip
+"""How a transaction ends: as its producer wants it, or aborted by its coordinator."""
 
 TIMED_EVERY = 128
 """Of so many appends to a partition one is timed: that takes up to 10 us, since code and numbers
@@ -76,6 +86,25 @@ class ApiNumbers:
         self.duration = Histogram(REQUEST_BUCKETS)
         self.errors: Counter[int] = Counter()
         self.waiting = 0
+
+
+class TransactionNumbers:
+    """The transactions of a coordinator that are over: how many by `result`, how many seconds each
+    took from its first partition on, and from the decision on until all markers were written.
+    """
+
+    __slots__ = ("durations", "ended", "markers")
+
+    def __init__(self) -> None:
+        self.ended = dict.fromkeys(TRANSACTION_RESULTS, 0)
+        self.durations = Histogram(TRANSACTION_BUCKETS)
+        self.markers = Histogram(PROBE_BUCKETS)
+
+    def count(self, result: str, seconds: float, markers_seconds: float) -> None:
+        """One more is over."""
+        self.ended[result] += 1
+        self.durations.observe(seconds)
+        self.markers.observe(markers_seconds)
 
 
 class Replicated:

@@ -23,6 +23,7 @@ from kraftpy.page.model import (
     Position,
     Topic,
     TopicDetail,
+    Transactions,
     Trouble,
     problems,
     ranked,
@@ -40,7 +41,7 @@ TOPICS_OF_GROUP = 20
 def status_json(status: Status, view: View) -> dict[str, Any]:
     """The cluster."""
     node, disks, groups = status.node, status.known_disks, status.known_groups
-    found = problems(node, status.known_quorum, disks)
+    found = problems(node, status.known_quorum, disks, status.known_transactions)
     topics = [topic for topic in node.topics.values() if view.matches(topic.name)]
     listed = [group for group in groups.groups.values() if view.matches(group.id)] if groups else []
     lists = _Lists(view)
@@ -57,6 +58,7 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
             "quorum": _part(status.quorum),
             "disks": _part(status.disks),
             "groups": _part(status.groups),
+            "transactions": _part(status.transactions),
         },
         "brokers": _brokers(node, disks),
         "quorum": _quorum(status),
@@ -77,6 +79,7 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
         "groups_lag": (
             None if groups is None else total_lag({g.id: g.lag for g in groups.groups.values()})
         ),
+        "transactions": _transactions(status.known_transactions),
         "events": [
             {
                 "time_ms": each.time_ms,
@@ -88,6 +91,28 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
             for each in node.events
         ],
         "next": lists.next,
+    }
+
+
+def _transactions(known: Transactions | None) -> dict[str, Any] | None:
+    if known is None:
+        return None
+    return {
+        "open": known.open,
+        "preparing": known.preparing,
+        "late": known.late,
+        "silent": sorted(known.silent),
+        "oldest": [
+            {
+                "id": each.id,
+                "state": each.state,
+                "coordinator": each.coordinator,
+                "open_ms": each.open_ms,
+                "timeout_ms": each.timeout_ms,
+                "partitions": each.partitions,
+            }
+            for each in known.oldest
+        ],
     }
 
 

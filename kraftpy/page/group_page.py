@@ -7,7 +7,6 @@ from kraftpy.page.html import (
     Child,
     Column,
     Html,
-    counted,
     cut,
     ids,
     join,
@@ -23,6 +22,7 @@ from kraftpy.page.model import GroupDetail, Member, Position, ranked, total_lag
 from kraftpy.page.overview import part
 from kraftpy.page.view import View, as_of
 from kraftpy.page.watch import Seen
+from kraftpy.wording import counted
 
 ROWS = 200
 ROOT = "../"

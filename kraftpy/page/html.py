@@ -169,15 +169,13 @@ def ago(milliseconds: int | None) -> str:
     """How long ago, as a person says it."""
     if milliseconds is None:
         return "never"
-    if milliseconds < 1000:
-        return "now"
+    return "now" if milliseconds < 1000 else f"{duration(milliseconds)} ago"
+
+
+def duration(milliseconds: int) -> str:
+    """How long, as a person says it."""
     seconds = milliseconds // 1000
-    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 topic`, `2 topics`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{seconds:,} s" if seconds < 120 else f"{seconds // 60:,} min"
 
 
 def ids(numbers: Iterable[int], at_most: int = 8) -> str:

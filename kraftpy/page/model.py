@@ -18,6 +18,9 @@ NO_ANSWER = "no answer"
 FREE_MIN = 0.1
 """The part of a disk that should be free."""
 
+TRANSACTIONS_TOPIC = "__transaction_state"
+"""Without it there was no transaction yet."""
+
 TopicPartition = tuple[str, int]
 
 
@@ -294,6 +297,38 @@ class Groups:
     silent: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Transaction:
+    """A transaction that isn't over, `open_ms` after its first partition."""
+
+    id: str
+    state: str
+    coordinator: int
+    open_ms: int
+    timeout_ms: int
+    partitions: int
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it should be over by now."""
+        return self.open_ms > self.timeout_ms
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """Those of the brokers that answered; `silent` are those that didn't.
+
+    `preparing` ones are decided and wait for their markers, `late` ones should be over; `oldest`
+    are those that last for longest, if that is long.
+    """
+
+    open: int
+    preparing: int
+    late: int
+    oldest: tuple[Transaction, ...]
+    silent: frozenset[int]
+
+
 def total_lag(topics: Mapping[str, int | None] | None) -> int | None:
     """The sum; None if there is anything that isn't known."""
     if topics is None:
@@ -387,7 +422,9 @@ class Problem(NamedTuple):
     text: str
 
 
-def problems(node: Node, quorum: Quorum | None, disks: Disks | None) -> list[Problem]:
+def problems(
+    node: Node, quorum: Quorum | None, disks: Disks | None, transactions: Transactions | None
+) -> list[Problem]:
     """What is wrong, the worst first; as `kraftpy cluster health`, and what else a node sees."""
     found = [Problem(Level.BAD, f"This node's {name} doesn't answer.") for name in node.silent]
     found += _quorum_problems(node, quorum)
@@ -409,7 +446,18 @@ def problems(node: Node, quorum: Quorum | None, disks: Disks | None) -> list[Pro
                 left = f"{100 * folder.free_bytes / folder.total_bytes:.0f} %"
                 text = f"Broker {broker_id} has {left} of its disk left: {folder.path}"
                 found.append(Problem(Level.WARN, text))
+    if transactions is not None and transactions.late:
+        found.append(Problem(Level.WARN, _late_text(transactions.late)))
     return sorted(found, key=lambda problem: problem.level)
+
+
+def _late_text(count: int) -> str:
+    if count == 1:
+        return "1 transaction isn't over though its timeout is: readers of committed records wait."
+    return (
+        f"{count:,} transactions aren't over though their timeouts are: readers of committed "
+        "records wait."
+    )
 
 
 def _quorum_problems(node: Node, quorum: Quorum | None) -> list[Problem]:

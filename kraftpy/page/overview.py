@@ -1,4 +1,4 @@
-"""The cluster on one page: what is wrong, then brokers, quorum, topics, groups, events."""
+"""The cluster on one page: what is wrong, then its parts, then events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraftpy.page.html import (
     Html,
     ago,
     chip,
-    counted,
+    duration,
     ids,
     join,
     link,
@@ -27,6 +27,7 @@ from kraftpy.page.html import (
 from kraftpy.page.layout import Page, figures, note, verdict
 from kraftpy.page.model import (
     NO_ANSWER,
+    TRANSACTIONS_TOPIC,
     Broker,
     Disks,
     Event,
@@ -34,11 +35,13 @@ from kraftpy.page.model import (
     Level,
     Node,
     Topic,
+    Transaction,
     Trouble,
     problems,
     ranked,
 )
 from kraftpy.page.view import Status, View, as_of
+from kraftpy.wording import counted
 
 ROWS = 50
 TROUBLED = 10
@@ -59,7 +62,9 @@ _GROUP_KINDS = {"Stable": "ok", "Empty": "quiet", "Dead": "bad", NO_ANSWER: "bad
 
 def overview(status: Status, view: View) -> Page:
     """The page of `/`."""
-    found = problems(status.node, status.known_quorum, status.known_disks)
+    found = problems(
+        status.node, status.known_quorum, status.known_disks, status.known_transactions
+    )
     cluster = status.node.cluster
     heading: list[Child] = ["Cluster"]
     if cluster:
@@ -73,6 +78,7 @@ def overview(status: Status, view: View) -> Page:
             _troubled(status.node),
             _topics(status, view),
             _groups(status, view),
+            _transactions(status),
             _events(status.node),
         ]
     )
@@ -399,6 +405,47 @@ def lag_by_topic(topics: dict[str, int | None] | None) -> Html:
     if len(topics) > TOPICS_IN_ROW:
         parts.append(Html(f"{len(topics) - TOPICS_IN_ROW} more"))
     return join(parts, ", ")
+
+
+# -- transactions
+
+
+def _transactions(status: Status) -> Html:
+    if TRANSACTIONS_TOPIC not in status.node.topics:
+        return NOTHING
+    known, remark = status.known_transactions, as_of(status.transactions, "The transactions")
+    if known is None:
+        return part("Transactions", remark)
+    aside = f"{known.open:,} open, {known.preparing:,} wait for markers, {known.late:,} late"
+    if known.silent:
+        who = f"Broker {ids(sorted(known.silent))} doesn't answer"
+        remark = join([remark, note(f"{who}; what it coordinates isn't known.")])
+    columns = [
+        Column("Transactional id"),
+        Column("State"),
+        Column("Open for", numeric=True),
+        Column("Timeout", numeric=True),
+        Column("Partitions", numeric=True),
+        Column("Coordinator", numeric=True),
+    ]
+    rows = [_transaction_row(each) for each in known.oldest]
+    if rows:
+        body = table("The transactions that are open for longest", columns, rows)
+    else:
+        body = note("None is open for as long as 10 seconds.")
+    return part("Transactions", body, remark, aside=aside)
+
+
+def _transaction_row(each: Transaction) -> list[Child]:
+    kind = "warn" if each.is_late else "quiet"
+    return [
+        shown(each.id),
+        chip(f"{each.state}, late" if each.is_late else each.state, kind),
+        duration(each.open_ms),
+        duration(each.timeout_ms),
+        number(each.partitions),
+        number(each.coordinator),
+    ]
 
 
 # -- events

@@ -21,7 +21,7 @@ from kraftpy.page.model import Node
 from kraftpy.page.overview import overview
 from kraftpy.page.topic_page import topic_page
 from kraftpy.page.view import Status, View
-from kraftpy.page.watch import DISKS, GROUPS, NODE, QUORUM, Key, Seen, Watch
+from kraftpy.page.watch import DISKS, GROUPS, NODE, QUORUM, TRANSACTIONS, Key, Seen, Watch
 
 WAIT_S = 1.0
 """For what is being asked; then the page shows what it has."""
@@ -72,11 +72,12 @@ class Site:
             found.get(QUORUM, nothing),
             found.get(DISKS, nothing),
             found.get(GROUPS, nothing),
+            found.get(TRANSACTIONS, nothing),
         )
         return status, found[keys[0]]
 
     def _status(self) -> Status:
-        return self._look(NODE, QUORUM, DISKS, GROUPS)[0]
+        return self._look(NODE, QUORUM, DISKS, GROUPS, TRANSACTIONS)[0]
 
     # -- answers
 

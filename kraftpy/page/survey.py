@@ -11,13 +11,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kraftpy.client.cluster import Cluster, NoBrokerError
 from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
 from kraftpy.client.group_admin import GroupAdmin
-from kraftpy.client.offsets import EARLIEST, LATEST
+from kraftpy.client.offsets import EARLIEST, LATEST, by_topic
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES, ask_offsets
 from kraftpy.page.facts import ask_node
@@ -33,8 +33,10 @@ from kraftpy.page.model import (
     Quorum,
     TopicDetail,
     TopicPartition,
+    Transactions,
     Voter,
 )
+from kraftpy.page.transactions import ask_transactions
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -161,6 +163,10 @@ class Survey:
         self._groups = await ask_groups(client, node, self._groups)
         return self._groups
 
+    async def transactions(self) -> Transactions:
+        """The transactions that aren't over."""
+        return await ask_transactions(await self.client(), await self.node())
+
     async def topic(self, name: str) -> TopicDetail:
         """What the metadata doesn't have of a topic. Raises Gone."""
         node = await self.node()
@@ -213,7 +219,7 @@ class Survey:
                     each.instance_id,
                     each.client_id,
                     each.host,
-                    _by_topic(each.partitions),
+                    by_topic(each.partitions),
                 )
                 for each in info.members
             ),
@@ -227,13 +233,6 @@ class Survey:
                 for each in sorted(committed.keys() | readers.keys())
             ),
         )
-
-
-def _by_topic(names: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in names:
-        topics.setdefault(topic, []).append(index)
-    return topics
 
 
 def _own_view(node: Node) -> Quorum:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from kraftpy.page.html import NOTHING, Child, Html, tag
 from kraftpy.page.layout import note
-from kraftpy.page.model import Disks, Groups, Node, Quorum
+from kraftpy.page.model import Disks, Groups, Node, Quorum, Transactions
 from kraftpy.page.watch import Seen
 
 SEARCH_MAX_LENGTH = 255
@@ -25,6 +25,7 @@ class Status(NamedTuple):
     quorum: Seen
     disks: Seen
     groups: Seen
+    transactions: Seen
 
     @property
     def known_quorum(self) -> Quorum | None:
@@ -39,6 +40,11 @@ class Status(NamedTuple):
     @property
     def known_groups(self) -> Groups | None:
         value: Groups | None = self.groups.value
+        return value
+
+    @property
+    def known_transactions(self) -> Transactions | None:
+        value: Transactions | None = self.transactions.value
         return value
 
 

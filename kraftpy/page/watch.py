@@ -31,7 +31,15 @@ PAUSE = 4
 OLD_WAIT_S = 0.3
 PAUSE_MAX_S = 10.0
 STUCK_S = 10.0
-INTERVALS_S = {"node": 1.0, "quorum": 2.0, "groups": 2.0, "topic": 2.0, "group": 2.0, "disks": 10.0}
+INTERVALS_S = {
+    "node": 1.0,
+    "quorum": 2.0,
+    "groups": 2.0,
+    "transactions": 2.0,
+    "topic": 2.0,
+    "group": 2.0,
+    "disks": 10.0,
+}
 DISKS_S_PER_REPLICA = 0.003
 SILENT_INTERVAL_S = 2.0
 """While a broker doesn't answer; it is to be seen soon that it does again."""
@@ -40,13 +48,14 @@ logger = logging.getLogger(__name__)
 
 
 class Key(NamedTuple):
-    """A part: node, quorum, disks, groups, or the topic or group of a name."""
+    """A part: node, quorum, disks, groups, transactions, or the topic or group of a name."""
 
     what: str
     name: str = ""
 
 
 NODE, QUORUM, DISKS, GROUPS = Key("node"), Key("quorum"), Key("disks"), Key("groups")
+TRANSACTIONS = Key("transactions")
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,7 @@ class Watch:
             "quorum": survey.quorum,
             "disks": survey.disks,
             "groups": survey.groups,
+            "transactions": survey.transactions,
             "topic": lambda: survey.topic(key.name),
             "group": lambda: survey.group(key.name),
         }

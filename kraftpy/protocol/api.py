@@ -12,6 +12,9 @@ from enum import IntEnum
 
 from kraftpy.protocol import schema
 
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+"""The isolation levels of Fetch and ListOffsets."""
+
 
 class ApiKey(IntEnum):
     """Kafka's API keys, those that kraftpy has schemas for."""
@@ -76,7 +79,7 @@ class ApiKey(IntEnum):
 ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     # Versions 0 to 2 are advertised but answered with UNSUPPORTED_VERSION: with a higher minimum
     # librdkafka before 2.6 silently stops compressing.
-    ApiKey.PRODUCE: (0, 11),
+    ApiKey.PRODUCE: (0, 13),
     ApiKey.FETCH: (4, 18),
     # Kafka 4 has dropped version 0; Burrow and other tools of its age know no other.
     ApiKey.LIST_OFFSETS: (0, 11),
@@ -95,9 +98,16 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.DELETE_RECORDS: (0, 2),
-    ApiKey.INIT_PRODUCER_ID: (0, 4),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    # Clients know AddPartitionsToTxn to version 3; the later ones are those of brokers.
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    # Where `transaction.version` is 2, clients use version 5, Produce 12 and TxnOffsetCommit 5, and
+    # don't ask for partitions to be added.
+    ApiKey.END_TXN: (0, 5),
     ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
     ApiKey.DESCRIBE_ACLS: (1, 3),
     ApiKey.CREATE_ACLS: (1, 3),
     ApiKey.DELETE_ACLS: (1, 3),
@@ -119,6 +129,8 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
     ApiKey.UNREGISTER_BROKER: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 1),

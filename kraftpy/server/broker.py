@@ -24,11 +24,12 @@ from typing import Any
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.core.config.understood import understood_broker_configs, understood_topic_configs
-from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import (
+    TRANSACTIONS,
     BrokerChanged,
     Change,
     ConfigChanged,
+    FeatureChanged,
     LevelRaised,
     MetadataState,
     PartitionChanged,
@@ -36,6 +37,7 @@ from kraftpy.core.metadata import (
     TopicCreated,
     TopicDeleted,
 )
+from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata.commands import AllocateProducerIds, CreateTopics, NewTopic
 from kraftpy.events import emit
 from kraftpy.protocol.api import ApiKey
@@ -55,6 +57,7 @@ from kraftpy.server.coordination.peers import Peers
 from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.coordination.runtime import CoordinatorRuntime
 from kraftpy.server.coordination.transaction_coordinator import TransactionCoordinator
+from kraftpy.server.coordination.transaction_questions import TransactionQuestions
 from kraftpy.server.network.addresses import Node, endpoint_of, endpoints_to_register, node_for
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
@@ -122,6 +125,7 @@ class Broker:
         self.coordinators: list[CoordinatorRuntime[Any]] = []
         self.peers = Peers(self)
         self.offset_forwarding = OffsetForwarding(self)
+        self.transaction_questions = TransactionQuestions(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, _random_int31()
@@ -351,6 +355,8 @@ class Broker:
                 self.replicas.update_configs(self.topic_config)
             case LevelRaised(level=level):
                 log.info("the metadata has level %d now", level)
+            case FeatureChanged(name=name, new=level):
+                log.info("the feature %s has level %d now", name, level)
 
     def _refresh_coordinators(self) -> None:
         for coordinator in self.coordinators:
@@ -451,6 +457,11 @@ class Broker:
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         return partition
+
+    @property
+    def serves_transactions(self) -> bool:
+        """Whether all brokers do: to raise the metadata level takes every one of them."""
+        return self.metadata.level >= TRANSACTIONS
 
     @property
     def in_touch(self) -> bool:

@@ -11,9 +11,9 @@ from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.record_batch import LENGTH_END, RECORD_BATCH_OVERHEAD, BatchHeader
 from kraftpy.protocol.records import check_batch
 from kraftpy.storage.files import OpenFile
+from kraftpy.storage.segment import MAX_RELATIVE_OFFSET
 
 _CHUNK_BYTES: Final = 1 << 20
-_MAX_OFFSET_STEP: Final = 0x7FFFFFFF
 _MAGIC_AT: Final = 16
 _BATCH_PREFIX: Final = struct.Struct(">qi")  # base offset, length of what follows
 
@@ -69,7 +69,7 @@ def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> 
             base_offset, length = _BATCH_PREFIX.unpack_from(chunk, at)
             position = chunk_start + at
             if (
-                min_offset <= base_offset <= min_offset + _MAX_OFFSET_STEP
+                min_offset <= base_offset <= min_offset + MAX_RELATIVE_OFFSET
                 and RECORD_BATCH_OVERHEAD <= length + LENGTH_END <= size - position
             ):
                 try:

@@ -108,7 +108,6 @@ class LogDir:
         uptime_ms: Callable[[], int],
         removal: DelayedRemoval,
         producer_id_expiration_ms: int,
-        transactions: bool,
     ) -> None:
         self.path = path
         self.files = files
@@ -123,7 +122,6 @@ class LogDir:
         self._was_clean = False
         self._removal = removal
         self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._transactions = transactions
         self._lock: OpenFile | None = None
         self.shortest_flush_ms = _MAX_FLUSH_MS
         # Logs that were opened for appends: the others have nothing to flush.
@@ -363,9 +361,7 @@ class LogDir:
         return log
 
     def _new_producers(self) -> ProducerStateManager:
-        return ProducerStateManager(
-            expiration_ms=self._producer_id_expiration_ms, transactions=self._transactions
-        )
+        return ProducerStateManager(expiration_ms=self._producer_id_expiration_ms)
 
     def checkpointed_high_watermark(self, log: Log) -> int:
         """The high watermark of the last checkpoint, within the log's bounds; a hint.

@@ -104,9 +104,10 @@ class LeaderEpochs:
         epochs, starts = self._epochs, self._starts
         if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == epochs[-1]:  # as a follower's is, in every fetch but the first
+            return epoch, log_end_offset
         after = bisect_right(epochs, epoch)
-        end_offset = starts[after] if after < len(starts) else log_end_offset
-        return (epochs[after - 1] if after else epoch), end_offset
+        return (epochs[after - 1] if after else epoch), starts[after]
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forgets epochs that start at or after `end_offset`."""

@@ -107,7 +107,6 @@ class LogManager:
         clock_ms: Callable[[], int],
         uptime_ms: Callable[[], int] = _uptime_ms,
         files: Files | None = None,
-        transactions: bool = True,
     ) -> None:
         self.cluster_id = cluster_id
         self._node_id = node_id
@@ -138,7 +137,6 @@ class LogManager:
                     uptime_ms=uptime_ms,
                     removal=self._removal,
                     producer_id_expiration_ms=config.producer_id_expiration_ms,
-                    transactions=transactions,
                 )
                 directory.open(cluster_id, node_id)
                 self.directories.append(directory)

@@ -75,20 +75,19 @@ def restore(
     segments: Sequence[Segment],
     end_offset: int,
     now_ms: int,
-    aborted_from: int | None = None,
+    anew: Sequence[Segment] = (),
 ) -> None:
     """Brings an empty `producers` to the state at `end_offset`; `snapshots` are `folder`'s, rising.
 
-    Segments that begin at `aborted_from` or behind it learn anew which transactions were aborted.
-    Raises KafkaError, OSError.
+    `anew` are the last ones of `segments`, which learn anew which transactions were aborted. Raises
+    KafkaError, OSError.
     """
-    limit = end_offset if aborted_from is None else min(end_offset, aborted_from)
+    limit = min(end_offset, anew[0].base_offset) if anew else end_offset
     start = _load_newest(producers, folder, snapshots, limit, now_ms)
     lower = producers.snapshot_limit
     if lower is not None:
         producers.clear()
         start = _load_newest(producers, folder, snapshots, lower, now_ms)
-    anew = [s for s in segments if aborted_from is not None and s.base_offset >= aborted_from]
     for segment in anew:
         segment.forget_aborted()
     for number, segment in enumerate(segments):

@@ -110,8 +110,8 @@ def open_log(
         producers.advance_high_watermark(min(high_watermark, end_offset))
         producers.advance_log_start(log_start_offset)
         uptime_ms = directory.uptime_ms()
-        restore(producers, folder, snapshots, segments, end_offset, uptime_ms, aborted_from)
         anew = [s for s in segments if aborted_from is not None and s.base_offset >= aborted_from]
+        restore(producers, folder, snapshots, segments, end_offset, uptime_ms, anew)
         has_aborted = has_aborted or any(segment.aborted for segment in anew)
         # Those of the last one stay in memory, with its other indexes.
         unflushed += [path for segment in anew[:-1] for path in segment.write_indexes()]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -111,22 +111,6 @@ def running(*args: str, bootstrap: str = "") -> Iterator[Running]:
         for stream in (process.stdin, process.stdout, process.stderr):
             assert stream is not None
             stream.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that only waits to be reaped has."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"
 
 
 def children(pid: int) -> list[int]:

@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 
 from kraftpy.core.metadata import LEVEL
 from kraftpy.testing import Broker, Cluster
+from tests.waiting import wait_until
 
-from .commands import failure, output, run_command, running, wait_until
+from .commands import failure, output, run_command, running
 
 LEADER_THROTTLE = "leader.replication.throttled.replicas"
 
@@ -65,7 +66,7 @@ class Commands:
             done = run_command("cluster", "health", "-o", "json", bootstrap=self.bootstrap)
             return bool(json.loads(done.stdout)["fenced"] == list(brokers))
 
-        wait_until(fenced, f"{brokers} should be fenced")
+        wait_until(fenced, f"{brokers} are fenced")
 
 
 @pytest.fixture
@@ -300,7 +301,7 @@ def test_a_broker_without_a_quorum_says_so(cluster: Cluster) -> None:
         # A leader that has lost its followers notices within its election timeout.
         return run_command(*health, bootstrap=run.bootstrap).returncode == 5
 
-    wait_until(complains, "a cluster without a quorum should not be healthy")
+    wait_until(complains, "a cluster without a quorum is not healthy")
     found = run.json(*health[1:-2], code=5)
     assert [text.partition(",")[0] for text in found["quorum"]] == ["no controller answers"]
     assert "NOT_CONTROLLER" in run.fail("quorum", "--timeout", "1")

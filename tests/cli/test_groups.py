@@ -19,8 +19,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Broker, Cluster
+from tests.waiting import wait_until
 
-from .commands import TIMEOUT_S, failure, output, run_command, running, wait_until
+from .commands import TIMEOUT_S, failure, output, run_command, running
 
 RECORDS = 30
 
@@ -87,7 +88,7 @@ def member(bootstrap: str, group: str, topic: str, **settings: str) -> Iterator[
     client = Consumer(consumer_settings(bootstrap, group) | settings)
     try:
         client.subscribe([topic])
-        wait_until(lambda: bool(client.poll(0.05) or client.assignment()), "no assignment")
+        wait_until(lambda: bool(client.poll(0.05) or client.assignment()), "an assignment")
         yield client
     finally:
         client.close()
@@ -181,7 +182,7 @@ def test_a_group_whose_members_change_their_protocol(
         other = Consumer(settings)
         other.subscribe([topic])
         wait_until(
-            lambda: bool(one.poll(0.02) or other.poll(0.02) or other.assignment()), "no assignment"
+            lambda: bool(one.poll(0.02) or other.poll(0.02) or other.assignment()), "an assignment"
         )
         (described,) = json.loads(group("describe", name, "-o", "json"))
         other.close()
@@ -255,7 +256,7 @@ def test_watch_writes_a_line_for_each_look(kraftpy: Broker, topic: str, name: st
     with running(*command, "-o", "json", bootstrap=kraftpy.bootstrap) as watching:
         assert json.loads(watching.stdout_line())[0]["lag"] == 20
         commit(kraftpy.bootstrap, name, topic, 30)
-        wait_until(lambda: json.loads(watching.stdout_line())[0]["lag"] == 0, "lag stays")
+        wait_until(lambda: json.loads(watching.stdout_line())[0]["lag"] == 0, "there is no lag")
         assert watching.end(signal.SIGINT) == 130
     with running(*command, bootstrap=kraftpy.bootstrap) as watching:
         blocks = [watching.stdout_line() for _ in range(14)]

@@ -15,6 +15,7 @@ NOT_ON_A_BOARD = {
             "kafka_server_replicamanager_underminisrpartitioncount",
             "kafka_server_replicamanager_atminisrpartitioncount",
             "kafka_server_replicamanager_offlinereplicacount",
+            "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "kafka_server_replicamanager_isrshrinks_total",
             "kafka_server_replicamanager_isrexpands_total",
             "kafka_controller_kafkacontroller_activecontrollercount",

@@ -42,6 +42,7 @@ CONNECTIONS = 30
 MEMBERS_MAX_POLL_MS = 60_000
 STALLED_RECORDS = 20_000
 METADATA_COMMANDS = 1_200
+HELD_S = 1800
 
 
 @dataclass(slots=True)
@@ -389,6 +390,45 @@ def _defect(ground: Ground) -> Iterator[None]:
         yield
 
 
+# -- transactions
+
+
+@contextlib.contextmanager
+def _undeliverable_marker(ground: Ground) -> Iterator[None]:
+    """A transaction is to end while a partition of it has no leader."""
+    cluster, load = ground.cluster, ground.load
+    victim = _others(ground, cluster.controller())[0]
+    _placed(ground, "unmarked", [victim])
+    producer = load.producer(transactional_id="unmarked", transaction_timeout_ms="5000")
+    _until_it_holds(lambda: producer.init_transactions(TIMEOUT_S))
+    producer.begin_transaction()
+    producer.produce("unmarked", b"x")
+    producer.flush(TIMEOUT_S)
+    cluster.kill(victim)
+    # Whether that is heard or the timeout comes first: what was decided can't be told.
+    with contextlib.suppress(KafkaException):
+        producer.commit_transaction(TIMEOUT_S / 3)
+    yield
+    cluster.restart(victim)
+    cluster.wait_healthy(60)
+    load.delete("unmarked")
+
+
+@contextlib.contextmanager
+def _held_open(ground: Ground) -> Iterator[None]:
+    """A transaction whose last record is from half an hour ago, by its own time."""
+    load = ground.load
+    load.create(NewTopic("held", 1, 3))
+    producer = load.producer(transactional_id="held", transaction_timeout_ms="900000")
+    _until_it_holds(lambda: producer.init_transactions(TIMEOUT_S))
+    producer.begin_transaction()
+    producer.produce("held", b"x", timestamp=int(1000 * (time.time() - HELD_S)))
+    producer.flush(TIMEOUT_S)
+    yield
+    producer.abort_transaction(TIMEOUT_S)
+    load.delete("held")
+
+
 # -- limits
 
 
@@ -521,6 +561,16 @@ FAULTS = (
     Fault("a handler of requests has a defect", ("KraftpyDefect",), _defect),
     Fault("more connections than may be", ("KraftpyConnectionsRefused",), _many_connections),
     Fault("the limit of open files is lowered", ("KraftpyOpenFiles",), _few_files),
+    Fault(
+        "a transaction ends while a partition of it has no leader",
+        ("KraftpyTransactionMarkersStuck", "KraftpyTransactionsLate"),
+        _undeliverable_marker,
+    ),
+    Fault(
+        "nobody ends a transaction",
+        ("KraftpyTransactionsHanging",),
+        _held_open,
+    ),
     Fault(
         "a member hangs and commits nothing",
         ("KraftpyConsumerStalled", "KraftpyConsumerLag"),

@@ -27,6 +27,7 @@ STRICT = "strict"
 TICKER = "ticker"
 SYNCED = "synced"
 LEDGER = "ledger"
+PAYMENTS = "payments"
 STALLED_GROUP = "stalled"
 TIMEOUT_S = 30.0
 
@@ -34,6 +35,7 @@ TOPICS = [
     NewTopic(ORDERS, 6, 3),
     NewTopic(TICKER, 1, 3),
     NewTopic(STRICT, 1, 3, config={"min.insync.replicas": "3"}),
+    NewTopic(PAYMENTS, 3, 3),
     NewTopic(SYNCED, 3, 3, config={"flush.messages": "1"}),
     NewTopic(
         LEDGER,
@@ -66,6 +68,7 @@ class Load:
         self._start(self._produce, SYNCED, 0.05, 100)
         self._start(self._produce, STRICT, 0.05, 100)
         self._start(self._tick)
+        self._start(self._transact)
         self._start(self._read, "billing", "classic")
         self._start(self._read, "shipping", "consumer")
         self._start(self._read_or_stall)
@@ -170,6 +173,21 @@ class Load:
             if not self.silent.is_set():
                 producer.produce(TICKER, b"tick")
             producer.poll(0)
+
+    def _transact(self) -> None:
+        """Commits, and aborts every fifth transaction."""
+        producer = self.producer(transactional_id="payments")
+        producer.init_transactions(TIMEOUT_S)
+        number = 0
+        while not self._stopping.wait(0.1):
+            number += 1
+            producer.begin_transaction()
+            for partition in range(3):
+                producer.produce(PAYMENTS, bytes(100), partition=partition)
+            if number % 5:
+                producer.commit_transaction(TIMEOUT_S)
+            else:
+                producer.abort_transaction(TIMEOUT_S)
 
     def _read(self, group: str, protocol: str) -> None:
         consumer = self.consumer(group, group_protocol=protocol)

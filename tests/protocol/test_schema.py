@@ -129,7 +129,7 @@ def test_api_keys_have_kafkas_names(key: api.ApiKey) -> None:
 def test_only_implemented_apis_are_advertised_and_in_order() -> None:
     chosen = api.advertised({18, api.ApiKey.PRODUCE})
     assert list(chosen.items()) == [
-        (api.ApiKey.PRODUCE, (0, 11)),
+        (api.ApiKey.PRODUCE, (0, 13)),
         (api.ApiKey.API_VERSIONS, (0, 5)),
     ]
 

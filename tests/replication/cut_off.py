@@ -47,7 +47,9 @@ def cut() -> Iterator[Cut]:
     ) as cluster:
         create(cluster, "topic", [1, 2, 3])
         with connect(cluster, 1) as wire:
-            wait_until(lambda: coordinator(wire, "first").error_code == 0, "the offsets topic")
+            wait_until(
+                lambda: coordinator(wire, "first").error_code == 0, "there is the offsets topic"
+            )
         cluster.wait_healthy()
         node = leader_of(cluster, "topic")
         led = [

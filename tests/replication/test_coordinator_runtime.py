@@ -21,8 +21,7 @@ from tests.counters.coordinator import COUNTS_TOPIC, PARTITIONS
 from tests.counters.machine import MIRROR
 from tests.waiting import wait_until
 
-from .support import leader_of
-from .test_moving import reassign
+from .takeovers import kill_all, kill_leader, move, stop_leader
 
 KEYS = [
     next(f"k{n}" for n in range(99) if partition_for(f"k{n}", PARTITIONS) == p)
@@ -122,42 +121,20 @@ def counting() -> Iterator[Counting]:
 
 
 def test_who_coordinates_is_killed(counting: Counting) -> None:
-    cluster = counting.cluster
     with counting.adding() as adders:
-        victim = leader_of(cluster, COUNTS_TOPIC, 0)
-        cluster.kill(victim)
-        wait_until(lambda: leader_of(cluster, COUNTS_TOPIC, 0) != victim, "another one leads")
-        counting.wait_progress(adders)
-        cluster.restart(victim)
-        cluster.wait_healthy()
+        kill_leader(counting.cluster, COUNTS_TOPIC, lambda: counting.wait_progress(adders))
 
 
 def test_a_partition_moves(counting: Counting) -> None:
-    cluster = counting.cluster
     with counting.adding() as adders:
-        old = leader_of(cluster, COUNTS_TOPIC, 0)
-        others = [node for node in cluster.nodes if node != old]
-        reassign(cluster, COUNTS_TOPIC, others)
-        wait_until(lambda: leader_of(cluster, COUNTS_TOPIC, 0) in others, "another one leads")
-        counting.wait_progress(adders)
-        reassign(cluster, COUNTS_TOPIC, [old, *others])
-        cluster.wait_healthy()
+        move(counting.cluster, COUNTS_TOPIC, lambda: counting.wait_progress(adders))
 
 
 def test_a_node_stops_in_order(counting: Counting) -> None:
-    cluster = counting.cluster
     with counting.adding() as adders:
-        victim = leader_of(cluster, COUNTS_TOPIC, 1)
-        cluster.stop(victim)
-        counting.wait_progress(adders)
-        cluster.restart(victim)
-        cluster.wait_healthy()
+        stop_leader(counting.cluster, COUNTS_TOPIC, 1, lambda: counting.wait_progress(adders))
 
 
 def test_all_nodes_are_killed_and_everything_is_read_again(counting: Counting) -> None:
-    cluster = counting.cluster
     with counting.adding():
-        for node in list(cluster.nodes):
-            cluster.kill(node)
-        cluster.restart(*cluster.nodes)
-        cluster.wait_healthy()
+        kill_all(counting.cluster)

@@ -25,8 +25,8 @@ from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter
 from kraftpy.testing.consistency.crew import Process
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.worker import Task
-from kraftpy.testing.process import wait_until
 from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 PARTITIONS = 6
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
@@ -128,8 +128,8 @@ def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how
         return all(now[f"t-{i}"] > before.get(f"t-{i}", 0) for i in range(PARTITIONS))
 
     try:
-        wait_until(lambda: assignments(cluster, how) is not None, "no stable group", TIMEOUT_S)
-        wait_until(lambda: everybody_commits_beyond({}), "nobody commits", TIMEOUT_S)
+        wait_until(lambda: assignments(cluster, how) is not None, "the group is stable", TIMEOUT_S)
+        wait_until(lambda: everybody_commits_beyond({}), "everybody commits", TIMEOUT_S)
         before = assignments(cluster, how)
         assert before is not None
         given = noted(tmp_path, "assigned")
@@ -137,7 +137,7 @@ def test_members_go_on_in_their_generation(cluster: Cluster, tmp_path: Path, how
         victim = coordinator(cluster, how)
         getattr(cluster, how)(victim)
         ends = committed(tmp_path)
-        wait_until(lambda: everybody_commits_beyond(ends), "nobody goes on", TIMEOUT_S)
+        wait_until(lambda: everybody_commits_beyond(ends), "everybody goes on", TIMEOUT_S)
         assert coordinator(cluster, how) != victim
         assert assignments(cluster, how) == before
         assert noted(tmp_path, "assigned") == given

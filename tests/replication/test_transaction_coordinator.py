@@ -1,7 +1,7 @@
 """The transaction coordinator on three nodes: what it decided is written everywhere, once decided.
 
-Its partitions are moved, their leaders killed, and all nodes at once, while producers of both
-versions begin and end transactions. Every answer of a coordinator counts; what wasn't answered may
+Its partitions are moved, their leaders killed, and all nodes at once, while producers of
+version 0 begin and end transactions. Every answer of a coordinator counts; what wasn't answered may
 be either way, but the same way in each partition.
 """
 
@@ -21,6 +21,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.messages import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     DescribeTransactionsRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
@@ -29,10 +30,10 @@ from kraftpy.protocol.messages import (
 from kraftpy.protocol.records import read_end_txn_marker, split_batches
 from kraftpy.testing import Cluster
 from tests.server.wire import Closed, Wire
-from tests.transactions import TransactionalCluster
+from tests.waiting import wait_until
 
-from .support import leader_of, log_bytes, wait_until
-from .test_moving import reassign
+from .support import leader_of, log_bytes
+from .takeovers import kill_all, kill_leader, move, stop_leader
 
 TOPIC = "t"
 PARTITIONS = 6
@@ -91,14 +92,13 @@ class Transactor(threading.Thread):
     `results` are those of the markers' epochs, `parts` the partitions of each.
     """
 
-    def __init__(self, cluster: Cluster, name: str, version: int, stopped: threading.Event) -> None:
+    def __init__(self, cluster: Cluster, name: str, stopped: threading.Event) -> None:
         super().__init__()
         self.name_of_id = name
         self.results: dict[Producer, bool] = {}
         self.parts: dict[Producer, set[int]] = {}
         self.wrong: list[str] = []
         self._client = Client(cluster, name)
-        self._version = version
         self._stopped = stopped
         self._chance = random.Random(name)
 
@@ -121,44 +121,28 @@ class Transactor(threading.Thread):
                 return answer.producer_id, answer.producer_epoch
 
     def _produce(self, producer: Producer) -> None:
-        """Transactions until something is unclear; then the id has to begin anew."""
-        while not self._stopped.is_set():
-            parts = set(self._chance.sample(range(PARTITIONS), self._chance.randint(1, 3)))
-            for part in parts:
-                if self._add(producer, part) is not E.NONE:
-                    return
-            is_commit = self._chance.random() < 0.7
-            request = EndTxnRequest(self.name_of_id, *producer, committed=is_commit)
-            answer = self._ask(ApiKey.END_TXN, 5 if self._version == 2 else 3, request)
-            if answer.error_code != E.NONE:
+        """One transaction: the next one has the same epoch, so that results can't be told."""
+        parts = set(self._chance.sample(range(PARTITIONS), self._chance.randint(1, 3)))
+        for part in parts:
+            if self._add(producer, part) is not E.NONE:
                 return
-            if self._version == 2:
-                marked = producer[0], producer[1] + 1
-                self.results[marked] = is_commit
-                self.parts[marked] = parts
-                producer = answer.producer_id, answer.producer_epoch
-            else:
-                # The next one has the same epoch; ask for another, so that results can be told.
-                self.results[producer] = is_commit
-                self.parts[producer] = parts
-                return
+        is_commit = self._chance.random() < 0.7
+        request = EndTxnRequest(self.name_of_id, *producer, committed=is_commit)
+        if self._ask(ApiKey.END_TXN, 3, request).error_code == E.NONE:
+            self.results[producer] = is_commit
+            self.parts[producer] = parts
 
     def _add(self, producer: Producer, part: int) -> E:
         kinds = AddPartitionsToTxnRequest
         topics = [kinds.AddPartitionsToTxnTopic(TOPIC, [part])]
-        if self._version == 2:
-            asked = kinds.AddPartitionsToTxnTransaction(self.name_of_id, *producer, False, topics)
-            answer = self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, 5, kinds(transactions=[asked]))
-            (found,) = answer.results_by_transaction[0].topic_results
-        else:
-            request = kinds(
-                v3_and_below_transactional_id=self.name_of_id,
-                v3_and_below_producer_id=producer[0],
-                v3_and_below_producer_epoch=producer[1],
-                v3_and_below_topics=topics,
-            )
-            answer = self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request)
-            (found,) = answer.results_by_topic_v3_and_below
+        request = kinds(
+            v3_and_below_transactional_id=self.name_of_id,
+            v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=topics,
+        )
+        answer = self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request)
+        (found,) = answer.results_by_topic_v3_and_below
         return E(found.results_by_partition[0].partition_error_code)
 
     def _ask(self, key: ApiKey, version: int, request: Any) -> Any:
@@ -178,10 +162,8 @@ class Transactor(threading.Thread):
 
 
 def _first_error(answer: Any) -> E:
-    if hasattr(answer, "results_by_transaction"):
-        results = answer.results_by_topic_v3_and_below or (
-            answer.results_by_transaction[0].topic_results
-        )
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        results = answer.results_by_topic_v3_and_below
         return E(results[0].results_by_partition[0].partition_error_code)
     return E(answer.error_code)
 
@@ -199,8 +181,7 @@ class Transactions:
         self._rounds += 1
         stopped = threading.Event()
         all_of_them = [
-            Transactor(self.cluster, f"round-{self._rounds}-{n}", 2 * (n % 2), stopped)
-            for n in range(8)
+            Transactor(self.cluster, f"round-{self._rounds}-{n}", stopped) for n in range(8)
         ]
         for each in all_of_them:
             each.start()
@@ -272,53 +253,31 @@ class Transactions:
 
 @pytest.fixture(scope="module")
 def transactions() -> Iterator[Transactions]:
-    with TransactionalCluster(3) as cluster:
+    with Cluster(3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(timeout=20)
         yield Transactions(cluster)
 
 
-def coordinator_of_one(cluster: Cluster) -> int:
-    return leader_of(cluster, COORDINATORS, 0)
-
-
 def test_who_coordinates_is_killed(transactions: Transactions) -> None:
-    cluster = transactions.cluster
     with transactions.running() as producers:
-        victim = coordinator_of_one(cluster)
-        cluster.kill(victim)
-        wait_until(lambda: coordinator_of_one(cluster) != victim, "another one leads")
-        transactions.wait_progress(producers)
-        cluster.restart(victim)
-        cluster.wait_healthy()
+        kill_leader(
+            transactions.cluster, COORDINATORS, lambda: transactions.wait_progress(producers)
+        )
 
 
 def test_a_partition_moves(transactions: Transactions) -> None:
-    cluster = transactions.cluster
     with transactions.running() as producers:
-        old = coordinator_of_one(cluster)
-        others = [node for node in cluster.nodes if node != old]
-        reassign(cluster, COORDINATORS, others)
-        wait_until(lambda: coordinator_of_one(cluster) in others, "another one leads")
-        transactions.wait_progress(producers)
-        reassign(cluster, COORDINATORS, [old, *others])
-        cluster.wait_healthy()
+        move(transactions.cluster, COORDINATORS, lambda: transactions.wait_progress(producers))
 
 
 def test_a_node_stops_in_order(transactions: Transactions) -> None:
-    cluster = transactions.cluster
     with transactions.running() as producers:
-        victim = coordinator_of_one(cluster)
-        cluster.stop(victim)
-        transactions.wait_progress(producers)
-        cluster.restart(victim)
-        cluster.wait_healthy()
+        stop_leader(
+            transactions.cluster, COORDINATORS, 0, lambda: transactions.wait_progress(producers)
+        )
 
 
 def test_all_nodes_are_killed_and_everything_is_read_again(transactions: Transactions) -> None:
-    cluster = transactions.cluster
     with transactions.running():
-        for node in list(cluster.nodes):
-            cluster.kill(node)
-        cluster.restart(*cluster.nodes)
-        cluster.wait_healthy()
+        kill_all(transactions.cluster)

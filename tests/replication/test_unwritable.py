@@ -9,7 +9,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
-from kraftpy.testing.process import wait_until
+from tests.waiting import wait_until
 
 from .support import log_bytes
 
@@ -56,9 +56,9 @@ def test_a_leader_that_cant_write_hands_over_and_comes_back() -> None:
         assert cluster.leader_of("busy") == cluster.leader_of("idle") == 1
         limit_file_size(cluster.nodes[1].pid, LIMIT_BYTES)
         assert sender.send("busy", b"while it fails")
-        wait_until(lambda: cluster.in_sync("busy") == {2, 3}, "it stays in sync", 30.0)
+        wait_until(lambda: cluster.in_sync("busy") == {2, 3}, "it is out of sync", 30.0)
         # Nobody has written to it, but nobody could.
-        wait_until(lambda: cluster.in_sync("idle") == {2, 3}, "it stays in sync", 30.0)
+        wait_until(lambda: cluster.in_sync("idle") == {2, 3}, "it is out of sync", 30.0)
         assert cluster.leader_of("busy") != 1
         assert cluster.leader_of("idle") != 1
         assert sender.send("idle", b"while it fails")

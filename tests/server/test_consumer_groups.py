@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kraftpy.core.metadata import LEVEL
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
@@ -234,7 +235,7 @@ def test_a_member_that_falls_silent_loses_its_place(group: Group) -> None:
         assert group.beat("m1", first.member_epoch).error_code in (0, ErrorCode.FENCED_MEMBER_EPOCH)
         return [member.member_id for member in group.describe().members] == ["m1"]
 
-    wait_until(is_alone, "the silent member is still there")
+    wait_until(is_alone, "the silent member is taken out")
     assert time.monotonic() - began_s >= SESSION_MS / 1000 * 0.9
     assert group.beat("m2", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -253,7 +254,7 @@ def test_a_member_that_gives_nothing_up_loses_its_place(group: Group) -> None:
         members = group.describe().members
         return [m.member_id for m in members] == ["m2"] and partitions(answer) == [0, 1, 2, 3]
 
-    wait_until(has_everything, "the stubborn member is still there")
+    wait_until(has_everything, "the stubborn member is taken out")
     assert group.beat("m1", first.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -277,15 +278,12 @@ def test_who_may_commit_and_fetch(group: Group) -> None:
 def test_the_features_of_the_cluster(wire: Wire) -> None:
     asked = messages.ApiVersionsRequest("a-client", "1.0")
     answer = wire.call(ApiKey.API_VERSIONS, 3, asked)
-    levels = {
-        "eligible.leader.replicas.version": 1,
-        "group.version": 1,
-        "kraftpy.metadata.level": 1,
-        "metadata.version": 33,
-    }
-    assert {f.name: f.max_version for f in answer.supported_features} == levels
-    assert {f.name: f.min_version for f in answer.supported_features} == levels
-    assert {f.name: f.max_version_level for f in answer.finalized_features} == levels
+    fixed = {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 33}
+    known = {name: (level, level) for name, level in fixed.items()}
+    known["kraftpy.metadata.level"] = (1, LEVEL)
+    in_use = {**fixed, "kraftpy.metadata.level": LEVEL, "transaction.version": 2}
+    assert {f.name: (f.min_version, f.max_version) for f in answer.supported_features} == known
+    assert {f.name: f.max_version_level for f in answer.finalized_features} == in_use
     assert answer.finalized_features_epoch >= 0
     ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     assert ranges[ApiKey.CONSUMER_GROUP_HEARTBEAT] == (0, 1)
@@ -308,7 +306,7 @@ def test_a_group_outlives_its_broker(tmp_path: Any) -> None:
     with Broker(dir=tmp_path) as second, Wire(second.host, second.port) as wire:
         again = Group(wire, "t")
         again.name = group.name
-        wait_until(lambda: again.describe().error_code == 0, "loading")
+        wait_until(lambda: again.describe().error_code == 0, "the group is loaded")
         assert again.describe() == described
         answer = again.beat("m", before.member_epoch)
         assert (answer.error_code, answer.member_epoch) == (0, before.member_epoch)

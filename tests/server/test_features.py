@@ -49,7 +49,7 @@ def test_a_client_may_say_whom_it_looks_for(wire: Wire) -> None:
         ([Update("group.version", 1), Update("no.such", 1)], "no such feature"),
         ([Update("no.such", 0)], "no such feature"),
         ([Update("kraftpy.metadata.level", LEVEL)], None),
-        ([Update("kraftpy.metadata.level", LEVEL + 1)], f"knows {LEVEL}"),
+        ([Update("kraftpy.metadata.level", LEVEL + 1)], f"knows 1 to {LEVEL}"),
         ([Update("kraftpy.metadata.level", LEVEL - 1)], "never falls"),
         ([Update("kraftpy.metadata.level", LEVEL - 1, True, 2)], "never falls"),
     ],

@@ -14,9 +14,9 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import iter_records, split_batches
 from kraftpy.testing import Broker
-from kraftpy.testing.process import wait_until
 from tests.server.test_produce import batch
 from tests.server.wire import Wire, fetch, fetch_request, produce
+from tests.waiting import wait_until
 
 NewTopic = Callable[..., str]
 
@@ -268,7 +268,7 @@ def test_what_sessions_hold_is_bounded_and_ends_with_its_connection() -> None:
         assert [opened() > 0 for _ in range(3)] == [True, True, False]
         connections.close()
         # Their ends may be seen after the next request; a session then has its room soon.
-        wait_until(lambda: opened() > 0, "what the sessions held isn't free")
+        wait_until(lambda: opened() > 0, "what the sessions held is free")
 
 
 def test_an_epoch_that_the_log_never_had_is_out_of_range(wire: Wire, filled: str) -> None:

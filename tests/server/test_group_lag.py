@@ -124,7 +124,7 @@ def test_lag_stays_right_while_nodes_and_topics_go(cluster: Cluster) -> None:
         assert all(expected[name] == lag for name, lag in found.items())
         return kept.items() <= found.items()
 
-    wait_until(moved, "the groups of the dead coordinator are not served by another one")
+    wait_until(moved, "the groups of the dead coordinator are served by another one")
     for topic, index in everything.keys() - orphans:
         produce(cluster, topic, index, 10)
         kept |= {(group, topic, index): 25.0 for group in GROUPS}
@@ -134,16 +134,16 @@ def test_lag_stays_right_while_nodes_and_topics_go(cluster: Cluster) -> None:
         assert all(lag in (15, 25) for lag in found.values())
         return kept.items() <= found.items()
 
-    wait_until(grown, "the lag of partitions that grew didn't")
+    wait_until(grown, "the lag of partitions that grew has grown")
     cluster.restart(victim)
     cluster.wait_healthy()
     expected |= kept
 
-    wait_until(lambda: served(cluster) == expected, "not all is back after the restart")
+    wait_until(lambda: served(cluster) == expected, "all is back after the restart")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.delete_topics(["b"])["b"].result()
     rest = {name: lag for name, lag in expected.items() if name[1] == "a"}
-    wait_until(lambda: served(cluster) == rest, "the lag of a topic that is gone is still there")
+    wait_until(lambda: served(cluster) == rest, "the lag of a topic that is gone is gone")
 
 
 def test_a_coordinator_that_is_cut_off_stops_serving_its_groups() -> None:
@@ -162,13 +162,13 @@ def test_a_coordinator_that_is_cut_off_stops_serving_its_groups() -> None:
         old = next(node for node in cluster.nodes.values() if groups_of(node))
         cut_off = groups_of(old)
         cluster.isolate(old.id)
-        wait_until(lambda: not groups_of(old), "it goes on serving groups that it has lost")
+        wait_until(lambda: not groups_of(old), "it no longer serves groups that it has lost")
         others = [node for node in cluster.nodes.values() if node is not old]
 
         def moved() -> bool:
             return cut_off <= set().union(*(groups_of(node) for node in others))
 
-        wait_until(moved, "nobody serves its groups")
+        wait_until(moved, "others serve its groups")
 
 
 def groups_of(node: Node) -> set[str]:

@@ -14,9 +14,9 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
-from kraftpy.testing.process import wait_until
 from tests.server.test_bad_input import memory_bytes
 from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("started_from_scratch")
 
@@ -67,12 +67,12 @@ def test_members_that_say_much_and_go(broker: Broker) -> None:
         waiting = [connect() for _ in range(4)]
         for number, wire in enumerate(waiting):
             wire.send(ApiKey.JOIN_GROUP, 3, join(f"g{number}", MAX_BYTES - 1000))
-        wait_until(lambda: len(groups(watcher)) == 4, "the members aren't let in")
+        wait_until(lambda: len(groups(watcher)) == 4, "the members are let in")
         refused = watcher.call(ApiKey.JOIN_GROUP, 3, join("g5", MAX_BYTES - 1000))
         assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         for wire in waiting:
             wire.sock.close()
-        wait_until(lambda: groups(watcher) == [], "groups outlive those who made them")
+        wait_until(lambda: groups(watcher) == [], "groups end with those who made them")
         text = broker.log_path.read_text()
         assert "group-limit group=g " in text
         assert "setting=group.max.metadata.bytes" in text
@@ -84,10 +84,10 @@ def test_librdkafka_comes_in_when_there_is_room_again(broker: Broker) -> None:
         waiting = [connections.enter_context(Wire(broker.host, broker.port)) for _ in range(5)]
         for number, wire in enumerate(waiting[:4]):
             wire.send(ApiKey.JOIN_GROUP, 3, join(f"g{number}", MAX_BYTES - 1000))
-        wait_until(lambda: len(groups(waiting[4])) == 4, "the members aren't let in")
+        wait_until(lambda: len(groups(waiting[4])) == 4, "the members are let in")
         wire = connections.enter_context(Wire(broker.host, broker.port))
         wire.send(ApiKey.JOIN_GROUP, 3, join("g4", MAX_BYTES // 2 - 10_000))
-        wait_until(lambda: len(groups(waiting[4])) == 5, "the last member isn't let in")
+        wait_until(lambda: len(groups(waiting[4])) == 5, "the last member is let in")
         consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
@@ -106,10 +106,10 @@ def test_librdkafka_comes_in_when_there_is_room_again(broker: Broker) -> None:
         poller.start()
         try:
             text = "group-limit group=patient"
-            wait_until(lambda: text in broker.log_path.read_text(), "the consumer isn't refused")
+            wait_until(lambda: text in broker.log_path.read_text(), "the consumer is refused")
             assert "patient" not in groups(waiting[4])
             wire.sock.close()
-            wait_until(lambda: "patient" in groups(waiting[4]), "the consumer gave up")
+            wait_until(lambda: "patient" in groups(waiting[4]), "the consumer is let in")
         finally:
             over.set()
             poller.join()

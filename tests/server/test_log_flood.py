@@ -13,8 +13,8 @@ import pytest
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.testing import Broker
-from kraftpy.testing.process import wait_until
 from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 MANY = 500
 
@@ -72,7 +72,7 @@ def test_many_bad_connections(broker: Broker, bother: Callable[[Broker], None]) 
     for _ in range(MANY):
         bother(broker)
     took_s = time.monotonic() - began_s
-    wait_until(lambda: told() == MANY, "the log doesn't account for all of them")
+    wait_until(lambda: told() == MANY, "the log accounts for all of them")
     assert len(lines()) <= 2 * (took_s + 2)
     assert max(map(len, lines())) < 1000
     assert all(line.isprintable() for line in lines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -59,7 +60,7 @@ def scrape(config: Path) -> Samples:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(offsets_topic_num_partitions=3) as started:
+    with Broker(offsets_topic_num_partitions=3, transaction_state_log_num_partitions=3) as started:
         produce(started.bootstrap, "used", acks="1")
         commit(started.bootstrap, "used", 40)
         yield started
@@ -117,6 +118,48 @@ def test_numbers_agree_with_what_clients_did(broker: Broker) -> None:
         assert found["kraftpy_process_up", process] == 1
         assert found["process_open_fds", process] > 3
         assert found["kraftpy_event_loop_lag_seconds_count", process] > 0
+
+
+def test_transactions_are_told_of(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "billing"})
+    producer.init_transactions(TIMEOUT_S)
+    for end in (producer.commit_transaction, producer.abort_transaction, None):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce("paid", b"x", partition=0)
+        producer.flush(TIMEOUT_S)
+        if end is not None:
+            end(TIMEOUT_S)
+
+    def ended() -> bool:
+        found = scrape(broker.config)
+        return found["kraftpy_transaction_duration_seconds_count",] == 2
+
+    wait_until(ended, "two transactions are over")
+    found = scrape(broker.config)
+    assert found["kraftpy_transactions_ended_total", "committed"] == 1
+    assert found["kraftpy_transactions_ended_total", "aborted"] == 1
+    assert found["kraftpy_transaction_markers_seconds_count",] == 2
+    states = {key[1]: value for key, value in found.items() if key[0] == "kraftpy_transactions"}
+    assert states == dict.fromkeys(states, 0) | {"Ongoing": 1}
+    assert len(states) == 6
+    assert found["kraftpy_lso_lag_records", "paid"] == 3
+    assert found["kraftpy_lso_lag_records", "used"] == 0
+    assert found["kraftpy_transaction_verifications_total", "NONE"] == 3
+    assert found["kraftpy_transactions_late",] == 0
+
+    def on_the_page() -> dict[str, object] | None:
+        known: dict[str, object] | None
+        known = json.loads(get(metrics_url(broker.config, "status.json"))[2])["transactions"]
+        return known
+
+    expected = {"open": 1, "preparing": 0, "late": 0, "silent": [], "oldest": []}
+    wait_until(lambda: on_the_page() == expected, "the page tells of the open transaction")
+    producer.abort_transaction(TIMEOUT_S)
+    wait_until(
+        lambda: scrape(broker.config)["kraftpy_lso_lag_records", "paid"] == 0,
+        "nothing is held back any more",
+    )
 
 
 def test_errors_are_counted_by_api(broker: Broker) -> None:
@@ -249,12 +292,12 @@ def kill_exporter(node_pid: int, times: int, log_path: Path) -> None:
             said = log_path.read_text().count("exporter-restarted") == number
             return said and children(node_pid).get("kraftpy-metrics", victim) != victim
 
-        wait_until(is_back, "there is no other exporter")
+        wait_until(is_back, "there is another exporter")
         assert log_path.read_text().count("exporter-ended") == number
         assert f"exporter-ended pid={victim}" in log_path.read_text()
         assert children(node_pid).keys() == before.keys()
     # Either count may have caught a file that was open for a moment; four lost ones show anyway.
-    wait_until(lambda: open_files(node_pid) <= files, f"the node has more than {files} open files")
+    wait_until(lambda: open_files(node_pid) <= files, f"the node has {files} open files at most")
 
 
 def test_an_exporter_that_dies_is_replaced_and_the_node_goes_on() -> None:
@@ -304,7 +347,7 @@ def test_a_controller_by_itself_serves_its_own(tmp_path: Path) -> None:
             [sys.executable, "-m", "kraftpy", "server", "--config", str(config)], stderr=log
         )
     try:
-        wait_until(lambda: is_ready(metrics_url(config, "readyz")), "it isn't ready")
+        wait_until(lambda: is_ready(metrics_url(config, "readyz")), "it is ready")
         kill_exporter(process.pid, 2, log_path)
         found = scrape(config)
         assert found["kraftpy_quorum_is_leader",] == 1
@@ -361,7 +404,7 @@ def test_the_nodes_of_a_cluster_add_up() -> None:
         config = cluster.nodes[leader].config
         wait_until(
             lambda: scrape(config)["kafka_topic_partition_in_sync_replica", "0", "used"] == 2,
-            "the ISR didn't shrink",
+            "the ISR has shrunk",
         )
         after = scrape(config)
         assert after["kafka_topic_partition_under_replicated_partition", "0", "used"] == 1

@@ -99,7 +99,10 @@ def test_a_new_topic_of_the_same_name_begins_without_offsets(cluster: Cluster) -
         )
         assert deleted.responses[0].error_code == 0
         # Nobody coordinated when it went.
-        wait_until(lambda: committed(wire, "reader", "again") == {-1}, "no offset of the old topic")
+        wait_until(
+            lambda: committed(wire, "reader", "again") == {-1},
+            "the offset of the old topic is gone",
+        )
         create_topic(cluster, wire, "again")
         assert committed(wire, "reader", "again") == {-1}
         wait_until(lambda: commit(wire, "reader", "again", 1), "a commit for the new one")

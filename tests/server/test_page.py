@@ -230,7 +230,9 @@ def test_a_dead_broker_is_shown_then_a_lost_majority_then_a_broker_that_stops(
     # Its controlled shutdown waits for the quorum a while; from its beginning on it isn't ready.
     leaving = cluster.nodes[ONLY_BROKER]
     os.kill(leaving.pid, signal.SIGTERM)
-    took = wait_until(lambda: "broker serves: NO" in ask(other, "/readyz")[2], "it isn't ready", 5)
+    took = wait_until(
+        lambda: "broker serves: NO" in ask(other, "/readyz")[2], "it says that it is not ready", 5
+    )
     assert took < 2
     wait_until(lambda: "This node's broker is shutting down." in problems(other), "it is said", 5)
     assert ask(other, "/healthz")[0] == 200

@@ -46,7 +46,7 @@ def read_values(wire: Wire, topic: str) -> list[tuple[int, bytes | None]]:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 11])
+@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
 def test_offsets_are_dense_in_every_version(
     wire: Wire, new_topic: NewTopic, version: int, acks: int
 ) -> None:

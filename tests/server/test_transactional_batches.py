@@ -1,32 +1,18 @@
-"""Transactions that nobody coordinates: refused at once, and in a log they hold no reader back.
-
-What there is of them in a partition can be asked for, and ended (KIP-664).
-"""
+"""What there is of transactions in a partition can be asked for, and ended (KIP-664)."""
 
 from __future__ import annotations
 
-import asyncio
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaException, Producer
-from crc32c import crc32c
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
 
 from kraftpy.protocol import messages
-from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.api import READ_COMMITTED, ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.records import read_batch_header
-from kraftpy.testing import Broker
 from tests.server.test_produce import batch
-from tests.server.wire import Wire, produce, produce_request
+from tests.server.wire import Wire, produce
 
-READ_COMMITTED = 1
 PATIENCE_S = 20.0
 LATEST = -1
 ATTRIBUTES_AT, CRC_AT = 21, 17
@@ -39,27 +25,6 @@ def latest(wire: Wire, topic: str) -> int:
     answer = wire.call(ApiKey.LIST_OFFSETS, 7, asked).topics[0].partitions[0]
     assert answer.error_code == 0
     return int(answer.offset)
-
-
-@pytest.mark.parametrize(
-    ("transactional_id", "error"),
-    [
-        (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("mine", ErrorCode.INVALID_TXN_STATE),
-    ],
-)
-def test_producers_transactional_batches_are_refused(
-    wire: Wire, new_topic: Callable[..., str], transactional_id: str | None, error: ErrorCode
-) -> None:
-    topic = new_topic()
-    sequence: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-    request = produce_request(topic, batch(b"x", transactional=True, **sequence), acks=-1)
-    request.transactional_id = transactional_id
-    refused = wire.call(ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
-    assert refused.error_code == error
-    assert "transactional.id" in refused.error_message
-    assert produce(wire, topic, batch(b"x", **sequence)).base_offset == 0
-    assert latest(wire, topic) == 1
 
 
 def described(wire: Wire, **topics: list[int]) -> dict[tuple[str, int], tuple[int, list[Any]]]:
@@ -121,91 +86,3 @@ def test_a_marker_fences(wire: Wire, new_topic: Callable[..., str], version: int
     assert (producer.producer_epoch, producer.coordinator_epoch) == (4, 2)
     assert producer.last_sequence == -1
     assert produce(wire, topic, batch(b"z", producer_epoch=4, **sequence)).base_offset == 2
-
-
-def make_transactional(broker: Broker) -> None:
-    """Turns the first batch in the topic's log into one that a transaction has begun with."""
-    (path,) = broker.log_dir.glob("t-0/*.log")
-    data = bytearray(path.read_bytes())
-    header = read_batch_header(data)
-    struct.pack_into(">h", data, ATTRIBUTES_AT, header.attributes | 0x10)
-    struct.pack_into(">I", data, CRC_AT, crc32c(data[ATTRIBUTES_AT : header.size_bytes]))
-    path.write_bytes(data)
-
-
-def test_a_log_with_an_unended_transaction_is_read_by_everybody() -> None:
-    with Broker() as broker:
-        with Wire(broker.host, broker.port) as wire:
-            topic = messages.MetadataRequest.MetadataRequestTopic(name="t")
-            wire.call(ApiKey.METADATA, 9, messages.MetadataRequest([topic]))
-            for number in range(3):
-                sequence = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
-                assert produce(wire, "t", batch(b"%d" % number, **sequence)).error_code == 0
-        broker.kill()
-        make_transactional(broker)
-        for end in (broker.kill, broker.stop):  # recovered, then from a snapshot
-            broker.restart()
-            with Wire(broker.host, broker.port) as wire:
-                assert latest(wire, "t") == 3
-            assert read_by_librdkafka(broker) == [b"0", b"1", b"2"]
-            end()
-
-
-def read_by_librdkafka(broker: Broker) -> list[bytes]:
-    """With its default isolation.level, read_committed."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe(["t"])
-    try:
-        found = consumer.consume(3, timeout=20)
-        return [message.value() for message in found if not message.error()]
-    finally:
-        consumer.close()
-
-
-def librdkafka_begins(bootstrap: str) -> Exception:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "mine"})
-    with pytest.raises(KafkaException) as ended:
-        producer.init_transactions(PATIENCE_S)
-    assert ended.value.args[0].fatal()
-    return ended.value
-
-
-def kafka_python_begins(bootstrap: str) -> Exception:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="mine")
-    with pytest.raises(KafkaError) as ended:
-        producer.init_transactions()
-    producer.close(timeout=0)
-    return ended.value
-
-
-def aiokafka_begins(bootstrap: str) -> Exception:
-    async def begin() -> Exception:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="mine")
-        with pytest.raises(AioKafkaError) as ended:
-            await asyncio.wait_for(producer.start(), PATIENCE_S)
-        await producer.stop()
-        return ended.value
-
-    return asyncio.run(begin())
-
-
-@pytest.mark.parametrize("begins", [librdkafka_begins, kafka_python_begins, aiokafka_begins])
-def test_a_transactional_producer_ends_at_once(
-    broker: Broker, begins: Callable[[str], Exception]
-) -> None:
-    """With an error that isn't a timeout: asking again for ever helps nobody."""
-    said = str(begins(broker.bootstrap))
-    assert "timed out" not in said.lower()
-
-
-def test_a_producer_id_for_a_transaction_is_unsupported(wire: Wire) -> None:
-    request = messages.InitProducerIdRequest("mine", 1000)
-    answer = wire.call(ApiKey.INIT_PRODUCER_ID, 4, request)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -26,8 +26,9 @@ from typing import Any
 
 import pyspark
 
-from kraftpy.testing.process import is_alive, log_tail, wait_until
+from kraftpy.testing.process import is_alive, log_tail
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ON_WORKERS = ("pyarrow", "numpy", "crc32c", "cramjam")
@@ -78,14 +79,14 @@ class Standalone:
         try:
             master = ("--port", str(self._port), "--webui-port", str(self._web_port))
             self._start("master", "master.Master", *master)
-            self._wait(lambda: self.state().get("status") == "ALIVE")
+            self._wait(lambda: self.state().get("status") == "ALIVE", "Spark's master lives")
             for number in range(self._count):
                 name = f"worker{number}"
                 work = ("--work-dir", str(self._folder / name), "--port", "0", "--webui-port", "0")
                 self._start(
                     name, "worker.Worker", "--cores", "1", "--memory", "1g", *work, self.url
                 )
-            self._wait(lambda: self.alive() == self._count)
+            self._wait(lambda: self.alive() == self._count, "all of Spark's workers live")
         except BaseException:
             self.close()
             raise
@@ -147,7 +148,7 @@ class Standalone:
             group.wait(_TIMEOUT_S)
         assert not is_alive(group.pid)
 
-    def _wait(self, condition: Any) -> None:
+    def _wait(self, condition: Any, what: str) -> None:
         logs = sorted(self._folder.glob("*.log"))
         tail = log_tail(logs)
-        wait_until(condition, f"Spark's cluster isn't there\n{tail}", timeout_s=_TIMEOUT_S)
+        wait_until(condition, f"{what}\n{tail}", timeout_s=_TIMEOUT_S)

@@ -17,9 +17,10 @@ import pytest
 from kraftpy.pipeline import load as load_module
 from kraftpy.pipeline.parquet import Target, write_files
 from kraftpy.testing import Broker, Cluster
-from kraftpy.testing.process import is_alive, wait_until
+from kraftpy.testing.process import is_alive
 from tests.spark.loading import ROWS, Loading, assert_each_once
 from tests.spark.topics import create_topic
+from tests.waiting import wait_until
 
 WRITE_FILES = "kraftpy.pipeline.table.write_files"
 
@@ -45,7 +46,7 @@ def bringing_back(broker: Broker) -> threading.Thread:
     pid = broker.pid
 
     def bring_back() -> None:
-        wait_until(lambda: not is_alive(pid), "nobody has killed the broker", timeout_s=120)
+        wait_until(lambda: not is_alive(pid), "somebody has killed the broker", timeout_s=120)
         broker.restart()
 
     helper = threading.Thread(target=bring_back)
@@ -85,7 +86,7 @@ def test_what_tasks_have_done_is_not_lost_with_the_node(
         def killed_behind(*arguments: Any) -> Any:
             files = write_ranges(*arguments)
             os.kill(broker.pid, signal.SIGKILL)
-            wait_until(lambda: not is_alive(broker.pid), "the broker survived kill -9")
+            wait_until(lambda: not is_alive(broker.pid), "the broker is gone after kill -9")
             helpers.append(bringing_back(broker))
             return files
 

@@ -15,10 +15,10 @@ from kraftpy.pipeline.compaction import compact
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.groups import commit_ends
 from kraftpy.pipeline.parquet import Target, write_files
-from kraftpy.testing.process import wait_until
 from tests.spark.dying import COMMITTED, REWRITTEN, UNCOMMITTED
 from tests.spark.loading import ROWS, Loading, assert_each_once
 from tests.spark.topics import on_cluster
+from tests.waiting import wait_until
 
 LOADED = {0: ROWS // 2, 1: ROWS // 2}
 WRITE_FILES = "kraftpy.pipeline.table.write_files"
@@ -74,7 +74,7 @@ def test_the_command_as_it_is_killed_from_outside(loading: Loading, seen: str) -
     command += ["-b", loading.bootstrap, "--task-records", "100", "--master", "local[1]"]
     load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with load:
-        wait_until(lambda: any(lake.glob(seen)), f"no {seen}", timeout_s=120)
+        wait_until(lambda: any(lake.glob(seen)), f"there is {seen}", timeout_s=120)
         load.kill()
     assert load.returncode == -signal.SIGKILL
     assert loading.rows() == []

@@ -23,7 +23,6 @@ from kraftpy.pipeline.target import Target
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.spark.positions import OptionError
 from kraftpy.testing import Broker
-from kraftpy.testing.process import wait_until
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running
 from tests.spark.outages import outage
@@ -37,6 +36,7 @@ from tests.spark.topics import (
     on_cluster,
 )
 from tests.spark.writing import first_copies, records, repeated
+from tests.waiting import wait_until
 
 ROWS = 2000
 BATCH = 400
@@ -180,7 +180,7 @@ def until(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None
             pytest.fail(f"the command has ended with {process.returncode}: {process.stderr.read()}")
         return condition()
 
-    wait_until(look, "nothing is copied", timeout_s=250)
+    wait_until(look, "something is copied", timeout_s=250)
 
 
 @pytest.mark.parametrize("after", [1, 450, 850])

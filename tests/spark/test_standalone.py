@@ -13,10 +13,10 @@ import pytest
 import kraftpy
 from kraftpy.pipeline.lake import Lake
 from kraftpy.testing import Broker
-from kraftpy.testing.process import wait_until
 from tests.spark.checksums import of_lake, of_topic
 from tests.spark.standalone import SPARK_HOME, Standalone, environment, make_python
 from tests.spark.topics import create_topic, fill
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # five JVMs on two cores
 
@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_in_the_middle(
     with load:
         wait_until(
             lambda: load.poll() is not None or (cluster.busy() == 2 and staged(lake) >= 4),
-            "both workers don't work",
+            "both workers work",
             timeout_s=240,
         )
         before = staged(lake)

@@ -13,12 +13,12 @@ from kraftpy.cli.common import (
     TEXT,
     Failure,
     bootstrap_option,
-    counted,
     echo_json,
     output_option,
 )
 from kraftpy.cli.pipeline.job import Job
 from kraftpy.cli.pipeline.options import SparkCommand, source_option, spark_options
+from kraftpy.wording import counted
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.report.definition import Definition

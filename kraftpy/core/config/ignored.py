@@ -52,7 +52,6 @@ _PREFIXES = {
     "log.cleaner.io.buffer.": "compaction sizes its buffers itself",
     "replica.": _NOT_YET,
     "share.": _NOT_YET,
-    "transaction.": _NOT_YET,
 }
 
 

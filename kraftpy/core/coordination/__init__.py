@@ -14,11 +14,13 @@ from kraftpy.core.coordination.effects import (
     Write,
     together,
 )
+from kraftpy.core.coordination.errors import TOO_LARGE, write_error
 from kraftpy.core.coordination.machine import Machine
 from kraftpy.core.coordination.partitioner import java_string_hash, partition_for
 
 __all__ = [
     "PRIMARY",
+    "TOO_LARGE",
     "Codec",
     "Committed",
     "Effects",
@@ -30,4 +32,5 @@ __all__ = [
     "java_string_hash",
     "partition_for",
     "together",
+    "write_error",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from kraftpy.core.coordination.effects import Write
-from kraftpy.protocol.records import Buffer
+from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.records import Buffer, Record
 
 M_contra = TypeVar("M_contra", contravariant=True)
 
@@ -18,6 +20,19 @@ class Loaded:
     records: int = 0
     skipped: int = 0
     problem: str = ""
+
+    def take(self, record: Record, decode: Callable[[bytes | None, bytes | None], Any]) -> Any:
+        """What a record says, None if that can't be read or is nothing to know; counts it."""
+        try:
+            decoded = decode(record.key, record.value)
+        except DecodeError as error:
+            self.problem = self.problem or f"the record at offset {record.offset}: {error}"
+            decoded = None
+        if decoded is None:
+            self.skipped += 1
+        else:
+            self.records += 1
+        return decoded
 
 
 class Codec(Protocol[M_contra]):

@@ -75,7 +75,8 @@ class Outbox(Generic[R]):
         self._writes: list[Write[R]] = []
         self._replies: list[tuple[object, object]] = []
         self._messages: list[object] = []
-        self._in_flight: dict[str, list[Write[R]]] = {}
+        # By key; None: of those without one.
+        self._in_flight: dict[str | None, list[Write[R]]] = {}
 
     def reply(self, token: object, response: object) -> None:
         self._replies.append((token, response))
@@ -92,15 +93,27 @@ class Outbox(Generic[R]):
         log: int = PRIMARY,
     ) -> Write[R]:
         """Asks for an append; the write counts as in flight until `landed`."""
-        write = Write(records, keys, on_committed, on_failed, log)
+        write = self.expect(records, keys, on_committed, on_failed, log)
         self._writes.append(write)
-        for key in keys:
+        return write
+
+    def expect(
+        self,
+        records: Sequence[R],
+        keys: tuple[str, ...],
+        on_committed: Committed,
+        on_failed: Failed,
+        log: int = PRIMARY,
+    ) -> Write[R]:
+        """The same for a batch that the shell appends of its own."""
+        write = Write(records, keys, on_committed, on_failed, log)
+        for key in keys or (None,):
             self._in_flight.setdefault(key, []).append(write)
         return write
 
     def landed(self, write: Write[R]) -> None:
         """The write's fate is known: it is not in flight any more."""
-        for key in write.keys:
+        for key in write.keys or (None,):
             writes = self._in_flight[key]
             writes.remove(write)
             if not writes:

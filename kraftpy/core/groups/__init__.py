@@ -9,7 +9,7 @@ from kraftpy.core.groups.effects import Effects, Write
 from kraftpy.core.groups.machine import GroupMachine
 from kraftpy.core.groups.membership import Client, new_member_id
 from kraftpy.core.groups.memory import GroupMemory
-from kraftpy.core.groups.offsets import OffsetRow, no_offset
+from kraftpy.core.groups.offsets import OffsetRow, no_offset, refused_offset
 from kraftpy.core.groups.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -41,4 +41,5 @@ __all__ = [
     "encode_record",
     "new_member_id",
     "no_offset",
+    "refused_offset",
 ]

@@ -10,11 +10,13 @@ Rules:
   get saved and some not", seed 000), and so they do where a condition is named.
 * A commit may name the offset that it expects to replace (an extension, the optimistic locking of
   seed 000's open questions). It is refused, too, while another commit of the partition is in
-  flight, whose fate nobody knows yet: of two with one expectation one at most succeeds.
+  flight, or in an open transaction, whose fate nobody knows yet: of two with one expectation one at
+  most succeeds.
 * Every commit is checked against the group's generation (rule 34). A commit from outside
   (generation -1, no member) is for groups without members only.
 * What goes into the log after a write in flight must know of that write: a tombstone for a group
-  covers the offsets in flight, and an expiry leaves the group alone until they have landed.
+  covers the offsets in flight, and an expiry leaves the group alone until they have landed. So it
+  is with what open transactions have committed.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from kraftpy.core.coordination import TOO_LARGE, write_error
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_commit
 from kraftpy.core.groups.consumer.service import ConsumerGroups
 from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.expectations import Expectations, undecided
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
-from kraftpy.core.groups.offsets import NO_OFFSET, OffsetMap
+from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.pending_offsets import PendingOffsets
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import (
     NO_TIMESTAMP,
@@ -59,8 +64,6 @@ log = logging.getLogger(__name__)
 _TOMBSTONES_PER_BATCH = 1_000
 _TOMBSTONES_BATCH_BYTES = 500_000
 _TOMBSTONE_BYTES = 300  # and the group's id
-
-_EXPECTED_OFFSET_BYTES = 8
 
 # The latest time that a record can hold.
 _INT64_MAX = 2**63 - 1
@@ -102,6 +105,7 @@ class Commits:
         config: GroupConfig,
         groups: dict[str, Group],
         offsets: OffsetMap,
+        pending: PendingOffsets,
         rebalance: Rebalance,
         consumers: ConsumerGroups,
         outbox: Outbox,
@@ -110,6 +114,7 @@ class Commits:
         self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
+        self._pending = pending
         self._rebalance = rebalance
         self._out = outbox
 
@@ -166,7 +171,7 @@ class Commits:
         response = OffsetCommitResponse()
         records: list[OffsetRecord] = []
         group_id = request.group_id
-        expectations = _Expectations(self._offsets, self._out, group_id, records)
+        expectations = Expectations(self._offsets, self._pending, self._out, group_id, records)
         refused = False
         for topic in request.topics:
             name = topic.name
@@ -178,7 +183,7 @@ class Commits:
                 error = ErrorCode.NONE
                 if index not in known:
                     error = _unknown(topic)
-                elif metadata and self._is_too_large(metadata):
+                elif metadata and is_metadata_too_large(metadata, self._config):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 elif partition._tags and EXPECTED_OFFSET_TAG in partition._tags:
                     error = expectations.check(name, index, partition._tags[EXPECTED_OFFSET_TAG])
@@ -199,9 +204,6 @@ class Commits:
             return _withdraw(response, ErrorCode.OPERATION_NOT_ATTEMPTED), []
         return response, records
 
-    def _is_too_large(self, metadata: str) -> bool:
-        return len(metadata) > self._config.offset_metadata_max_bytes or too_long(metadata)
-
     # -- deleting
 
     def delete_offsets(
@@ -220,7 +222,7 @@ class Commits:
         read: set[str] | None = set()
         if isinstance(group, ConsumerGroup) or (group is not None and group.uses_consumer_protocol):
             read = group.subscribed_topics()
-        in_flight = _offsets_in_flight(self._out, group_id)
+        in_doubt = undecided(self._out, self._pending, group_id)
         response = OffsetDeleteResponse()
         records: list[CoordinatorRecord] = []
         for topic in request.topics:
@@ -236,7 +238,7 @@ class Commits:
                     error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 elif (
                     self._offsets.get(group_id, topic.name, index) is not None
-                    or (topic.name, index) in in_flight
+                    or (topic.name, index) in in_doubt
                 ):
                     records.append(OffsetRecord(group_id, topic.name, index, None))
                 answers.append(OffsetDeleteResponse.OffsetDeleteResponsePartition(index, error))
@@ -259,7 +261,7 @@ class Commits:
         self, group_id: str, group: Group | ConsumerGroup | None
     ) -> ErrorCode:
         if group is None:
-            known = group_id in self._offsets or self._out.in_flight(group_id)
+            known = self._has_offsets(group_id) or self._out.in_flight(group_id)
             return ErrorCode.NONE if known else ErrorCode.GROUP_ID_NOT_FOUND
         if isinstance(group, ConsumerGroup):
             dying = self._consumers.is_dying(group_id)
@@ -285,7 +287,7 @@ class Commits:
     def _delete_group(self, group_id: str, now_ms: int, done: Callable[[ErrorCode], None]) -> None:
         consumer = self._consumers.groups.get(group_id)
         group = self._groups.get(group_id)
-        is_known = consumer is not None or group_id in self._offsets
+        is_known = consumer is not None or self._has_offsets(group_id)
         if group is not None:
             is_known = group.state is not GroupState.DEAD
         elif not is_known:
@@ -299,8 +301,11 @@ class Commits:
             done(ErrorCode.NON_EMPTY_GROUP)
             return
         partitions = dict.fromkeys(self._offsets.partitions_of(group_id))
-        partitions.update(dict.fromkeys(_offsets_in_flight(self._out, group_id)))
+        partitions.update(dict.fromkeys(undecided(self._out, self._pending, group_id)))
         self._bury(group_id, list(partitions), now_ms, done)
+
+    def _has_offsets(self, group_id: str) -> bool:
+        return group_id in self._offsets or group_id in self._pending
 
     def delete_topic(self, topic: str) -> None:
         """Writes tombstones for all that was committed for a topic, or is about to be."""
@@ -309,6 +314,7 @@ class Commits:
             for group_id in self._offsets.groups_reading(topic)
             for index in self._offsets.partitions_of_topic(group_id, topic)
         )
+        places.update(dict.fromkeys(self._pending.places_of_topic(topic)))
         for write in self._out.all_in_flight():
             for record in write.records:
                 if isinstance(record, OffsetRecord) and record.topic == topic:
@@ -377,9 +383,12 @@ class Commits:
         if not usage.is_empty and self._all_are_young(group_id, now_ms):
             return 0
         expired = []
-        kept = False
+        pending = self._pending.places_of(group_id)
+        kept = bool(pending)
         for topic, partition, committed in self._offsets.of_group(group_id):
-            if self._is_expired(usage, topic, committed, now_ms):
+            if (topic, partition) not in pending and self._is_expired(
+                usage, topic, committed, now_ms
+            ):
                 expired.append((topic, partition))
             else:
                 kept = True
@@ -425,38 +434,6 @@ class Commits:
         return now_ms - since_ms >= self._config.offsets_retention_ms
 
 
-class _Expectations:
-    """Checks which offsets one OffsetCommit expects; `records` are those that it writes so far."""
-
-    def __init__(
-        self, offsets: OffsetMap, outbox: Outbox, group_id: str, records: Sequence[OffsetRecord]
-    ) -> None:
-        self._offsets = offsets
-        self._out = outbox
-        self._group_id = group_id
-        self._records = records
-        self._seen = 0
-        self._undecided: set[tuple[str, int]] | None = None
-        self.named = False
-
-    def check(self, topic: str, partition: int, expected: bytes) -> ErrorCode:
-        """Whether this is the offset to replace."""
-        self.named = True
-        if len(expected) != _EXPECTED_OFFSET_BYTES:
-            return ErrorCode.INVALID_REQUEST
-        if self._undecided is None:
-            self._undecided = _offsets_in_flight(self._out, self._group_id)
-        self._undecided.update((r.topic, r.partition) for r in self._records[self._seen :])
-        self._seen = len(self._records)
-        if (topic, partition) in self._undecided:
-            return ErrorCode.UNEXPECTED_OFFSET
-        committed = self._offsets.get(self._group_id, topic, partition)
-        offset = NO_OFFSET if committed is None else committed.offset
-        if offset != int.from_bytes(expected, "big", signed=True):
-            return ErrorCode.UNEXPECTED_OFFSET
-        return ErrorCode.NONE
-
-
 def _judge_at_once(
     request: OffsetCommitRequest, partitions_of: PartitionsOf, now_ms: int
 ) -> _Judged | None:
@@ -483,6 +460,11 @@ def _judge_at_once(
     return response, OffsetRuns(runs)
 
 
+def is_metadata_too_large(metadata: str, config: GroupConfig) -> bool:
+    """Whether an offset can't have this metadata."""
+    return len(metadata) > config.offset_metadata_max_bytes or too_long(metadata)
+
+
 def _unknown(topic: OffsetCommitRequest.OffsetCommitRequestTopic) -> ErrorCode:
     if not topic.name and topic.topic_id != ZERO_UUID:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -500,15 +482,6 @@ def _batches(tombstones: Sequence[OffsetRecord]) -> Iterator[Sequence[OffsetReco
         size_bytes += record_bytes
     if tombstones:
         yield tombstones[start:]
-
-
-def _offsets_in_flight(outbox: Outbox, group_id: str) -> set[tuple[str, int]]:
-    return {
-        (record.topic, record.partition)
-        for write in outbox.in_flight(group_id)
-        for record in write.records
-        if isinstance(record, OffsetRecord) and record.group_id == group_id
-    }
 
 
 def _all_or_none(request: OffsetCommitRequest, *, is_conditional: bool) -> bool:
@@ -543,18 +516,7 @@ def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version
 
 def commit_error(error: ErrorCode) -> ErrorCode:
     """What a client is told when its offsets could not be recorded (Kafka's translation)."""
-    if error in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    return error
+    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error in TOO_LARGE else write_error(error)
 
 
 def commit_error_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:

@@ -28,10 +28,16 @@ from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.memory import GroupMemory, MachineMemory
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
-from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
+from kraftpy.core.groups.offsets import OffsetMap, OffsetRow, refused_offset
+from kraftpy.core.groups.pending_offsets import (
+    PendingOffsets,
+    TransactionalOffsets,
+    TransactionEnds,
+)
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from kraftpy.core.groups.timers import Timer, TimerQueue
+from kraftpy.core.groups.transactions import TransactionalCommits
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeResponse,
@@ -44,6 +50,7 @@ from kraftpy.protocol.messages import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
     SyncGroupRequest,
+    TxnOffsetCommitRequest,
 )
 
 log = logging.getLogger(__name__)
@@ -59,8 +66,8 @@ _CONSUMER_GROUP_TYPE = "consumer"
 class GroupMachine:
     """Groups and committed offsets; see the module for how to drive it.
 
-    `offsets` is for reading: only committed records change it. `own_times` has those of consumer
-    groups that differ from `config`, and may change.
+    `offsets` and `pending` are for reading: only committed records change them. `own_times` has
+    those of consumer groups that differ from `config`, and may change.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class GroupMachine:
         self._topics = topics
         self._groups: dict[str, Group] = {}
         self.offsets = OffsetMap()
+        self.pending = PendingOffsets()
         self._timers = TimerQueue()
         self._out = Outbox()
         self._rebalance = Rebalance(config, self._groups, self._timers, self._out)
@@ -90,7 +98,22 @@ class GroupMachine:
             topics, self._consumers, migration, self._membership, self._out
         )
         self._commits = Commits(
-            config, self._groups, self.offsets, self._rebalance, self._consumers, self._out
+            config,
+            self._groups,
+            self.offsets,
+            self.pending,
+            self._rebalance,
+            self._consumers,
+            self._out,
+        )
+        self._transactions = TransactionalCommits(
+            config,
+            self._groups,
+            self.offsets,
+            self.pending,
+            self._consumers,
+            self._out,
+            self._memory,
         )
 
     # -- loading
@@ -99,6 +122,7 @@ class GroupMachine:
         """Takes in one record of the log, oldest first."""
         if isinstance(record, OffsetRecord):
             self._replay_offset(record)
+            self._overtaken(record.group_id, record.topic, (record.partition,))
         elif not isinstance(record, GroupRecord):
             self._consumers.load(record)
         elif record.snapshot is None:
@@ -109,6 +133,23 @@ class GroupMachine:
     def load_offsets(self, run: OffsetRun) -> None:
         """The same for many committed offsets at once."""
         self.offsets.put_run(run)
+        if len(self.pending) and run.group_id in self.pending:
+            self._overtaken(run.group_id, run.topic, run.partitions)
+
+    def load_pending(self, producer_id: int, record: OffsetRecord) -> None:
+        """Takes in an offset, no tombstone, that a producer committed in a transaction."""
+        self.pending.put(producer_id, record)
+
+    def load_marker(self, producer_id: int, *, committed: bool) -> None:
+        """Takes in that the producer's transaction has ended."""
+        self._transactions.replay(TransactionEnds([(producer_id, committed)]))
+
+    def _overtaken(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
+        """What is pending here is older than what the log has now."""
+        if group_id in self.pending:
+            for partition in partitions:
+                self.pending.drop(group_id, topic, partition)
+            self._account(group_id)
 
     def finish_load(self, now_ms: int) -> Effects:
         """The whole log has been read: the machine takes requests from here on."""
@@ -128,7 +169,7 @@ class GroupMachine:
         for group in list(self._groups.values()):
             self._rebalance.loaded(group, now_ms)
         self._consumers.finish_load(now_ms)
-        self._account(*self._groups, *self._consumers.groups)
+        self._account(*{*self._groups, *self._consumers.groups, *self.pending.group_ids()})
         return self._out.take()
 
     # -- requests
@@ -202,18 +243,58 @@ class GroupMachine:
         self._commits.commit(token, request, partitions_of, now_ms, api_version, self._topics)
         return self._out.take()
 
+    def commit_in_transaction(
+        self,
+        token: object,
+        request: TxnOffsetCommitRequest,
+        partitions_of: PartitionsOf,
+        now_ms: int,
+    ) -> Effects:
+        """TxnOffsetCommit 0-5, of a producer whose transaction the partition is in."""
+        self._transactions.commit(token, request, partitions_of, now_ms, self._topics)
+        return self._out.take()
+
+    def markers(self, token: object, ends: Sequence[tuple[int, bool]]) -> Write:
+        """The write of markers, which the shell appends; `token` is answered with an `ErrorCode`.
+
+        Of each the producer's id, and whether it commits.
+        """
+        return self._transactions.markers(token, ends)
+
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """NONE if an OffsetFetch 9 of this member may be answered with `fetch`."""
         group = self._consumers.groups.get(group_id)
         return ErrorCode.NONE if group is None else check_fetch(group, member_id, member_epoch)
 
     def fetch(
-        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        *,
+        require_stable: bool = False,
     ) -> list[tuple[str, list[OffsetRow]]]:
-        """Committed offsets by topic; of all the group's partitions if `topics` is None."""
+        """Committed offsets by topic; of all the group's partitions if `topics` is None.
+
+        `require_stable`: with an error where a transaction may be about to change them (KIP-447).
+        """
         if topics is None:
-            return self.offsets.rows_of_group(group_id)
-        return [(name, self.offsets.rows(group_id, name, indexes)) for name, indexes in topics]
+            found = self.offsets.rows_of_group(group_id)
+        else:
+            found = [(name, self.offsets.rows(group_id, name, indexes)) for name, indexes in topics]
+        unstable = self._transactions.unstable(group_id) if require_stable else ()
+        if not unstable:
+            return found
+        error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return [
+            (
+                name,
+                [
+                    refused_offset(row[0], error) if (name, row[0]) in unstable else row
+                    for row in rows
+                ],
+            )
+            for name, rows in found
+        ]
 
     def delete_offsets(
         self, token: object, request: OffsetDeleteRequest, partitions_of: PartitionsOf
@@ -240,6 +321,12 @@ class GroupMachine:
         for group_id in self.offsets.group_ids():
             if group_id not in self._groups and group_id not in self._consumers.groups:
                 yield group_id
+        yield from self._only_pending()
+
+    def _only_pending(self) -> list[str]:
+        """The groups of which nothing is known but what open transactions have committed."""
+        named = self._groups, self._consumers.groups, self.offsets
+        return [each for each in self.pending.group_ids() if not any(each in of for of in named)]
 
     def regexes(self) -> set[str]:
         """The regular expressions by which members of consumer groups subscribe."""
@@ -294,7 +381,7 @@ class GroupMachine:
             # A consumer group has a request of its own (ConsumerGroupDescribe).
             is_simple = (
                 group is None
-                and group_id in self.offsets
+                and (group_id in self.offsets or group_id in self.pending)
                 and group_id not in self._consumers.groups
             )
             state = GroupState.EMPTY if is_simple else GroupState.DEAD
@@ -339,10 +426,16 @@ class GroupMachine:
         """Whether there was something else than offsets."""
         if isinstance(records, OffsetRuns):
             for run in records.runs:
-                self.offsets.put_run(run)
+                self.load_offsets(run)
+            return False
+        if isinstance(records, TransactionalOffsets | TransactionEnds):
+            self._account(*self._transactions.replay(records))
             return False
         offsets = [record for record in records if isinstance(record, OffsetRecord)]
         self.offsets.replay(offsets)
+        if len(self.pending):
+            for each in offsets:
+                self._overtaken(each.group_id, each.topic, (each.partition,))
         has_groups = len(offsets) < len(records)
         for record in records if has_groups else ():
             if isinstance(record, OffsetRecord):
@@ -369,6 +462,7 @@ class GroupMachine:
         self._settle(write, ErrorCode.REQUEST_TIMED_OUT, now_ms)
         self._consumers.overdue(write)
         self._discard_unused(write)
+        self._account(*write.keys)
         return self._out.take()
 
     def _settle(self, write: Write, error: ErrorCode, now_ms: int) -> None:
@@ -396,7 +490,8 @@ class GroupMachine:
             self._memory.holds(
                 group_id,
                 (0 if group is None else group.size_bytes)
-                + (0 if consumer is None else consumer.size_bytes),
+                + (0 if consumer is None else consumer.size_bytes)
+                + self.pending.size_bytes(group_id),
             )
 
     def _forget_awaited(self, group_id: str) -> None:
@@ -490,4 +585,4 @@ class GroupMachine:
     def groups_count(self) -> int:
         named = (*self._groups, *self._consumers.groups)
         both = sum(group_id in self.offsets for group_id in named)
-        return len(named) + self.offsets.groups_count - both
+        return len(named) + self.offsets.groups_count - both + len(self._only_pending())

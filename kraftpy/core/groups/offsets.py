@@ -18,6 +18,7 @@ from kraftpy.core.groups.names import NameTable
 from kraftpy.core.groups.offset_pages import Leaf, Page
 from kraftpy.core.groups.offset_runs import OffsetRun
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
+from kraftpy.protocol.errors import ErrorCode
 
 # A key: 9 bits of the group's number (the others choose the page), 24 of the topic's number, 31 of
 # the partition.
@@ -36,13 +37,19 @@ _WORTH_SEARCHING = 10
 
 NO_OFFSET = -1
 
-# Partition, offset, leader epoch, metadata, as OffsetFetch has them: -1, -1, "" for no offset.
-OffsetRow = tuple[int, int, int, str]
+# Partition, offset, leader epoch, metadata and maybe an error, as OffsetFetch has them: -1, -1, ""
+# for no offset.
+OffsetRow = tuple[int, int, int, str] | tuple[int, int, int, str, ErrorCode]
 
 
 def no_offset(partition: int) -> OffsetRow:
     """The row of a partition without a committed offset."""
     return partition, NO_OFFSET, -1, ""
+
+
+def refused_offset(partition: int, error: ErrorCode) -> OffsetRow:
+    """The row of a partition whose offset isn't told."""
+    return partition, NO_OFFSET, -1, "", error
 
 
 class OffsetMap:

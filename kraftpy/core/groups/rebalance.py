@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from kraftpy.core.coordination import TOO_LARGE, write_error
 from kraftpy.core.groups.config import RETRY_MS_MIN, GroupConfig
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.events import tell_generation, tell_gone, tell_rebalance
@@ -27,10 +28,6 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import JoinGroupResponse, SyncGroupResponse
 
 log = logging.getLogger(__name__)
-
-
-# A batch can't hold that.
-TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class Rebalance:
@@ -340,15 +337,4 @@ class Rebalance:
 
 def membership_error(error: ErrorCode) -> ErrorCode:
     """What a member is told when its group could not be recorded (Kafka's translation)."""
-    if error in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if error in TOO_LARGE:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return error
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error in TOO_LARGE else write_error(error)

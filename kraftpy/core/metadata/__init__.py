@@ -7,7 +7,7 @@ commands there are, the modules `..._commands` what they do, `levels` how releas
 
 from __future__ import annotations
 
-from kraftpy.core.metadata.levels import LEVEL, LaterReleaseError
+from kraftpy.core.metadata.levels import LEVEL, TRANSACTIONS, LaterReleaseError
 from kraftpy.core.metadata.records import (
     NO_LEADER,
     Broker,
@@ -15,6 +15,7 @@ from kraftpy.core.metadata.records import (
     Change,
     ConfigChanged,
     Endpoint,
+    FeatureChanged,
     LevelRaised,
     PartitionChanged,
     PartitionState,
@@ -29,11 +30,13 @@ from kraftpy.core.metadata.state import MetadataState
 __all__ = [
     "LEVEL",
     "NO_LEADER",
+    "TRANSACTIONS",
     "Broker",
     "BrokerChanged",
     "Change",
     "ConfigChanged",
     "Endpoint",
+    "FeatureChanged",
     "LaterReleaseError",
     "LevelRaised",
     "MetadataState",

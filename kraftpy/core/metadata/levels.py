@@ -18,17 +18,29 @@ The levels:
 
 0. What there was before levels. A field that isn't known is passed over, as those releases do.
 1. A field that isn't known stops a node, as a command does. Snapshots name the level.
+2. Brokers serve transactions: the leader of any partition knows what to do with their batches.
+   Features have levels of their own (`update_features`), and `transaction.version` begins with 2.
+   Once: from there on it's what an operator makes of it.
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 1
+LEVEL = 2
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
 """The level from which on a field that isn't known is one of a later release."""
+
+TRANSACTIONS = 2
+"""The level from which on brokers serve transactions."""
+
+TRANSACTION_VERSION = "transaction.version"
+"""The feature that says by which version of the protocol clients are to write (KIP-890)."""
+
+TRANSACTION_VERSION_BEGINS = 2
+"""What level 2 begins with, also in later releases: they read old journals to the same end."""
 
 
 class LaterReleaseError(Exception):

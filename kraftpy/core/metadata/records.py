@@ -185,8 +185,23 @@ class LevelRaised:
     level: int
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureChanged:
+    """A feature has another level (KIP-584); at 0 there is nothing of it."""
+
+    name: str
+    old: int
+    new: int
+
+
 Change = (
-    TopicCreated | TopicDeleted | PartitionChanged | ConfigChanged | BrokerChanged | LevelRaised
+    TopicCreated
+    | TopicDeleted
+    | PartitionChanged
+    | ConfigChanged
+    | BrokerChanged
+    | LevelRaised
+    | FeatureChanged
 )
 
 

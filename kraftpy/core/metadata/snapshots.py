@@ -5,7 +5,8 @@ which they came about. What can be derived is left out. `version` says which sha
 them is written, the metadata level says (`levels`), so that earlier releases read what they may:
 
 2. Of level 0.
-3. With `level`, from which on it is for that to say which release can read the rest.
+3. With `level`, from which on it is for that to say which release can read the rest. From level 2
+   on there are `features`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kraftpy.core.metadata.levels import LEVEL, LaterReleaseError
+from kraftpy.core.metadata.levels import LEVEL, TRANSACTIONS, LaterReleaseError
 from kraftpy.core.metadata.records import (
     Broker,
     Endpoint,
@@ -32,10 +33,14 @@ _Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 def dump(state: MetadataTables) -> dict[str, Any]:
-    level = {"level": state.level} if state.level else {}
+    newer: dict[str, Any] = {}
+    if state.level:
+        newer["level"] = state.level
+    if state.level >= TRANSACTIONS:
+        newer["features"] = dict(sorted(state.features.items()))
     return {
-        "version": _WITH_LEVEL if level else _WITHOUT_LEVEL,
-        **level,
+        "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
+        **newer,
         "applied_index": state.applied_index,
         "cluster_id": state.cluster_id,
         "next_producer_id": state.next_producer_id,
@@ -63,6 +68,8 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
             state.level = int(snapshot["level"])
             if state.level > LEVEL:
                 raise LaterReleaseError.met_level(state.level)
+        if state.level >= TRANSACTIONS:
+            state.features = {str(key): int(level) for key, level in snapshot["features"].items()}
         state.applied_index = int(snapshot["applied_index"])
         state.cluster_id = snapshot["cluster_id"]
         state.next_producer_id = int(snapshot["next_producer_id"])

@@ -55,11 +55,19 @@ from kraftpy.core.metadata.commands import (
     RenewReplicas,
     UnfenceBroker,
     UnregisterBroker,
+    UpdateFeatures,
     level_of,
 )
 from kraftpy.core.metadata.commands.codec import TYPE, has_newer_fields
-from kraftpy.core.metadata.levels import LEVEL, UNKNOWN_FIELDS_STOP, LaterReleaseError
-from kraftpy.core.metadata.records import Change, LevelRaised, Result
+from kraftpy.core.metadata.levels import (
+    LEVEL,
+    TRANSACTION_VERSION,
+    TRANSACTION_VERSION_BEGINS,
+    TRANSACTIONS,
+    UNKNOWN_FIELDS_STOP,
+    LaterReleaseError,
+)
+from kraftpy.core.metadata.records import Change, FeatureChanged, LevelRaised, Result
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -167,15 +175,38 @@ def _raise_level(
     state: MetadataTables, _index: int, command: RaiseLevel, changes: list[Change]
 ) -> dict[str, Any]:
     if command.level > state.level:
+        begins = state.level < TRANSACTIONS <= command.level
         state.level = command.level
         changes.append(LevelRaised(command.level))
+        if begins:
+            _set_feature(state, TRANSACTION_VERSION, TRANSACTION_VERSION_BEGINS, changes)
     return {"level": state.level}
+
+
+def _update_features(
+    state: MetadataTables, _index: int, command: UpdateFeatures, changes: list[Change]
+) -> dict[str, Any]:
+    for name, level in {each.name: each.level for each in command.features}.items():
+        _set_feature(state, name, level, changes)
+    return {}
+
+
+def _set_feature(state: MetadataTables, name: str, level: int, changes: list[Change]) -> None:
+    old = state.features.get(name, 0)
+    if level == old:
+        return
+    if level:
+        state.features[name] = level
+    else:
+        del state.features[name]
+    changes.append(FeatureChanged(name, old, level))
 
 
 _CARRY_OUT: Mapping[type[Command], _CarryOut] = MappingProxyType(
     {
         Barrier: _barrier,
         RaiseLevel: _raise_level,
+        UpdateFeatures: _update_features,
         RegisterBroker: broker_commands.register_broker,
         UnregisterBroker: broker_commands.unregister_broker,
         FenceBroker: broker_commands.fence_broker,

@@ -20,6 +20,7 @@ class MetadataTables:
     def __init__(self) -> None:
         self.applied_index = 0
         self.level = 0
+        self.features: dict[str, int] = {}  # none at level 0
         self.cluster_id: str | None = None
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, Topic] = {}

@@ -69,11 +69,7 @@ def divergence(
     if last_fetched_epoch < 0:
         return None
     # GUARD divergence: a log that ends where ours does may end with other records.
-    epochs = log.leader_epochs
-    if last_fetched_epoch == epochs.latest:
-        epoch, end_offset = last_fetched_epoch, log.log_end_offset
-    else:
-        epoch, end_offset = epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
+    epoch, end_offset = log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
     if epoch == last_fetched_epoch and fetch_offset <= end_offset:
         if fetch_offset >= log.log_start_offset:
             return None

@@ -227,8 +227,6 @@ class Leadership:
         # What a broker had before it restarted says nothing of what it has now.
         if follower is None or -1 < broker_epoch < follower.broker_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if leader_epoch == self.leader_epoch:
-            return ErrorCode.NONE
         # An offset of another epoch may be that of another log.
         return check_leader_epoch(leader_epoch, self.leader_epoch)
 

@@ -12,23 +12,20 @@ if the coordinator was asked for it. `Admission` is what one leadership knows of
 * Who sends a transactional batch says whose it is, by its transactional id.
 * A producer of which nothing is known begins with sequence 0, if each of its transactions has an
   epoch of its own (KAFKA-18202): it has written nothing in this one, so something is missing.
-
-Until requests lead to the coordinator nobody asks it, so nobody is admitted; and only an admitted
-batch holds back the last stable offset. Logs may have transactional batches from before this rule,
-and followers get them from leaders of an older release. Nobody ends their transactions, so they
-count as plain records: readers with read_committed go on, and compaction does too.
+* A batch that its producer is told to send again comes before those behind it also where nothing is
+  known of the producer (as in Kafka, by its lowest sequence).
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from kraftpy.core.producers import TRANSACTION_VERSION_2, ProducerStateManager
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader
 
-# Whether transactions in a log may be open, waiting for their marker.
-TRANSACTIONS_MAY_BE_OPEN: Final = False
+NO_TRANSACTIONS_YET = "transactions are not available yet; produce without transactional.id"
+
+# Of so many producers it is known what they are to send again; then the first of them is forgotten.
+GAPS_MAX = 1_000
 
 
 class NotAdmitted(KafkaError):
@@ -38,9 +35,9 @@ class NotAdmitted(KafkaError):
         super().__init__(
             ErrorCode.INVALID_TXN_STATE,
             f"producer {header.producer_id} has no transaction open here with epoch "
-            f"{header.producer_epoch}: transactions are not available yet; produce without "
-            "transactional.id",
+            f"{header.producer_epoch}",
         )
+        self.header = header
 
 
 class Token:
@@ -62,10 +59,12 @@ class Token:
 class Admission:
     """What one leader of a partition knows of transactions that may begin."""
 
-    __slots__ = ("_tokens",)
+    __slots__ = ("_gaps", "_tokens")
 
     def __init__(self) -> None:
         self._tokens: dict[int, list[Token]] = {}
+        # By producer: its epoch, and the lowest sequence that it is to send again.
+        self._gaps: dict[int, tuple[int, int]] = {}
 
     def ask(self, producer_id: int, epoch: int, transaction_version: int) -> Token:
         """The coordinator is about to be asked; `settle` has to follow."""
@@ -84,8 +83,23 @@ class Admission:
         if not tokens:
             del self._tokens[token.producer_id]
 
+    def refused(self, header: BatchHeader) -> None:
+        """The producer of this batch was told to send it again."""
+        producer_id, epoch, sequence = (
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+        )
+        gap = self._gaps.pop(producer_id, None)
+        if gap is not None and gap[0] == epoch:
+            sequence = min(sequence, gap[1])
+        elif len(self._gaps) >= GAPS_MAX:
+            del self._gaps[next(iter(self._gaps))]
+        self._gaps[producer_id] = epoch, sequence
+
     def ended(self, producer_id: int, epoch: int, transaction_version: int) -> None:
         """A marker with this epoch came, whether it was written or the log had one like it."""
+        self._gaps.pop(producer_id, None)
         for token in self._tokens.get(producer_id, ()):
             if token.epoch < epoch or (
                 token.epoch == epoch and transaction_version < TRANSACTION_VERSION_2
@@ -111,30 +125,52 @@ class Admission:
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "a transactional batch without the transactional.id of who sends it",
             )
-        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = header.producer_id, header.producer_epoch
+        if not self.admits(producer, producers, now_ms, token):
+            raise NotAdmitted(header)
+        if token is not None and producers.epoch_of(header.producer_id, now_ms) is None:
+            self._check_first(header, token)
+
+    def admits(
+        self,
+        producer: tuple[int, int],
+        producers: ProducerStateManager,
+        now_ms: int,
+        token: Token | None = None,
+    ) -> bool:
+        """Whether this producer (id and epoch) may write in its transaction; else the coordinator
+        may know. `token`: what it was asked. Raises KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        producer_id, epoch = producer
         if producers.has_open(producer_id, epoch):
-            return
+            return True
         known_epoch = producers.epoch_of(producer_id, now_ms)
         if known_epoch is not None and epoch < known_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} has epoch {known_epoch} since; this batch has {epoch}",
             )
-        if (
-            token is None
-            or not token.vouched
-            or token.void
-            or (token.producer_id, token.epoch) != (producer_id, epoch)
-            or token not in self._tokens.get(producer_id, ())
-        ):
-            raise NotAdmitted(header)
-        if (
-            known_epoch is None
-            and token.transaction_version >= TRANSACTION_VERSION_2
-            and header.base_sequence != 0
+        return (
+            token is not None
+            and token.vouched
+            and not token.void
+            and (token.producer_id, token.epoch) == producer
+            and token in self._tokens.get(producer_id, ())
+        )
+
+    def _check_first(self, header: BatchHeader, token: Token) -> None:
+        """Whether a producer of which nothing is known may begin with this batch."""
+        producer_id, epoch, sequence = (
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+        )
+        gap = self._gaps.get(producer_id)
+        if (sequence != 0 and token.transaction_version >= TRANSACTION_VERSION_2) or (
+            gap is not None and gap[0] == epoch and sequence > gap[1]
         ):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} begins here with sequence {header.base_sequence} in epoch "
-                f"{epoch}, of which nothing was written before",
+                f"producer {producer_id} begins here with sequence {sequence} in epoch {epoch}; "
+                f"{0 if gap is None else gap[1]} comes first",
             )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from kraftpy.core.coordination import Loaded, Write
 from kraftpy.core.transactions.machine import TransactionMachine
 from kraftpy.core.transactions.records import TransactionRecord, decode_record, encode_record
-from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.records import (
     Buffer,
-    Record,
     RecordInput,
     batch_data,
     build_batch,
@@ -32,17 +30,6 @@ class TransactionCodec:
                 loaded.skipped += header.records_count
                 continue
             for record in read_records(header, batch_data(header, batches, position)):
-                _load(machine, record, loaded)
-
-
-def _load(machine: TransactionMachine, record: Record, loaded: Loaded) -> None:
-    try:
-        decoded = decode_record(record.key, record.value)
-    except DecodeError as error:
-        loaded.problem = loaded.problem or f"the record at offset {record.offset}: {error}"
-        decoded = None
-    if decoded is None:
-        loaded.skipped += 1
-    else:
-        machine.load(decoded)
-        loaded.records += 1
+                decoded: TransactionRecord | None = loaded.take(record, decode_record)
+                if decoded is not None:
+                    machine.load(decoded)

@@ -35,3 +35,19 @@ def tell_fenced(transactional_id: str, transaction: Transaction) -> None:
         epoch=transaction.producer_epoch,
         partitions=len(transaction.partitions),
     )
+
+
+def tell_late(transactional_id: str, transaction: Transaction, now_ms: int) -> None:
+    """A transaction should be over by its timeout, and isn't."""
+    emit(
+        log,
+        logging.WARNING,
+        "transaction-late",
+        transactional_id=transactional_id,
+        producer=transaction.producer_id,
+        epoch=transaction.producer_epoch,
+        state=transaction.state.label,
+        seconds=(now_ms - transaction.start_ms) / 1000,
+        timeout_ms=transaction.timeout_ms,
+        partitions=len(transaction.partitions),
+    )

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kraftpy.core.coordination import Effects, Outbox, Write
+from kraftpy.core.coordination import Effects, Outbox, Write, write_error
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.transactions import rules
 from kraftpy.core.transactions.events import tell_fenced, tell_timed_out
@@ -31,6 +31,8 @@ from kraftpy.core.transactions.memory import TransactionMemory, size_bytes
 from kraftpy.core.transactions.records import TransactionRecord
 from kraftpy.core.transactions.rules import Answer, Step, TakeProducerId, Verdict, Wish
 from kraftpy.core.transactions.states import (
+    NO_TIMESTAMP,
+    Cause,
     Partition,
     Transaction,
     TransactionState,
@@ -46,21 +48,7 @@ FENCE_WAIT_MS = 5_000
 _RETRY_MIN_MS = 10
 _RETRY_MAX_MS = 1_000
 
-_NOT_AVAILABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-_ELSEWHERE = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
+_KNOWN_TO_CLIENTS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 _CONCURRENT = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
 _UNAVAILABLE = Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -74,7 +62,11 @@ class TransactionConfig:
 
 
 class Markers(NamedTuple):
-    """A message: the result of a transaction, to be written to all of its partitions."""
+    """A message: the result of a transaction, to be written to all of its partitions.
+
+    The last three are for who counts: when it began and was decided, and who wanted its end, as
+    far as this coordinator knows.
+    """
 
     transactional_id: str
     producer_id: int
@@ -83,6 +75,9 @@ class Markers(NamedTuple):
     is_commit: bool
     transaction_version: int
     partitions: frozenset[Partition]
+    start_ms: int = NO_TIMESTAMP
+    decided_ms: int = NO_TIMESTAMP
+    cause: Cause = Cause.PRODUCER
 
 
 Judge = Callable[[Transaction | None, int], Verdict]
@@ -101,9 +96,12 @@ class _Request:
 
 
 class _Lane:
-    """An id with something under way; `is_overdue`: a write that clients wait for no more."""
+    """An id with something under way; `is_overdue`: a write that clients wait for no more.
 
-    __slots__ = ("is_overdue", "is_writing", "markers_written", "retry_ms", "waiting")
+    `cause` is of the transaction's end, if that is what is being written.
+    """
+
+    __slots__ = ("cause", "is_overdue", "is_writing", "markers_written", "retry_ms", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[_Request] = deque()
@@ -111,6 +109,7 @@ class _Lane:
         self.is_overdue = False
         self.markers_written = False
         self.retry_ms = _RETRY_MIN_MS
+        self.cause = Cause.PRODUCER
 
     @property
     def is_unused(self) -> bool:
@@ -178,7 +177,7 @@ class TransactionMachine:
         self._memory.used_bytes += self._memory_bytes
         for transactional_id, transaction in self._transactions.items():
             self._watch(transactional_id, transaction, now_ms)
-            self._send_markers(transactional_id, transaction, now_ms)
+            self._send_markers(transactional_id, transaction, Cause.PRODUCER, now_ms)
         return self._out.take()
 
     # -- requests: each is answered with an `Answer`
@@ -263,7 +262,9 @@ class TransactionMachine:
                 self._advance(transactional_id, lane, now_ms)
         return self._out.take()
 
-    def _send_markers(self, transactional_id: str, transaction: Transaction, now_ms: int) -> None:
+    def _send_markers(
+        self, transactional_id: str, transaction: Transaction, cause: Cause, now_ms: int
+    ) -> None:
         if not transaction.state.is_preparing:
             return
         if not transaction.partitions:
@@ -281,6 +282,9 @@ class TransactionMachine:
                 transaction.state is TransactionState.PREPARE_COMMIT,
                 transaction.client_version,
                 transaction.partitions,
+                transaction.start_ms,
+                transaction.update_ms,
+                cause,
             )
         )
 
@@ -309,6 +313,7 @@ class TransactionMachine:
     def _advance(self, transactional_id: str, lane: _Lane, now_ms: int) -> None:
         """Judges what waits, and writes what comes of it."""
         batch = _Batch(self.find(transactional_id))
+        lane.cause = Cause.PRODUCER
         if lane.markers_written:
             assert batch.current is not None
             batch.add(rules.complete(batch.current, now_ms), now_ms)
@@ -325,8 +330,11 @@ class TransactionMachine:
                 if answer is None:
                     assert batch.current is not None
                     tell_fenced(transactional_id, batch.current)
+                    lane.cause = Cause.FENCE
                     batch.fencing.append(request)
                     waiting.appendleft(request)  # for the case that nobody has to write a marker
+                elif request.token is None:
+                    lane.cause = Cause.TIMEOUT
                 batch.add(verdict.transaction, now_ms)
             if answer is not None:
                 self._waits.cancel((transactional_id, request))
@@ -414,7 +422,7 @@ class TransactionMachine:
                 self._timeouts.cancel(transactional_id)
             else:
                 self._watch(transactional_id, transaction, now_ms)
-                self._send_markers(transactional_id, transaction, now_ms)
+                self._send_markers(transactional_id, transaction, lane.cause, now_ms)
             if not lane.is_writing:
                 self._advance(transactional_id, lane, now_ms)
         return self._out.take()
@@ -568,8 +576,5 @@ class TransactionMachine:
 
 def _told(error: ErrorCode) -> ErrorCode:
     """What clients hear of a write that failed, as Kafka tells them."""
-    if error in _NOT_AVAILABLE:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error in _ELSEWHERE:
-        return ErrorCode.NOT_COORDINATOR
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+    told = write_error(error)
+    return told if told in _KNOWN_TO_CLIENTS else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -7,7 +7,7 @@ knows of an id: it never changes, each step makes another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -83,6 +83,15 @@ FOLLOWS: Mapping[tuple[TransactionState, int], frozenset[TransactionState]] = Ma
     }
 )
 """The states that may be left for a state, by that and the client's version."""
+
+
+class Cause(Enum):
+    """Who wanted the end of a transaction."""
+
+    PRODUCER = "producer"
+    TIMEOUT = "timeout"
+    FENCE = "fence"  # another producer with its transactional id
+
 
 NO_PARTITIONS: frozenset[Partition] = frozenset()
 

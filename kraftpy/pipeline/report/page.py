@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from kraftpy.page.html import Child, Html, counted, join, shown, tag
+from kraftpy.page.html import Child, Html, join, shown, tag
 from kraftpy.page.paper import document
 from kraftpy.pipeline.report.drawing import bar_cell, key, plot, ranking, shown_text, text
 from kraftpy.pipeline.report.style import STYLE
+from kraftpy.wording import counted
 
 Report = Mapping[str, Any]
 

@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Protocol
 
 from kraftpy.core.config import BrokerConfig, consumer_times
@@ -53,19 +52,34 @@ from kraftpy.protocol.messages import (
     OffsetDeleteResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
 )
 from kraftpy.server.coordination.group_topics import ClusterTopics
 from kraftpy.server.coordination.internal_topic import InternalTopic
 from kraftpy.server.coordination.loading import Loading, Task
-from kraftpy.server.coordination.partition import CoordinatorLog, CoordinatorPartition
+from kraftpy.server.coordination.partition import (
+    CoordinatorLog,
+    CoordinatorPartition,
+    PartitionLog,
+)
 from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host
+from kraftpy.server.replication.markers import Marker
 
 log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-_EXPIRE_GROUPS_AT_A_TIME = 200
 _LISTED_TOGETHER = 500
+
+
+class OffsetsLog(PartitionLog, Protocol):
+    """The log of the offsets topic, which transactions write to as well."""
+
+    def append_markers(
+        self, topic: str, partition: int, markers: Sequence[Marker]
+    ) -> tuple[list[ErrorCode], asyncio.Future[int]]:
+        """Appends markers now; gives why one isn't taken, and the last offset of the others."""
 
 
 class GroupHost(Host, Protocol):
@@ -73,6 +87,8 @@ class GroupHost(Host, Protocol):
 
     @property
     def config(self) -> BrokerConfig: ...
+    @property
+    def replicas(self) -> OffsetsLog: ...
     @property
     def in_touch(self) -> bool:
         """Whether the quorum was heard of lately, so that nobody else leads what is led here."""
@@ -164,7 +180,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         # Topics may also have gone while nobody coordinated. What the log has is older than this
         # leadership, so a topic that is not known here is no new one. One that was made again
         # meanwhile can't be told from the old one: the records name topics without their ids.
-        gone = {topic for topic in machine.offsets.topics() if self._topics.find(topic) is None}
+        named = {*machine.offsets.topics(), *machine.pending.topics()}
+        gone = {topic for topic in named if self._topics.find(topic) is None}
         return map(_DeleteTopic, sorted(gone))
 
     def contents(self, machine: GroupMachine) -> str:
@@ -300,17 +317,60 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
             ),
         )
 
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]:
+        """TxnOffsetCommit of an admitted producer; waits until its batch is committed."""
+        return self.write(
+            _check_group_id(request.group_id),
+            lambda machine, token, now_ms: machine.commit_in_transaction(
+                token, request, self._partitions_of, now_ms
+            ),
+        )
+
+    def served_partition(self, group_id: str) -> int:
+        """The partition of the offsets topic that keeps a group of this broker.
+
+        Raises KafkaError as `write` does, and INVALID_GROUP_ID.
+        """
+        return self._route(_check_group_id(group_id))[0].index
+
+    def write_markers(
+        self, index: int, markers: Sequence[Marker]
+    ) -> list[ErrorCode | asyncio.Future[ErrorCode]]:
+        """Appends markers to a partition of the offsets topic.
+
+        Gives why one isn't taken, or when it has taken effect: NOT_LEADER_OR_FOLLOWER while the
+        partition is loaded.
+        """
+        partition = self._partitions.get(index)
+        machine = None if partition is None else partition.machine
+        if partition is None or machine is None:
+            return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(markers)
+        errors, appended = self._host.replicas.append_markers(OFFSETS_TOPIC, index, markers)
+        ends = [
+            (marker.producer_id, marker.end.committed)
+            for marker, error in zip(markers, errors, strict=True)
+            if error is ErrorCode.NONE
+        ]
+        answer: asyncio.Future[ErrorCode] = self._loop.create_future()
+        if ends:
+            partition.follow(machine.markers(answer, ends), appended, self.now_ms())
+        return [answer if error is ErrorCode.NONE else error for error in errors]
+
     def fetch_offsets(
         self,
         group_id: str,
         topics: Sequence[tuple[str, Sequence[int]]] | None,
         member_id: str | None = None,
         member_epoch: int = -1,
+        *,
+        require_stable: bool = False,
     ) -> Callable[[], list[tuple[str, list[OffsetRow]]]]:
         """Reads committed offsets by topic when called; of all partitions if `topics` is None.
 
-        Errors are raised now. A member of a consumer group may say who it is: UNKNOWN_MEMBER_ID,
-        STALE_MEMBER_EPOCH.
+        `require_stable`: not where a transaction may be about to change it. Errors are raised now.
+        A member of a consumer group may say who it is: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
         """
         if not self._host.in_touch:
             # Another coordinator may have committed what this one doesn't know.
@@ -323,7 +383,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
                 error = machine.check_fetch(group_id, member_id, member_epoch)
                 if error is not ErrorCode.NONE:
                     raise KafkaError(error)
-            return partial(machine.fetch, group_id, topics)
+            return partial(machine.fetch, group_id, topics, require_stable=require_stable)
 
         return self.read(_check_group_id(group_id, allow_empty=True), fetch)
 
@@ -372,34 +432,13 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     # -- expiry
 
     async def expire_offsets(self) -> None:
-        """Deletes the committed offsets whose time is over; it also runs by itself.
-
-        Not within `offsets.retention.check.interval.ms` after the clock was set: one that was set
-        wrong must not delete what nobody can bring back.
-        """
-        self.now_ms()
-        if self._loop.time() - self.clock_set_s < self._expiry_interval_s:
-            return
-        for partition in list(self._partitions.values()):
-            if partition.machine is not None:
-                await self._expire(partition, partition.machine)
-
-    async def _expire(
-        self, partition: CoordinatorPartition[GroupMachine], machine: GroupMachine
-    ) -> None:
-        """Some groups at a time."""
-        expired = 0
-        group_ids = machine.group_ids()
-        while chunk := list(islice(group_ids, _EXPIRE_GROUPS_AT_A_TIME)):
-            now_ms = self.now_ms()
-            count, effects = machine.expire_offsets(chunk, now_ms)
-            expired += count
-            partition.carry_out(effects, now_ms)
-            await asyncio.sleep(0)
-            if partition.machine is not machine:
-                return
-        if expired:
-            log.info("%s: %d committed offsets expired", partition, expired)
+        """Deletes the committed offsets whose time is over; it also runs by itself."""
+        await self.expire_all(
+            "committed offsets",
+            GroupMachine.group_ids,
+            GroupMachine.expire_offsets,
+            self._expiry_interval_s,
+        )
 
     @property
     def _expiry_interval_s(self) -> float:

@@ -6,6 +6,7 @@ The machine decides, this shell carries out (docs/architecture.md, decision 8):
   futures that the requests wait on, then messages go to other brokers.
 * A coordinator may have the writes of a turn of the loop gathered into one batch. If that can't be
   written as it is, each of them is by itself.
+* What somebody else appends to the log takes its place among the writes (`follow`).
 * Outcomes of appends are handed to the machine in the order of their log, whatever order the
   appends end in, so that what it knows never goes back to something older. A coordinator with two
   logs has a queue for each.
@@ -238,6 +239,22 @@ class CoordinatorPartition(Generic[M]):
             future.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             future = self._replicas.append_records(queue.topic, self.index, batch)
+        self._enqueue(queue, writes, future, now_ms)
+
+    def follow(self, write: Write[Any], future: asyncio.Future[int], now_ms: int) -> None:
+        """Hands a write to the machine that was appended elsewhere, just now, if at all.
+
+        It has no records; `future` gives the last offset that it waits for.
+        """
+        self._enqueue(self._queues[write.log], (write,), future, now_ms)
+
+    def _enqueue(
+        self,
+        queue: _Queue,
+        writes: Sequence[Write[Any]],
+        future: asyncio.Future[int],
+        now_ms: int,
+    ) -> None:
         if future.done() and not queue.appends:
             queue.appends.append((writes, future, math.inf))
             self._drain(queue, now_ms)
@@ -305,7 +322,8 @@ class CoordinatorPartition(Generic[M]):
             for write in writes:
                 self.carry_out(machine.failed(write, error, now_ms), now_ms)
             return
-        if offset <= queue.last_offset:
+        # One without records may wait for no more than those before it.
+        if offset < queue.last_offset + bool(writes[0].records):
             log.error(
                 "%s: offset %d came after %d; loading the partition again",
                 self,

@@ -2,17 +2,22 @@
 
 * A connection is opened when somebody needs it, and again after it broke.
 * Answers keep the order of requests, so what takes long has a connection of its own: a `Lane`.
+* That a broker doesn't answer is told once, until it does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, Protocol
+import logging
+from typing import Any, NamedTuple, Protocol
 
 from kraftpy.client.connection import CLIENT_VERSIONS, Connection, ConnectionLostError
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.server.network.shared_tasks import await_shared
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_MS = 2_000
 # Brokers ask about many transactions in one AddPartitionsToTxn; clients know it to version 3.
@@ -29,7 +34,7 @@ class Lane(NamedTuple):
 READS = Lane("reads", FORWARDED_CLIENT_ID)
 COMMITS = Lane("commits", FORWARDED_CLIENT_ID)
 MARKERS = Lane("markers", "kraftpy-markers")
-QUESTIONS = Lane("questions", "kraftpy-questions")
+QUESTIONS = Lane("questions about transactions", "kraftpy-questions")
 
 
 class PeerHost(Protocol):
@@ -54,6 +59,7 @@ class Peers:
         self.closed = False
         self._host = host
         self._peers: dict[tuple[int, Lane], _Peer] = {}
+        self._silent: set[tuple[int, Lane]] = set()
 
     async def close(self) -> None:
         """Ends the connections; who waits for an answer gets ConnectionLostError."""
@@ -64,6 +70,19 @@ class Peers:
                 await asyncio.gather(peer.opening, return_exceptions=True)
             if peer.connection is not None:
                 await peer.connection.close()
+
+    async def request(self, node_id: int, lane: Lane, message: Any, *, timeout_ms: int) -> Any:
+        """A broker's answer. Raises ConnectionLostError or KafkaError."""
+        try:
+            connection = await self.connection(node_id, lane)
+            answer = await connection.request(message, timeout_ms=timeout_ms)
+        except (ConnectionLostError, KafkaError) as error:
+            if (node_id, lane) not in self._silent and not self.closed:
+                self._silent.add((node_id, lane))
+                log.warning("broker %d can't be sent %s: %s", node_id, lane.name, error)
+            raise
+        self._silent.discard((node_id, lane))
+        return answer
 
     async def connection(self, node_id: int, lane: Lane) -> Connection:
         """An open connection. Raises ConnectionLostError or KafkaError."""

@@ -19,6 +19,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from kraftpy.core.coordination import Effects, partition_for
@@ -37,6 +38,7 @@ from kraftpy.server.network.prompt_future import PromptFuture
 log = logging.getLogger(__name__)
 
 _CLOCK_STEP_MS = 1_000
+_EXPIRE_TOGETHER = 200
 
 T = TypeVar("T")
 
@@ -291,6 +293,39 @@ class CoordinatorRuntime(Generic[M]):
         if partition.machine is None:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return partition, partition.machine
+
+    async def expire_all(
+        self,
+        what: str,
+        keys: Callable[[M], Iterable[str]],
+        expire: Callable[[M, list[str], int], tuple[int, Effects[Any]]],
+        interval_s: float,
+    ) -> None:
+        """Has every machine forget what is too old, some keys at a time.
+
+        `expire` tells how many it was of these keys. Nothing happens within `interval_s` after the
+        clock was set: one that was set wrong must not delete what nobody can bring back.
+        """
+        self.now_ms()
+        if self._loop.time() - self.clock_set_s < interval_s:
+            return
+        for partition in list(self._partitions.values()):
+            machine = partition.machine
+            if machine is None:
+                continue
+            expired = 0
+            left = iter(keys(machine))
+            while some := list(islice(left, _EXPIRE_TOGETHER)):
+                now_ms = self.now_ms()
+                count, effects = expire(machine, some, now_ms)
+                expired += count
+                partition.carry_out(effects, now_ms)
+                await asyncio.sleep(0)
+                if partition.machine is not machine:
+                    break
+            else:
+                if expired:
+                    log.info("%s: %d %s expired", partition, expired, what)
 
     # -- time
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
 from kraftpy.core.transactions import (
+    VERSION_2,
     Answer,
     Markers,
     Partition,
@@ -31,9 +32,19 @@ from kraftpy.core.transactions import (
     TransactionMemory,
     Wish,
 )
+from kraftpy.core.transactions.census import is_late
+from kraftpy.core.transactions.events import tell_late
 from kraftpy.core.transactions.records import TRANSACTIONAL_ID_MAX_BYTES
 from kraftpy.core.transactions.rules import NO_ID_AT_HAND
+from kraftpy.core.transactions.states import Cause, TransactionState
 from kraftpy.events import emit
+from kraftpy.metrics.instruments import (
+    ABORTED,
+    COMMITTED,
+    FENCED,
+    TIMED_OUT,
+    TransactionNumbers,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.internal_topic import InternalTopic
 from kraftpy.server.coordination.loading import Loading
@@ -49,8 +60,11 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 # How long a request waits for its write; Kafka's transaction.state.log append has the same.
 WRITE_TIMEOUT_MS = 5_000
 
-_EXPIRE_TOGETHER = 200
 _LISTED_TOGETHER = 500
+_LATE_INTERVAL_S = 10.0
+# An abort takes its time, and nobody has to hear of that.
+_LATE_AFTER_MS = 10_000
+_ABORTED = {Cause.PRODUCER: ABORTED, Cause.TIMEOUT: TIMED_OUT, Cause.FENCE: FENCED}
 # An id that was at hand a moment ago may be another's now; so often a request tries for the next.
 _ID_ATTEMPTS = 5
 
@@ -62,6 +76,9 @@ class TransactionHost(Host, MarkerHost, Protocol):
     def config(self) -> BrokerConfig: ...
     @property
     def producer_ids(self) -> ProducerIds: ...
+    @property
+    def in_touch(self) -> bool:
+        """Whether the quorum was heard of lately, so that what is led here most likely still is."""
 
 
 class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
@@ -89,9 +106,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         )
         logs = [CoordinatorLog(TRANSACTIONS_TOPIC, TransactionCodec())]
         super().__init__(host, "transaction", topic, logs, self._new_machine)
+        self.numbers = TransactionNumbers()
         self._memory = TransactionMemory(config.transaction_coordinator_max_memory_bytes)
         self._markers = MarkerSender(host, self._markers_written)
         self._fetching_ids: asyncio.Task[None] | None = None
+        self._late: set[tuple[str, int, TransactionState]] = set()
 
     def _new_machine(self, leader_epoch: int) -> TransactionMachine:
         config = TransactionConfig(
@@ -114,9 +133,10 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
     # -- life
 
     def start(self) -> None:
-        """Takes on the partitions that this broker leads, and begins to expire ids."""
+        """Takes on the partitions that this broker leads, and begins to look after ids."""
         super().start()
         self.every(lambda: self._expiry_interval_s, self.expire)
+        self.every(lambda: _LATE_INTERVAL_S, self.look_for_late)
 
     async def stop(self) -> None:
         """Answers every parked request with NOT_COORDINATOR and stops."""
@@ -172,6 +192,13 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
             self._markers.owe(index, message)
 
     def _markers_written(self, markers: Markers) -> None:
+        now_ms = self._host.now_ms()
+        self.numbers.count(
+            COMMITTED if markers.is_commit else _ABORTED[markers.cause],
+            # The clock of an earlier coordinator may have been ahead.
+            max(now_ms - markers.start_ms, 0) / 1000,
+            max(now_ms - markers.decided_ms, 0) / 1000,
+        )
         producer = markers.producer_id, markers.producer_epoch
         # Who coordinates it now, if this broker doesn't, has the markers written again.
         with contextlib.suppress(KafkaError):
@@ -225,12 +252,29 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
             )
         )
 
-    def verify(
-        self, transactional_id: str, producer: tuple[int, int], partitions: Sequence[Partition]
+    async def admit(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Sequence[Partition],
+        *,
+        adds: bool,
     ) -> list[ErrorCode]:
-        """For each of these partitions, whether it is in the producer's transaction."""
+        """For each of these partitions, whether it is in the producer's transaction.
+
+        As their leaders ask: with `adds` they are added to it.
+        """
+        _check_id(transactional_id)
+        if not self._host.in_touch:
+            # Another coordinator may have ended the transaction that is open here.
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if adds:
+            answer = await self.add_partitions(
+                transactional_id, producer, partitions, VERSION_2, from_broker=True
+            )
+            return [answer.error] * len(partitions)
         return self.read(
-            _check_id(transactional_id),
+            transactional_id,
             lambda machine, now_ms: machine.verify(transactional_id, producer, partitions),
         )
 
@@ -274,46 +318,49 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         Ids may come and go in between. Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
         """
         for machine in self.all_machines():
-            ids = iter(machine.transactional_ids())
-            while some := list(islice(ids, _LISTED_TOGETHER)):
-                found = ((each, machine.find(each)) for each in some)
-                yield [(each, known) for each, known in found if known is not None]
+            yield from _pieces(machine)
 
-    # -- expiry
+    def loaded_transactions(self) -> Iterator[list[tuple[str, Transaction]]]:
+        """As `transactions`, but for what is being loaded."""
+        for _, machine in list(self.machines()):
+            yield from _pieces(machine)
+
+    # -- what happens by itself
+
+    async def look_for_late(self) -> None:
+        """Tells of transactions that should be over, once in each state; runs by itself, too."""
+        late = set()
+        for piece in self.loaded_transactions():
+            now_ms = self.now_ms()
+            for transactional_id, transaction in piece:
+                if is_late(transaction, now_ms - _LATE_AFTER_MS):
+                    key = transactional_id, transaction.start_ms, transaction.state
+                    late.add(key)
+                    if key not in self._late:
+                        tell_late(transactional_id, transaction, now_ms)
+            await asyncio.sleep(0)
+        self._late = late
 
     async def expire(self) -> None:
-        """Forgets the ids that nobody used for long; it also runs by itself.
-
-        Not within an interval after the clock was set: one that was set wrong must not make
-        producers strangers.
-        """
-        self.now_ms()
-        if self._loop.time() - self.clock_set_s < self._expiry_interval_s:
-            return
-        for partition in list(self._partitions.values()):
-            if partition.machine is not None:
-                await self._expire(partition, partition.machine)
-
-    async def _expire(
-        self, partition: CoordinatorPartition[TransactionMachine], machine: TransactionMachine
-    ) -> None:
-        expired = 0
-        ids = iter(machine.transactional_ids())
-        while some := list(islice(ids, _EXPIRE_TOGETHER)):
-            now_ms = self.now_ms()
-            count, effects = machine.expire(some, now_ms)
-            expired += count
-            partition.carry_out(effects, now_ms)
-            await asyncio.sleep(0)
-            if partition.machine is not machine:
-                return
-        if expired:
-            log.info("%s: %d transactional ids expired", partition, expired)
+        """Forgets the ids that nobody used for long; it also runs by itself."""
+        await self.expire_all(
+            "transactional ids",
+            TransactionMachine.transactional_ids,
+            TransactionMachine.expire,
+            self._expiry_interval_s,
+        )
 
     @property
     def _expiry_interval_s(self) -> float:
         config = self._host.config
         return config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+
+
+def _pieces(machine: TransactionMachine) -> Iterator[list[tuple[str, Transaction]]]:
+    ids = iter(machine.transactional_ids())
+    while some := list(islice(ids, _LISTED_TOGETHER)):
+        found = ((each, machine.find(each)) for each in some)
+        yield [(each, known) for each, known in found if known is not None]
 
 
 def _check_id(transactional_id: str) -> str:

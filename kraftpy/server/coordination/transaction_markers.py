@@ -3,7 +3,6 @@
 What is owed, to whom, and when again, is `OwedMarkers`' to say; here it is sent. Rules:
 
 * What became due in a turn of the loop goes out together.
-* That a leader can't be reached is told once, until it answers.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class MarkerSender:
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._sending: set[asyncio.Task[None]] = set()
-        self._unreachable: set[int] = set()
         self._stopped = False
 
     def __len__(self) -> int:
@@ -126,15 +124,12 @@ class MarkerSender:
 
     async def _deliver(self, request: MarkerRequest) -> None:
         try:
-            connection = await self._host.peers.connection(request.node_id, MARKERS)
-            response = await connection.request(request.message(), timeout_ms=ANSWER_TIMEOUT_MS)
-        except (ConnectionLostError, KafkaError) as error:
+            response = await self._host.peers.request(
+                request.node_id, MARKERS, request.message(), timeout_ms=ANSWER_TIMEOUT_MS
+            )
+        except (ConnectionLostError, KafkaError):
             self._owed.lost(request, self._now_ms())
-            if request.node_id not in self._unreachable and not self._host.peers.closed:
-                self._unreachable.add(request.node_id)
-                log.warning("broker %d can't be given markers: %s", request.node_id, error)
         else:
-            self._unreachable.discard(request.node_id)
             self._answered(request, response)
         self._soon()
 

@@ -12,13 +12,13 @@ whether its partition is in the transaction, or, for producers of version 2, has
 * With `transaction.partition.verification.enable=false` nobody is asked for the old ones.
 * Producers hear errors that they know: before version 11 of Produce there is no
   TRANSACTION_ABORTABLE, and what passes by itself is NOT_ENOUGH_REPLICAS, upon which all of them
-  try again.
+  try again. For TxnOffsetCommit that is version 4, and COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 from collections import Counter
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
-from kraftpy.core.transactions import VERSION_2, Partition
+from kraftpy.core.transactions import Partition
 from kraftpy.core.transactions.records import by_topic
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -40,8 +40,6 @@ from kraftpy.server.coordination.transaction_coordinator import (
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
 
-log = logging.getLogger(__name__)
-
 OPEN_MAX = 10_000
 REQUEST_MAX = 1_000
 # The coordinator gives up on a write before; its answer is on its way.
@@ -49,6 +47,8 @@ ANSWER_TIMEOUT_MS = WRITE_TIMEOUT_MS + 1_000
 
 FIRST_PRODUCE_WITH_ABORTABLE = 11
 FIRST_PRODUCE_OF_VERSION_2 = 12
+FIRST_COMMIT_WITH_ABORTABLE = 4
+FIRST_COMMIT_OF_VERSION_2 = 5
 _PAUSE_MIN_MS = 1
 
 _PASSING = frozenset(
@@ -106,14 +106,14 @@ class _Question(NamedTuple):
 
 
 class TransactionQuestions:
-    """The questions of this broker."""
+    """The questions of this broker; `answers` counts them by what was said."""
 
     def __init__(self, host: QuestionHost) -> None:
+        self.answers = Counter({ErrorCode.NONE: 0})
         self._host = host
         self._due: dict[Subject, _Question] = {}
         self._open = 0
         self._asking: set[asyncio.Task[None]] = set()
-        self._unreachable: set[int] = set()
 
     async def admit(
         self,
@@ -123,8 +123,31 @@ class TransactionQuestions:
         produce_version: int,
     ) -> ErrorCode:
         """Whether the partition is in the producer's transaction, as a Produce is to be told."""
-        is_version_2 = produce_version >= FIRST_PRODUCE_OF_VERSION_2
-        subject = Subject(transactional_id, *producer, is_version_2)
+        adds = produce_version >= FIRST_PRODUCE_OF_VERSION_2
+        error = await self._admit(Subject(transactional_id, *producer, adds), partition)
+        if error is ErrorCode.TRANSACTION_ABORTABLE:
+            knows_it = produce_version >= FIRST_PRODUCE_WITH_ABORTABLE
+            return error if knows_it else ErrorCode.INVALID_TXN_STATE
+        return _told(error, ErrorCode.NOT_ENOUGH_REPLICAS, knows_concurrent=adds)
+
+    async def admit_offsets(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partition: Partition,
+        commit_version: int,
+    ) -> ErrorCode:
+        """The same as a TxnOffsetCommit is to be told."""
+        adds = commit_version >= FIRST_COMMIT_OF_VERSION_2
+        error = await self._admit(Subject(transactional_id, *producer, adds), partition)
+        if error is ErrorCode.TRANSACTION_ABORTABLE:
+            knows_it = commit_version >= FIRST_COMMIT_WITH_ABORTABLE
+            return error if knows_it else ErrorCode.INVALID_TXN_STATE
+        return _told(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, knows_concurrent=adds)
+
+    async def _admit(self, subject: Subject, partition: Partition) -> ErrorCode:
+        """What the coordinator says in the end."""
+        is_version_2 = subject.adds
         loop, config = self._host.loop, self._host.config
         if not is_version_2 and not config.transaction_partition_verification_enable:
             return ErrorCode.NONE
@@ -134,7 +157,7 @@ class TransactionQuestions:
             error = await self.ask(subject, partition)
             is_over = loop.time() + pause_ms / 1000 > deadline_s
             if error is not ErrorCode.CONCURRENT_TRANSACTIONS or not is_version_2 or is_over:
-                return _told(error, produce_version)
+                return error
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, config.add_partitions_to_txn_retry_backoff_ms)
 
@@ -143,6 +166,7 @@ class TransactionQuestions:
         loop = self._host.loop
         future: asyncio.Future[ErrorCode] = loop.create_future()
         if self._open >= OPEN_MAX:
+            self.answers[ErrorCode.COORDINATOR_NOT_AVAILABLE] += 1
             future.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return future
         self._open += 1
@@ -153,8 +177,10 @@ class TransactionQuestions:
         question.asked.setdefault(partition, []).append(future)
         return future
 
-    def _ended(self, _: object) -> None:
+    def _ended(self, future: asyncio.Future[ErrorCode]) -> None:
         self._open -= 1
+        if not future.cancelled():
+            self.answers[future.result()] += 1
 
     def _send(self) -> None:
         due, self._due = self._due, {}
@@ -190,13 +216,9 @@ class TransactionQuestions:
         producer = producer_id, epoch
         partitions = list(question.asked)
         try:
-            if adds:
-                answer = await self._host.transactions.add_partitions(
-                    transactional_id, producer, partitions, VERSION_2, from_broker=True
-                )
-                errors = [answer.error] * len(partitions)
-            else:
-                errors = self._host.transactions.verify(transactional_id, producer, partitions)
+            errors = await self._host.transactions.admit(
+                transactional_id, producer, partitions, adds=adds
+            )
         except KafkaError as error:
             errors = [error.code] * len(partitions)
         question.settle(dict(zip(partitions, errors, strict=True)))
@@ -204,14 +226,11 @@ class TransactionQuestions:
     async def _ask_there(self, node_id: int, questions: list[_Question]) -> None:
         found: dict[str, Answers] = {}
         try:
-            connection = await self._host.peers.connection(node_id, QUESTIONS)
-            response = await connection.request(_message(questions), timeout_ms=ANSWER_TIMEOUT_MS)
-            found = _answers(response)
-            self._unreachable.discard(node_id)
-        except (ConnectionLostError, KafkaError) as error:
-            if node_id not in self._unreachable and not self._host.peers.closed:
-                self._unreachable.add(node_id)
-                log.warning("broker %d can't be asked about transactions: %s", node_id, error)
+            with contextlib.suppress(ConnectionLostError, KafkaError):
+                response = await self._host.peers.request(
+                    node_id, QUESTIONS, _message(questions), timeout_ms=ANSWER_TIMEOUT_MS
+                )
+                found = _answers(response)
         finally:
             for question in questions:
                 question.settle(found.get(question.subject.transactional_id, {}))
@@ -259,14 +278,12 @@ def _answers(response: AddPartitionsToTxnResponse) -> dict[str, Answers]:
     }
 
 
-def _told(error: ErrorCode, produce_version: int) -> ErrorCode:
-    """What a producer hears of a coordinator's answer."""
+def _told(error: ErrorCode, again: ErrorCode, *, knows_concurrent: bool) -> ErrorCode:
+    """What a producer hears of a coordinator's answer; `again` has it send its request again."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error in _PASSING:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    if error is ErrorCode.TRANSACTION_ABORTABLE and produce_version < FIRST_PRODUCE_WITH_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    if error is ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < FIRST_PRODUCE_OF_VERSION_2:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+        return again
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and not knows_concurrent:
+        return again
     return error

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from kraftpy.core.replication import Leadership, preferred_read_replica
-from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.api import READ_COMMITTED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.handlers.leader_hints import name_leaders_of_fetch
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_RACK = 11
 TOPIC_ID_VERSION = 13
-READ_COMMITTED = 1
 
 T = TypeVar("T")
 PartitionData = FetchResponse.PartitionData

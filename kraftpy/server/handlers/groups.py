@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.groups import Client, OffsetRow, no_offset
+from kraftpy.core.groups import Client, OffsetRow, refused_offset
 from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.core.groups.group import GroupState
-from kraftpy.protocol.api import ADVERTISED, ApiKey
+from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DeleteGroupsRequest,
@@ -42,6 +43,7 @@ from kraftpy.protocol.messages import (
     OffsetFetchResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+    TxnOffsetCommitRequest,
 )
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
@@ -72,8 +74,9 @@ _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10  # OffsetCommit and OffsetFetch (KIP-848)
 
-# A producer with a transactional id is to end at once. UNSUPPORTED_VERSION does that to all clients
-# but librdkafka 2, which asks again for ever unless the error is that of a missing authorization.
+# Where there are no transactions yet, a producer with a transactional id is to end at once. All do
+# upon UNSUPPORTED_VERSION but librdkafka 2, which asks again for ever unless the error is that of a
+# missing authorization.
 _VERSION_OF_LIBRDKAFKA = 2
 
 Coordinator = FindCoordinatorResponse.Coordinator
@@ -109,12 +112,12 @@ async def _find(
     broker: Broker, ctx: RequestContext, key_type: int, key: str, deadline_s: float
 ) -> Coordinator:
     try:
-        if key_type == TRANSACTION_KEY and ApiKey.END_TXN not in ADVERTISED:
+        if key_type == TRANSACTION_KEY and not broker.serves_transactions:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 if ctx.api_version == _VERSION_OF_LIBRDKAFKA
                 else ErrorCode.UNSUPPORTED_VERSION,
-                "transactions are not available yet; produce without transactional.id",
+                NO_TRANSACTIONS_YET,
             )
         if key_type == GROUP_KEY:
             node_id = await broker.groups.coordinator_of(key, deadline_s)
@@ -204,14 +207,14 @@ def offset_commit(
         for topic in request.topics:
             topic.name = _name_of(broker, topic.topic_id)
     try:
-        if ctx.many and _exceeds_a_batch(broker, request):
+        if ctx.many and exceeds_a_batch(broker, request):
             return _refuse_commit(request)
         return broker.groups.commit_offsets(ctx.api_version, request)
     except KafkaError as error:
         return commit_error_response(request, error.code)
 
 
-def _exceeds_a_batch(broker: Broker, request: OffsetCommitRequest) -> bool:
+def exceeds_a_batch(broker: Broker, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> bool:
     """Whether the commit's records can't be one batch of the offsets log, however small they are.
 
     It would be refused all the same, once they had been made.
@@ -255,15 +258,16 @@ def _fetch_one(
 ) -> Generator[None, None, OffsetFetchResponse]:
     wanted = yield from _wanted_offsets(request.topics)
     try:
-        found = _read(broker, ctx, wanted, request.group_id)
-        return OffsetFetchResponse(topics=elements(found, partial(_fetched, ErrorCode.NONE)))
+        found = _read(broker, ctx, wanted, request.group_id, stable=request.require_stable)
+        return OffsetFetchResponse(topics=elements(found, _fetched))
     except KafkaError as error:
         if ctx.api_version >= _FIRST_FETCH_WITH_TOP_ERROR:
             return OffsetFetchResponse(error_code=error.code)
-        nothing: Offsets = [
-            (name, [no_offset(index) for index in indexes]) for name, indexes in wanted or ()
+        refused: Offsets = [
+            (name, [refused_offset(index, error.code) for index in indexes])
+            for name, indexes in wanted or ()
         ]
-        return OffsetFetchResponse(topics=[_fetched(error.code, each) for each in nothing])
+        return OffsetFetchResponse(topics=[_fetched(each) for each in refused])
 
 
 def _fetch_groups(
@@ -273,19 +277,24 @@ def _fetch_groups(
     request.groups = yield from _once(request.groups)
     groups = []
     for group in request.groups:
-        groups.append((yield from _fetch_group(broker, ctx, group)))
+        groups.append((yield from _fetch_group(broker, ctx, group, request.require_stable)))
         yield
     return OffsetFetchResponse(groups=groups)
 
 
 def _read(
-    broker: Broker, ctx: RequestContext, wanted: Wanted | None, group_id: str, *member: Any
+    broker: Broker,
+    ctx: RequestContext,
+    wanted: Wanted | None,
+    group_id: str,
+    *member: Any,
+    stable: bool,
 ) -> Offsets:
     """A group's offsets, by topic, as they are when they are encoded. Raises KafkaError.
 
     They are read together; of many topics each for itself, so a commit may come in between.
     """
-    fetch = broker.groups.fetch_offsets
+    fetch = partial(broker.groups.fetch_offsets, require_stable=stable)
     if wanted is None or not ctx.many:
         return elements(fetch(group_id, wanted, *member), lambda found: found)
     fetch(group_id, [], *member)
@@ -328,21 +337,19 @@ def _once(
     return list(once.values())
 
 
-def _fetched(
-    error: ErrorCode, found: tuple[str, list[OffsetRow]]
-) -> OffsetFetchResponse.OffsetFetchResponseTopic:
+def _fetched(found: tuple[str, list[OffsetRow]]) -> OffsetFetchResponse.OffsetFetchResponseTopic:
     name, rows = found
     return OffsetFetchResponse.OffsetFetchResponseTopic(
         name,
-        elements(
-            rows,
-            lambda row: OffsetFetchResponse.OffsetFetchResponsePartition(*row, error_code=error),
-        ),
+        elements(rows, lambda row: OffsetFetchResponse.OffsetFetchResponsePartition(*row)),
     )
 
 
 def _fetch_group(
-    broker: Broker, ctx: RequestContext, request: OffsetFetchRequest.OffsetFetchRequestGroup
+    broker: Broker,
+    ctx: RequestContext,
+    request: OffsetFetchRequest.OffsetFetchRequestGroup,
+    stable: bool,
 ) -> Generator[None, None, OffsetFetchResponse.OffsetFetchResponseGroup]:
     by_id = ctx.api_version >= _FIRST_WITH_TOPIC_IDS
     topics = request.topics
@@ -359,7 +366,7 @@ def _fetch_group(
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     member = request.member_id, request.member_epoch
     try:
-        offsets = _read(broker, ctx, wanted, request.group_id, *member)
+        offsets = _read(broker, ctx, wanted, request.group_id, *member, stable=stable)
     except KafkaError as error:
         response.error_code = error.code
         return response
@@ -385,25 +392,25 @@ def _name_of(broker: Broker, topic_id: bytes) -> str:
 
 def _with_ids(
     broker: Broker, offsets: Offsets, unknown: Mapping[bytes, Iterable[int]]
-) -> list[tuple[bytes, list[OffsetRow], ErrorCode]]:
+) -> list[tuple[bytes, list[OffsetRow]]]:
     """By topic id; what is kept for a topic that is gone has none, and is about to go as well."""
     named = ((broker.metadata.topics.get(name), rows) for name, rows in offsets)
-    found = [(topic.id, rows, ErrorCode.NONE) for topic, rows in named if topic is not None]
+    found = [(topic.id, rows) for topic, rows in named if topic is not None]
+    error = ErrorCode.UNKNOWN_TOPIC_ID
     return found + [
-        (topic_id, [no_offset(index) for index in indexes], ErrorCode.UNKNOWN_TOPIC_ID)
+        (topic_id, [refused_offset(index, error) for index in indexes])
         for topic_id, indexes in unknown.items()
     ]
 
 
 def _fetched_by_id(
-    found: tuple[bytes, list[OffsetRow], ErrorCode],
+    found: tuple[bytes, list[OffsetRow]],
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
-    topic_id, rows, error = found
+    topic_id, rows = found
     return OffsetFetchResponse.OffsetFetchResponseTopics(
         topic_id=topic_id,
         partitions=elements(
-            rows,
-            lambda row: OffsetFetchResponse.OffsetFetchResponsePartitions(*row, error_code=error),
+            rows, lambda row: OffsetFetchResponse.OffsetFetchResponsePartitions(*row)
         ),
     )
 

@@ -3,6 +3,8 @@
 * Each marker is answered for each of its partitions, once all in-sync replicas have it; what isn't
   committed in time is REQUEST_TIMED_OUT, and may be committed later.
 * A request's markers for a partition are one write (`replication.markers`), unless they are many.
+* Those of offsets go to the group coordinator, and are answered when they have taken effect there;
+  who leads a partition and doesn't coordinate it yet is NOT_LEADER_OR_FOLLOWER.
 * All of them are in the log before the connection's next request is taken; that one needn't wait
   until they are committed: they are those of many transactions.
 * `kafka-transactions abort` (KIP-664) sends one for a transaction that its coordinator has
@@ -13,18 +15,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kraftpy.protocol.records import EndTxnMarker
+from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.waiters import Waiter
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -35,6 +39,8 @@ TOGETHER_MAX: Final = 200
 
 Answers = dict[str, dict[int, ErrorCode]]
 """Of one marker: by topic and partition."""
+_End = Callable[[Waiter], None]
+"""Calls whom it is given when a marker has been committed, or with the error."""
 Wanted = WriteTxnMarkersRequest.WritableTxnMarker
 Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
@@ -65,10 +71,10 @@ async def write_txn_markers(
             sound = {number: marker for number, marker in some.items() if marker is not None}
             outcomes = _append(broker, name, index, list(sound.values()))
             for number, outcome in zip(sound, outcomes, strict=True):
-                if isinstance(outcome, KafkaError):
-                    answers[number][name][index] = outcome.code
+                if isinstance(outcome, ErrorCode):
+                    answers[number][name][index] = outcome
                 else:
-                    waits.add(*outcome, answers[number][name], index)
+                    waits.add(outcome, answers[number][name], index)
     ctx.let_overlap()
     await waits.end(COMMIT_TIMEOUT_S)
     results = list(zip(request.markers, answers, strict=True))
@@ -89,17 +95,36 @@ def _marker(wanted: Wanted) -> Marker | None:
 
 def _append(
     broker: Broker, topic: str, index: int, markers: Sequence[Marker]
-) -> list[tuple[Partition, int] | KafkaError]:
-    """Where each marker has to be committed, and up to which offset; or why it isn't taken."""
+) -> Sequence[ErrorCode | _End]:
+    """Why each marker isn't taken, or how to hear of its end."""
     partition = broker.replicas.get(topic, index)
     if partition is None:
-        return [KafkaError(broker.missing_partition_error(topic, index))] * len(markers)
+        return [broker.missing_partition_error(topic, index)] * len(markers)
+    if topic == OFFSETS_TOPIC:
+        outcomes = broker.groups.write_markers(index, markers)
+        return [each if isinstance(each, ErrorCode) else _end_of(each) for each in outcomes]
     if too_few := partition.acks_all_error:
-        return [KafkaError(too_few)] * len(markers)
+        return [too_few] * len(markers)
     return [
-        outcome if isinstance(outcome, KafkaError) else (partition, outcome)
+        outcome.code if isinstance(outcome, KafkaError) else _committed(partition, outcome)
         for outcome in append_markers(partition, markers, broker.now_ms())
     ]
+
+
+def _committed(partition: Partition, offset: int) -> _End:
+    def when(ended: Waiter) -> None:
+        def reached(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and partition.acks_all_error:
+                error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            ended(error)
+
+        partition.when_committed(offset, reached)
+
+    return when
+
+
+def _end_of(future: asyncio.Future[ErrorCode]) -> _End:
+    return lambda ended: future.add_done_callback(lambda done: ended(done.result()))
 
 
 def _result(answered: tuple[Wanted, Answers]) -> Result:
@@ -120,22 +145,18 @@ class _Waits:
         self._left = 0
         self._ended: asyncio.Future[None] | None = None
 
-    def add(
-        self, partition: Partition, offset: int, answers: dict[int, ErrorCode], index: int
-    ) -> None:
-        """Has the answer of a partition be what becomes of the marker below this offset."""
+    def add(self, when: _End, answers: dict[int, ErrorCode], index: int) -> None:
+        """Has the answer of a partition be what becomes of its marker."""
         self._left += 1
         answers[index] = ErrorCode.REQUEST_TIMED_OUT
 
-        def committed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and partition.acks_all_error:
-                error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        def ended(error: ErrorCode) -> None:
             answers[index] = error
             self._left -= 1
             if not self._left and self._ended is not None and not self._ended.done():
                 self._ended.set_result(None)
 
-        partition.when_committed(offset, committed)
+        when(ended)
 
     async def end(self, timeout_s: float) -> None:
         """Returns when all have been committed, or the time is over."""

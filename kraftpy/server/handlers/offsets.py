@@ -18,7 +18,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.api import READ_COMMITTED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DeleteRecordsRequest,
@@ -53,7 +53,6 @@ FIRST_VERSION_OF_POSITION = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 UNKNOWN = -1
-READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 Wanted = ListOffsetsRequest.ListOffsetsPartition

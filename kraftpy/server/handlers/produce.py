@@ -1,15 +1,18 @@
 """Produce (KIP-98, KIP-467 record errors): the hot path.
 
 Versions 0-2 are advertised (an old librdkafka otherwise sends uncompressed without a word,
-docs/protocol.md) and answered with UNSUPPORTED_VERSION per partition. acks: 0 gets no answer (an
-error closes the connection, as the client can't learn of it otherwise), 1 answers after the local
-append, -1 after the high watermark passed, with min.insync.replicas in sync before the append and
-after (docs/rules.md, rule 12); either waits for the flush that the topic's policy asks for.
+docs/protocol.md) and answered with UNSUPPORTED_VERSION per partition. Version 13 names topics by
+their ids. acks: 0 gets no answer (an error closes the connection, as the client can't learn of it
+otherwise), 1 answers after the local append, -1 after the high watermark passed, with
+min.insync.replicas in sync before the append and after (docs/rules.md, rule 12); either waits for
+the flush that the topic's policy asks for.
 
 The request's records are views of the receive buffer, so appends happen before this handler
 returns, and only acknowledgements wait. But a batch that has to be opened and takes long, and what
 the request has behind it or behind the first `SLICE_S`, is copied and appended in slices: the
 connection's next request is taken when that is done, so that a producer's batches stay in order.
+So is the first batch of a transaction, for which its coordinator is asked
+(`transactional_batches`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
+from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, NotAdmitted, Token
 from kraftpy.metrics.instruments import Histogram
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -32,6 +36,7 @@ from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import CorruptBatch
 from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
 from kraftpy.server.handlers.registry import handles
+from kraftpy.server.handlers.transactional_batches import Question, note_refused
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
 from kraftpy.server.replication.appended import Appended
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 
 OLDEST_SUPPORTED_VERSION = 3
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_TOPIC_IDS = 13
 # So long is appended in one go; the clock is looked at from that many partitions on.
 SLICE_S = 0.005
 SLICE_CHECK_PARTITIONS = 8
@@ -58,12 +64,16 @@ Pending = tuple[Partition, Appended, ProduceResponse.PartitionProduceResponse]
 
 
 class _Later(NamedTuple):
-    """A batch that can't be appended at once; `rules` if it has to be opened first."""
+    """A batch that can't be appended at once.
+
+    `rules` if it has to be opened first, `question` if the coordinator is asked.
+    """
 
     partition: Partition
     records: bytearray
     answer: ProduceResponse.PartitionProduceResponse
-    rules: RecordRules | None
+    rules: RecordRules | None = None
+    question: Question | None = None
 
 
 class _Waiting:
@@ -164,9 +174,18 @@ def produce(
     broker: Broker, ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Appends each partition's batch and answers as `acks` says."""
+    if ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        _name_topics(broker, request)
     if ctx.many:
         return _produce_many(broker, ctx, request)
     return _produce(broker, ctx, request)
+
+
+def _name_topics(broker: Broker, request: ProduceRequest) -> None:
+    """Gives topics their names, none to those that aren't known."""
+    for topic_data in request.topic_data:
+        known = broker.metadata.topics_by_id.get(topic_data.topic_id)
+        topic_data.name = "" if known is None else known.name
 
 
 async def _produce_many(
@@ -219,6 +238,8 @@ def _produce(
     pending: list[Pending] = []
     later: list[_Later] = []
     refused = _refusal(ctx, request)
+    # What the coordinator is asked for all of the batches it is asked for at once.
+    is_plain = request.transactional_id is None
     misdirected = False
     parts = 0
     slice_ends_s = math.inf
@@ -240,28 +261,47 @@ def _produce(
                 )
             elif partition is None:
                 error = broker.missing_partition_error(topic_data.name, data.index)
+                if not topic_data.name and ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                    error = ErrorCode.UNKNOWN_TOPIC_ID
                 _fail(answer, error, None, ctx.errors)
                 misdirected = True
-            elif later or (parts >= SLICE_CHECK_PARTITIONS and perf_counter() > slice_ends_s):
-                later.append(_Later(partition, bytearray(data.records or b""), answer, None))
+            elif (later and is_plain) or (
+                parts >= SLICE_CHECK_PARTITIONS and perf_counter() > slice_ends_s
+            ):
+                later.append(_Later(partition, bytearray(data.records or b""), answer))
             else:
                 parts += 1
                 if parts == SLICE_CHECK_PARTITIONS:
                     slice_ends_s = perf_counter() + SLICE_S
                 try:
                     appended = _append(broker, partition, data.records, request, answer, ctx)
-                except TakesLong as error:
-                    records = bytearray(data.records or b"")
-                    later.append(_Later(partition, records, answer, error.rules))
+                except (NotAdmitted, TakesLong) as error:
+                    part = _Later(partition, bytearray(data.records or b""), answer)
+                    later.append(_prepared(broker, ctx, request, part, error))
                 else:
                     _note(pending, partition, appended, answer, acks)
-        response.responses.append(TopicResponse(topic_data.name, partition_responses=answers))
+        response.responses.append(TopicResponse(topic_data.name, topic_data.topic_id, answers))
     if later:
         ctx.may_overlap = False
         # The records of a client that leaves after acks=0 are written all the same.
         appending = _append_later(broker, ctx, request, response, pending, later, misdirected)
         return asyncio.shield(broker.loop.create_task(appending))
     return _answer(broker, ctx, request, response, pending, misdirected)
+
+
+def _prepared(
+    broker: Broker,
+    ctx: RequestContext,
+    request: ProduceRequest,
+    part: _Later,
+    error: NotAdmitted | TakesLong,
+) -> _Later:
+    """The same with what has to be done before it can be appended."""
+    if isinstance(error, TakesLong):
+        return part._replace(rules=error.rules)
+    return part._replace(
+        question=Question.of_batch(broker, ctx, request, part.partition, error.header)
+    )
 
 
 def _note(
@@ -347,19 +387,32 @@ def _bound_names(answer: PartitionResponse, named: int) -> int:
 async def _append_elsewhere(
     broker: Broker, part: _Later, request: ProduceRequest, ctx: RequestContext
 ) -> Appended | None:
-    """As `_append`; the batch is opened in another process if that takes long."""
-    partition, records, answer, rules = part
-    if rules is None:
-        try:
-            return _append(broker, partition, memoryview(records), request, answer, ctx)
-        except TakesLong as error:
-            rules = error.rules
+    """As `_append`; the coordinator is asked if need be, and another process opens the batch."""
+    partition, data, answer, rules, question = part
+    records = memoryview(data)
+    token: Token | None = None
+    conforms = False
     try:
-        conforming = await broker.opener.conform(records, rules)
+        while True:
+            if question is not None and token is None:
+                token = await question.answer()
+            if rules is not None:
+                records, rules = await broker.opener.conform(data, rules), None
+                conforms = True
+            try:
+                return _append(broker, partition, records, request, answer, ctx, conforms, token)
+            except TakesLong as error:
+                rules = error.rules
+            except NotAdmitted as error:
+                question = Question.of_batch(broker, ctx, request, partition, error.header)
     except KafkaError as error:
         _refuse(partition, answer, error, ctx)
+        if request.transactional_id is not None:
+            note_refused(partition, records, error)
         return None
-    return _append(broker, partition, conforming, request, answer, ctx, conforms=True)
+    finally:
+        if question is not None:
+            question.settle()
 
 
 def _refusal(ctx: RequestContext, request: ProduceRequest) -> tuple[ErrorCode, str] | None:
@@ -382,8 +435,12 @@ def _append(
     answer: ProduceResponse.PartitionProduceResponse,
     ctx: RequestContext,
     conforms: bool = False,
+    token: Token | None = None,
 ) -> Appended | None:
-    """One partition's append; errors go into `answer`, but TakesLong is raised."""
+    """One partition's append; errors go into `answer`.
+
+    But TakesLong is raised, and NotAdmitted if the coordinator is to be asked.
+    """
     answer.log_start_offset = partition.log.log_start_offset
     try:
         if not records:
@@ -396,9 +453,16 @@ def _append(
             conforms=conforms,
             allow_zstd=ctx.api_version >= FIRST_VERSION_WITH_ZSTD,
             named=request.transactional_id is not None,
+            token=token,
         )
     except (KafkaError, DecodeError) as error:
+        if isinstance(error, NotAdmitted) and token is None:
+            if broker.serves_transactions:
+                raise
+            error = KafkaError(error.code, NO_TRANSACTIONS_YET)
         _refuse(partition, answer, error, ctx)
+        if request.transactional_id is not None and isinstance(error, KafkaError) and records:
+            note_refused(partition, records, error)
         return None
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time_ms

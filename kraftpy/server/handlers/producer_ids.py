@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftpy.protocol.api import ADVERTISED, ApiKey
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from kraftpy.server.handlers.registry import handles
@@ -25,9 +25,9 @@ async def init_producer_id(
     broker: Broker, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """A fresh producer id with epoch 0, or the id and the next epoch of a transactional id."""
-    if request.transactional_id is not None and ApiKey.END_TXN in ADVERTISED:
-        return await init_transactional_id(broker, ctx, request)
     if request.transactional_id is not None:
+        if broker.serves_transactions:
+            return await init_transactional_id(broker, ctx, request)
         # What FindCoordinator answers, for clients that didn't ask it.
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)

@@ -11,6 +11,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     cluster,
     configs,
     consumer_groups,
+    features,
     fetch,
     groups,
     markers,
@@ -24,6 +25,8 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     security,
     topic_partitions,
     topics,
+    transactional_ids,
+    transactional_offsets,
 )
 from kraftpy.server.handlers.registry import registered
 from kraftpy.server.network.dispatch import HandlerSpec

@@ -29,6 +29,7 @@ from kraftpy.core.transactions import (
 )
 from kraftpy.core.transactions.records import by_topic
 from kraftpy.core.transactions.states import BY_LABEL, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     AddOffsetsToTxnRequest,
@@ -45,6 +46,7 @@ from kraftpy.protocol.messages import (
     ListTransactionsResponse,
 )
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
+from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, elements
 
@@ -99,6 +101,7 @@ async def init_transactional_id(
 # -- partitions
 
 
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN)
 def add_partitions_to_txn(
     broker: Broker, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Awaitable[AddPartitionsToTxnResponse]:
@@ -140,18 +143,13 @@ async def _add_for_client(
 
 async def _add_to_one(broker: Broker, asked: AddedTransaction) -> TransactionResult:
     producer = asked.producer_id, asked.producer_epoch
-    coordinator = broker.transactions
-    partitions = _partitions(asked.topics)
+    adds = not asked.verify_only
     try:
-        if asked.verify_only:
-            errors = coordinator.verify(asked.transactional_id, producer, partitions)
-        elif (missing := _missing(broker, asked.topics)) is not None:
-            errors = missing
-        else:
-            answer = await coordinator.add_partitions(
-                asked.transactional_id, producer, partitions, VERSION_2, from_broker=True
+        errors = _missing(broker, asked.topics) if adds else None
+        if errors is None:
+            errors = await broker.transactions.admit(
+                asked.transactional_id, producer, _partitions(asked.topics), adds=adds
             )
-            errors = _same(asked.topics, answer.error)
     except KafkaError as error:
         errors = _same(asked.topics, error.code)
     return TransactionResult(asked.transactional_id, _results(asked.topics, errors))
@@ -189,6 +187,7 @@ def _results(topics: Topics, errors: Iterable[ErrorCode]) -> list[TopicResult]:
     ]
 
 
+@handles(ApiKey.ADD_OFFSETS_TO_TXN)
 async def add_offsets_to_txn(
     broker: Broker, ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
@@ -209,6 +208,7 @@ async def add_offsets_to_txn(
 # -- the end
 
 
+@handles(ApiKey.END_TXN)
 async def end_txn(broker: Broker, ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Decides: answered when that is committed, before the markers are written."""
     version = VERSION_2 if ctx.api_version >= _FIRST_END_OF_VERSION_2 else VERSION_0
@@ -231,6 +231,7 @@ async def end_txn(broker: Broker, ctx: RequestContext, request: EndTxnRequest) -
 # -- what there is
 
 
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, long=True)
 def describe_transactions(
     broker: Broker, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
@@ -265,6 +266,7 @@ def _refuse(transactional_id: str) -> Described:
     return Described(error_code=ErrorCode.INVALID_REQUEST, transactional_id=transactional_id)
 
 
+@handles(ApiKey.LIST_TRANSACTIONS, long=True)
 async def list_transactions(
     broker: Broker, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:

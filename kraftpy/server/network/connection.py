@@ -447,13 +447,8 @@ class Connection:
         if isinstance(first, FileSlice):
             if first.size >= SENDFILE_MIN_BYTES:
                 return self._send_file(first)
-            out[0] = first = first.read()
-        data: Buffer = first
-        more = False
-        if len(out) == 1:
-            out.popleft()
-        else:
-            data, more = self._gather()
+            out[0] = first.read()
+        data, more = self._gather()
         try:
             sent = self.sock.send(data, socket.MSG_MORE if more else 0)
         except (BlockingIOError, InterruptedError):

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kraftpy import __version__
+from kraftpy.core.transactions.census import Census
 from kraftpy.metrics.channel import Frame
 from kraftpy.metrics.events import last_number
 from kraftpy.metrics.frames import (
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 OFFSETS_MAX = 100_000
 """Committed offsets in one answer; nobody draws more lines than that."""
+
+MARKERS_TIME_MS = 300_000
+"""How long after the longest timeout markers may take to arrive; Kafka has the same."""
 
 
 class BrokerNumbers:
@@ -86,7 +90,9 @@ class BrokerNumbers:
             yield from self._topics()
             yield from self._partitions()
             if self._broker.quorum_heard_ms <= self._broker.config.broker_session_timeout_ms:
-                yield from self._groups()  # else they have another coordinator by now
+                # Else they have another coordinator by now.
+                yield from self._groups()
+                yield from self._transactions()
 
     def _own(self) -> Frame:
         broker, samples = self._broker, Samples()
@@ -160,19 +166,22 @@ class BrokerNumbers:
     def _partitions(self) -> Iterator[Frame]:
         broker = self._broker
         with_rows = broker.config.kraftpy_metrics_partitions
+        hanging_ms = broker.now_ms() - broker.config.transaction_max_timeout_ms - MARKERS_TIME_MS
         totals: Counter[str] = Counter()
         lags: Counter[int] = Counter()
         for name, partitions in broker.replicas.by_topic():
-            size_bytes = 0
+            size_bytes = lso_lag = 0
             known = broker.metadata.topics.get(name)
             for piece in pieces(partitions):
-                rows = [_row(partition, totals, lags) for partition in piece]
+                rows = [_row(partition, totals, lags, hanging_ms) for partition in piece]
                 size_bytes += sum(row.size_bytes for row in rows)
+                lso_lag = max(lso_lag, *map(_lso_lag, piece))
                 first = rows[0].partition == 0 and rows[0].is_led
                 count = len(known.partitions) if first and known is not None else None
                 yield [PARTITIONS, [name, count, rows if with_rows else []]]
             samples = Samples()
             samples.add("kraftpy_topic_log_size_bytes", size_bytes, name)
+            samples.add("kraftpy_lso_lag_records", lso_lag, name)
             numbers = broker.replicas.traffic.topics.get(name)
             if numbers is not None:
                 received_bytes, received = numbers.received_bytes, numbers.received_records
@@ -255,9 +264,33 @@ class BrokerNumbers:
             return index, offset, None
         return index, offset, max(partition.high_watermark - offset, 0)
 
+    # -- transactions
+
+    def _transactions(self) -> Iterator[Frame]:
+        transactions, now_ms = self._broker.transactions, self._broker.now_ms()
+        census = Census()
+        for piece in transactions.loaded_transactions():
+            census.count((transaction for _, transaction in piece), now_ms)
+            yield Samples().frame()
+        samples, numbers = Samples(), transactions.numbers
+        for state, count in census.states.items():
+            samples.add("kraftpy_transactions", count, state.label)
+        samples.add("kraftpy_transactions_late", census.late)
+        oldest_ms = 0 if census.decided_ms is None else max(now_ms - census.decided_ms, 0)
+        samples.add("kraftpy_transaction_markers_oldest_seconds", oldest_ms / 1000)
+        for result, count in numbers.ended.items():
+            samples.add("kraftpy_transactions_ended_total", count, result)
+        for error, count in self._broker.transaction_questions.answers.items():
+            samples.add("kraftpy_transaction_verifications_total", count, error.name)
+        samples.histogram("kraftpy_transaction_duration_seconds", numbers.durations)
+        samples.histogram("kraftpy_transaction_markers_seconds", numbers.markers)
+        yield samples.frame()
+
 
 _JMX_TOPICS = "kafka_server_brokertopicmetrics_"
+_HANGING = "kraftpy_partitions_with_hanging_transactions"
 _TOTALS = (
+    _HANGING,
     "kraftpy_partitions",
     "kraftpy_partitions_led",
     "kraftpy_partitions_under_replicated",
@@ -268,7 +301,16 @@ _TOTALS = (
 )
 
 
-def _row(partition: Partition, totals: Counter[str], lags: Counter[int]) -> PartitionRow:
+def _lso_lag(partition: Partition) -> int:
+    """The committed records that read_committed doesn't get yet; of a follower none."""
+    if partition.leadership is None:
+        return 0
+    return partition.high_watermark - partition.last_stable_offset
+
+
+def _row(
+    partition: Partition, totals: Counter[str], lags: Counter[int], hanging_ms: int
+) -> PartitionRow:
     """A replica's row; counts it."""
     log, leadership = partition.log, partition.leadership
     totals["kraftpy_partitions"] += 1
@@ -281,6 +323,7 @@ def _row(partition: Partition, totals: Counter[str], lags: Counter[int]) -> Part
     isr = len(state.isr)
     min_isr = (isr > leadership.min_isr) - (isr < leadership.min_isr)
     totals["kraftpy_partitions_led"] += 1
+    totals[_HANGING] += log.producers.is_hanging(hanging_ms)
     if isr < len(state.replicas):
         totals["kraftpy_partitions_under_replicated"] += 1
     if min_isr <= 0:

@@ -35,7 +35,6 @@ from kraftpy import __version__, events
 from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import LaterReleaseError, MetadataState
-from kraftpy.core.transactions.admission import TRANSACTIONS_MAY_BE_OPEN
 from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, channel
 from kraftpy.protocol.errors import KafkaError
@@ -151,7 +150,6 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         cluster_id=_cluster_id(config),
         node_id=config.node_id,
         clock_ms=SettledClock(time.time, time.monotonic).now_ms,
-        transactions=TRANSACTIONS_MAY_BE_OPEN,
     )
     controller: ControllerHandle | None = None
     exporter: ExporterHandle | None = None

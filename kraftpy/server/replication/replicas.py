@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
@@ -29,6 +29,7 @@ from kraftpy.server.cluster.proposals import Proposer
 from kraftpy.server.network.prompt_future import PromptFuture
 from kraftpy.server.replication.damaged_replicas import DamagedReplicas, Rereads
 from kraftpy.server.replication.isr_proposals import IsrProposals
+from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 from kraftpy.server.replication.unwritable_replicas import UnwritableReplicas
@@ -407,6 +408,36 @@ class ReplicaManager:
 
         target.when_committed(appended.end_offset, finish)
         return done
+
+    def append_markers(
+        self, topic: str, partition: int, markers: Sequence[Marker]
+    ) -> tuple[list[ErrorCode], asyncio.Future[int]]:
+        """Appends markers now; gives why one isn't taken, and the last offset of the others.
+
+        The future ends as that of `append_records`.
+        """
+        done: asyncio.Future[int] = PromptFuture(loop=self.loop)
+        target = self.get(topic, partition)
+        if target is None or target.closed:
+            return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(markers), done
+        if target.acks_all_error:
+            return [target.acks_all_error] * len(markers), done
+        outcomes = append_markers(target, markers, self._host.now_ms())
+        errors = [
+            each.code if isinstance(each, KafkaError) else ErrorCode.NONE for each in outcomes
+        ]
+        ends = [each for each in outcomes if not isinstance(each, KafkaError)]
+        if ends:
+            end_offset = max(ends)
+
+            def finish(error: ErrorCode) -> None:
+                if error is ErrorCode.NONE:
+                    done.set_result(end_offset - 1)
+                else:
+                    done.set_exception(KafkaError(error))
+
+            target.when_committed(end_offset, finish)
+        return errors, done
 
     def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
         """Calls `settled(True)` once all that earlier leaders committed can be read here.

@@ -126,6 +126,22 @@ class Producer(RuleBasedStateMachine):
         self.state.may_come_late()
         self.late = True
 
+    # -- handing over
+
+    @rule()
+    def hand_over(self) -> None:
+        if not self.is_in(Status.OPEN):
+            with pytest.raises((RuntimeError, KafkaError)):
+                self.state.hand_over()
+            return
+        assert self.state.hand_over() == self.heard_of
+        # This one's next transaction has another epoch, which ends the one before.
+        assert self.is_in(Status.UNINITIALIZED)
+        other = TransactionState()
+        other.take_over(self.state.producer, second_version=self.second)
+        assert other.producer == self.state.producer
+        assert other.commit()
+
     # -- ending
 
     @rule()

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from kraftpy.client import cluster as cluster_module
-from kraftpy.client import producer as producer_module
-from kraftpy.client import transactions as transactions_module
 from kraftpy.client.batches import EncodedRecords
-from kraftpy.client.cluster import Cluster
-from kraftpy.client.coordinator import Generation, GroupMetadata
 from kraftpy.client.transactional_producer import (
     OutcomeUnknownError,
     ProducerFencedError,
@@ -27,14 +18,11 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import RECORD_BATCH_OVERHEAD, build_batch, read_batch_header
 
-from .peer import running
 from .transaction_peer import PID, Fault, TransactionPeer, refused_once
+from .transactional_work import GROUP, OFFSETS, STORED, is_first, produce, write_all
 
-Work = Callable[[TransactionalProducer], Awaitable[None]]
+pytestmark = pytest.mark.usefixtures("quick")
 
-GROUP = GroupMetadata("g", Generation(3, "m", "i"))
-OFFSETS = {("t", 0): 7, ("t", 1): 8}
-STORED = {("g", "t", 0): 7, ("g", "t", 1): 8}
 ALL_STEPS = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -57,47 +45,6 @@ def of_both_versions(*rows: tuple[Any, ...]) -> list[Any]:
             name = "-".join(["second" if second else "first", *names])
             found.append(pytest.param(second, *row, id=name))
     return found
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between attempts are short."""
-    monkeypatch.setattr(cluster_module, "RETRY_BACKOFF_MS", 1)
-    monkeypatch.setattr(producer_module, "_RETRY_PAUSE_S", 0.001)
-    monkeypatch.setattr(producer_module, "CONCURRENT_PAUSE_S", 0.001)
-    monkeypatch.setattr(transactions_module, "CONCURRENT_PAUSE_S", 0.001)
-
-
-@pytest.fixture(params=[False, True], ids=["first", "second"])
-def peer(request: pytest.FixtureRequest) -> TransactionPeer:
-    return TransactionPeer({"t": 2}, second_version=request.param)
-
-
-def is_first(peer: TransactionPeer) -> bool:
-    return peer.features["transaction.version"] < 2
-
-
-def produce(peer: TransactionPeer, work: Work, *, max_block_ms: int = 5000) -> None:
-    async def run() -> None:
-        async with (
-            asyncio.timeout(20),
-            running(peer),
-            Cluster(peer.bootstrap, request_timeout_ms=5000) as cluster,
-            TransactionalProducer(
-                cluster, "mine", linger_ms=0, max_block_ms=max_block_ms
-            ) as producer,
-        ):
-            await work(producer)
-
-    asyncio.run(run())
-
-
-async def write_all(producer: TransactionalProducer, tag: bytes) -> None:
-    """A transaction with a record in each partition and a group's offsets."""
-    async with producer.transaction():
-        await producer.send("t", tag, partition=0)
-        await producer.send("t", tag, partition=1)
-        await producer.send_offsets_to_transaction(OFFSETS, GROUP)
 
 
 # -- without faults
@@ -525,120 +472,3 @@ def test_a_commit_that_is_cancelled_is_settled_by_the_next_transaction(
 
     produce(peer, work)
     assert peer.committed() == [b"b", b"b"]
-
-
-# -- everything at once
-
-
-@dataclass
-class Story:
-    """What a producer has done: the values of each transaction, and how it ended."""
-
-    committed: list[bytes]
-    aborted: list[bytes]
-    unknown: list[list[bytes]]
-    offsets: set[int]
-
-
-class Trouble:
-    """Faults by chance, of all requests but the producer's first one."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.rate = 0.0
-        self._silent = 0
-
-    def __call__(self, key: ApiKey, request: object) -> Fault | ErrorCode | None:
-        if key == ApiKey.END_TXN and self.rate:
-            if self._silent:
-                self._silent -= 1
-                return self.chance.choice([Fault.LOST, Fault.UNANSWERED, Fault.LATE])
-            # Now and then for longer than the producer's patience.
-            self._silent = 8 if self.chance.random() < 0.05 else 0
-        if self.chance.random() >= self.rate:
-            return None
-        if key == ApiKey.METADATA:
-            return Fault.LOST
-        choices: list[Fault | ErrorCode] = [Fault.LOST, Fault.UNANSWERED]
-        # A late one aborts what is open: then its producer is fenced, and nothing is lost.
-        if key != ApiKey.INIT_PRODUCER_ID:
-            choices.append(Fault.LATE)
-        if key == ApiKey.PRODUCE:
-            choices += [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE]
-        elif key == ApiKey.FIND_COORDINATOR:
-            choices = [ErrorCode.COORDINATOR_NOT_AVAILABLE, Fault.LOST]
-        else:
-            choices += [ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS]
-        if key == ApiKey.TXN_OFFSET_COMMIT:
-            choices.append(ErrorCode.ILLEGAL_GENERATION)
-        return self.chance.choice(choices)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_transactions_are_whole_whatever_happens(peer: TransactionPeer, seed: int) -> None:
-    trouble = Trouble(seed)
-    peer.fault = trouble
-    peer.busy = lambda: trouble.chance.randrange(3)
-    peer.late_by = lambda: trouble.chance.randrange(12)
-    story = Story([], [], [], {-1})
-
-    async def work(producer: TransactionalProducer) -> None:
-        await producer.begin_transaction()
-        await producer.abort_transaction()
-        trouble.rate = 0.15
-        for number in range(25):
-            while True:
-                with contextlib.suppress(ConnectionError, KafkaError):
-                    await producer.begin_transaction()
-                    break
-            await tell(producer, story, trouble.chance, number)
-        trouble.rate = 0.0
-        await producer.begin_transaction()
-        await producer.abort_transaction()
-
-    produce(peer, work, max_block_ms=100)
-    found = peer.committed()
-    assert len(set(found)) == len(found)
-    assert not set(found) & set(story.aborted)
-    for values in story.unknown:
-        assert set(values) <= set(found) or not set(values) & set(found)
-    expected = set(story.committed).union(*story.unknown)
-    assert set(story.committed) <= set(found) <= expected
-    for log in peer.log.values():
-        numbers = [int((value or b"").split(b"-")[0]) for value, run in log if run.committed]
-        assert numbers == sorted(numbers)
-    assert peer.group_offsets.get(("g", "t", 0), -1) in story.offsets
-    assert peer.open_runs() == 0
-    assert story.committed
-    assert story.aborted
-
-
-async def tell(
-    producer: TransactionalProducer, story: Story, chance: random.Random, number: int
-) -> None:
-    """One transaction, and what is known of it."""
-    values = [b"%d-%d" % (number, n) for n in range(chance.randrange(1, 5))]
-    with_offsets = chance.random() < 0.5
-    try:
-        for value in values:
-            await producer.send("t", value, partition=chance.randrange(2))
-        if with_offsets:
-            await producer.send_offsets_to_transaction({("t", 0): number}, GROUP)
-        if chance.random() < 0.2:
-            raise KeyError(number)
-        await producer.commit_transaction()
-    except OutcomeUnknownError:
-        story.unknown.append(values)
-        if with_offsets:
-            story.offsets.add(number)
-    except ProducerFencedError:
-        raise  # nobody else has the id
-    except (ConnectionError, KafkaError, KeyError):
-        story.aborted += values
-        if producer.in_transaction:
-            with contextlib.suppress(ConnectionError, KafkaError):
-                await producer.abort_transaction()
-    else:
-        story.committed += values
-        if with_offsets:
-            story.offsets = {number}

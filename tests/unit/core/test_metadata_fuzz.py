@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metadata_cluster import new_topic, packed, registration, restored
 from metadata_invariants import check, check_result
 
-from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata import LEVEL, LaterReleaseError, MetadataState
 from kraftpy.protocol.errors import ErrorCode
 
 # Few values, so that commands meet each other's topics, brokers and epochs.
@@ -268,13 +268,14 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
 @given(_plain, st.data())
 def test_a_damaged_snapshot_is_a_value_error_or_a_state(junk: Any, data: st.DataObject) -> None:
     state = MetadataState()
-    for index, command in enumerate(_BEGINNING, start=1):
+    raising = {"type": "raise_level", "level": LEVEL}
+    for index, command in enumerate([*_BEGINNING, raising], start=1):
         state.apply(index, command)
 
     def choose(count: int) -> int:
         return data.draw(st.integers(0, count - 1))
 
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, LaterReleaseError):
         MetadataState.from_snapshot(_replaced(msgpack.unpackb(packed(state)), choose, junk))
 
 

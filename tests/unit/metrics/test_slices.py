@@ -14,17 +14,23 @@ import pytest
 
 from kraftpy.core.groups.offsets import OffsetRow
 from kraftpy.core.metadata.partition_changes import TopicRules
+from kraftpy.core.transactions import Transaction, TransactionState
+from kraftpy.core.transactions.states import NO_PARTITIONS
 from kraftpy.metrics.channel import Frame
 from kraftpy.metrics.frames import GROUP_OFFSETS, PARTITIONS, ROWS_MAX, SAMPLES
-from kraftpy.metrics.instruments import LAG_BUCKETS, Histogram, Traffic
+from kraftpy.metrics.instruments import LAG_BUCKETS, Histogram, Traffic, TransactionNumbers
 from kraftpy.metrics.metadata import metadata_frames
 from kraftpy.server.node import metrics as module
 from kraftpy.server.node.metrics import BrokerNumbers
 
 PARTITIONS_IN_ALL = 10_000
 OFFSETS = 10_000
+IDS = 100_000
+IDS_OF_A_FRAME = 500
+NOW_MS = 10_000_000
+HANGING_BEFORE_MS = NOW_MS - 900_000 - 300_000
 TOPICS = pytest.mark.parametrize("topics", [1, 100, PARTITIONS_IN_ALL])
-SAMPLES_OF_A_TOPIC = 7
+SAMPLES_OF_A_TOPIC = 8
 SAMPLES_OF_THE_BROKER = 64
 
 
@@ -41,11 +47,16 @@ class Partition:
     def __init__(self, index: int, looks: Looks) -> None:
         self.index = index
         self.high_watermark = 5
+        self.last_stable_offset = 3
         state = SimpleNamespace(isr=[1, 2], replicas=[1, 2], leader=1, adding=[], removing=[])
         followers = [SimpleNamespace(id=2, offset=3)]
         self.leadership = SimpleNamespace(state=state, min_isr=1, followers=followers, settled=True)
         self._log = SimpleNamespace(
-            offline=False, size_bytes=10, log_start_offset=0, log_end_offset=5
+            offline=False,
+            size_bytes=10,
+            log_start_offset=0,
+            log_end_offset=5,
+            producers=SimpleNamespace(is_hanging=lambda before_ms: before_ms == HANGING_BEFORE_MS),
         )
         self._looks = looks
 
@@ -108,10 +119,35 @@ class Groups:
             yield "t0", [cast("OffsetRow", (index, 4)) for index in indexes]
 
 
+class Transactions:
+    """So many ids, every tenth with an open transaction, every hundredth in need of markers."""
+
+    numbers = TransactionNumbers()
+
+    def __init__(self, looks: Looks) -> None:
+        idle = Transaction(
+            TransactionState.EMPTY, 1, 0, -1, -1, -1, 60_000, NO_PARTITIONS, -1, NOW_MS, 0
+        )
+        is_open = idle._replace(state=TransactionState.ONGOING, start_ms=NOW_MS - 60_000)
+        decided = is_open._replace(
+            state=TransactionState.PREPARE_COMMIT, start_ms=NOW_MS - 60_001, update_ms=NOW_MS - 5000
+        )
+        self._ids = [decided, *[is_open] * 9, *[idle] * 90] * (IDS // 100)
+        self._looks = looks
+
+    def loaded_transactions(self) -> Iterator[list[tuple[str, Transaction]]]:
+        for start in range(0, IDS, IDS_OF_A_FRAME):
+            self._looks.count += IDS_OF_A_FRAME
+            yield [("t", each) for each in self._ids[start : start + IDS_OF_A_FRAME]]
+
+
 def numbers_of(topics: int, looks: Looks) -> BrokerNumbers:
     changes = SimpleNamespace(shrinks=0, expansions=0, unclean_elections=0)
     broker = SimpleNamespace(
-        config=SimpleNamespace(kraftpy_metrics_partitions=True),
+        config=SimpleNamespace(kraftpy_metrics_partitions=True, transaction_max_timeout_ms=900_000),
+        now_ms=lambda: NOW_MS,
+        transactions=Transactions(looks),
+        transaction_questions=SimpleNamespace(answers={}),
         groups=Groups(),
         leader_changes=changes,
         metadata=SimpleNamespace(topics={}),
@@ -154,6 +190,41 @@ def test_a_frame_looks_at_so_many_committed_offsets_however_many_there_are() -> 
     count = check_frames(numbers_of(100, looks)._groups(), looks, ROWS_MAX)
     assert looks.count == OFFSETS
     assert count >= OFFSETS / ROWS_MAX
+
+
+def test_a_frame_looks_at_so_many_transactional_ids_however_many_there_are() -> None:
+    looks = Looks()
+    told: list[Any] = []
+
+    def frames() -> Iterator[Frame]:
+        for frame in numbers_of(1, looks)._transactions():
+            told.extend(frame[1])
+            yield frame
+
+    check_frames(frames(), looks, IDS_OF_A_FRAME)
+    assert looks.count == IDS
+    values = {(name, *labels): value for name, labels, value in told}
+    assert values["kraftpy_transactions", "Empty"] == IDS * 90 // 100
+    assert values["kraftpy_transactions", "Ongoing"] == IDS * 9 // 100
+    assert values["kraftpy_transactions", "PrepareCommit"] == IDS // 100
+    assert values["kraftpy_transactions", "CompleteAbort"] == 0
+    assert values["kraftpy_transactions_late",] == IDS // 100
+    assert values["kraftpy_transaction_markers_oldest_seconds",] == 5
+
+
+def test_what_transactions_hold_back_is_told_by_topic() -> None:
+    told = [
+        row
+        for kind, payload in numbers_of(100, Looks())._partitions()
+        if kind == SAMPLES
+        for row in payload
+    ]
+    lags = {
+        tuple(labels): value for name, labels, value in told if name == "kraftpy_lso_lag_records"
+    }
+    assert lags == {(f"t{number}",): 2 for number in range(100)}
+    hanging = [row[2] for row in told if row[0] == "kraftpy_partitions_with_hanging_transactions"]
+    assert hanging == [PARTITIONS_IN_ALL]
 
 
 def test_offsets_that_are_left_out_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

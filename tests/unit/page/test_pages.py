@@ -16,6 +16,7 @@ from kraftpy.page.group_page import group_page
 from kraftpy.page.html import Html, link_to, number, shown, size, tag
 from kraftpy.page.layout import Page, assets, fragment, framed
 from kraftpy.page.model import (
+    TRANSACTIONS_TOPIC,
     Broker,
     BrokerProcess,
     ControllerProcess,
@@ -32,6 +33,8 @@ from kraftpy.page.model import (
     Quorum,
     Topic,
     TopicDetail,
+    Transaction,
+    Transactions,
     Trouble,
     Voter,
     problems,
@@ -117,8 +120,14 @@ def node(topics: list[Topic] | None = None, **changes: object) -> Node:
     return Node(1, **facts)  # type: ignore[arg-type]
 
 
+NO_TRANSACTIONS = Transactions(0, 0, 0, (), frozenset())
+
+
 def status(
-    of: Node, groups: list[Group] | None = None, silent: frozenset[int] = frozenset()
+    of: Node,
+    groups: list[Group] | None = None,
+    silent: frozenset[int] = frozenset(),
+    transactions: Transactions = NO_TRANSACTIONS,
 ) -> Status:
     disks = Disks(
         {1: [Folder("/data", 1500, 10_000, 9_000)]},
@@ -128,7 +137,7 @@ def status(
     )
     quorum = Quorum(1, 4, 99, 1, tuple(Voter(n, "voter", "host:1", 0, 5) for n in (1, 2, 3)))
     known = Groups({group.id: group for group in groups or []}, silent)
-    return Status(of, Seen(quorum), Seen(disks), Seen(known))
+    return Status(of, Seen(quorum), Seen(disks), Seen(known), Seen(transactions))
 
 
 def read(page: Page, of: Node) -> Read:
@@ -138,7 +147,7 @@ def read(page: Page, of: Node) -> Read:
 
 
 def texts(of: Node) -> list[str]:
-    return [problem.text for problem in problems(of, None, None)]
+    return [problem.text for problem in problems(of, None, None, None)]
 
 
 # -- names
@@ -149,7 +158,8 @@ def test_a_name_is_text_wherever_it_is(name: str) -> None:
     topic = Topic(name, False, 2, [partition(0, -1, [])])
     group = Group(name, "classic", "Stable", 1, 1, {name: 3})
     event = Event(0, "broker", 1, 30, "slow-request", {"client": name})
-    of = node([topic], events=(event,))
+    of = node([topic, Topic(TRANSACTIONS_TOPIC, True, 2, [])], events=(event,))
+    open_one = Transaction(name, "Ongoing", 1, 70_000, 60_000, 2)
     detail = GroupDetail(
         name,
         "consumer",
@@ -161,7 +171,7 @@ def test_a_name_is_text_wherever_it_is(name: str) -> None:
         (Position(name, 0, 1, 4, name),),
     )
     of_topic = TopicDetail({0: 0}, {0: 5}, {name: name})
-    everything = status(of, [group])
+    everything = status(of, [group], transactions=Transactions(1, 0, 1, (open_one,), frozenset()))
     for page in (
         overview(everything, View({"q": name})),
         topic_page(everything, topic, Seen(of_topic), View({})),
@@ -213,7 +223,7 @@ def test_a_healthy_cluster_is_called_so() -> None:
     found = read(overview(status(of), View({})), of)
     assert "Healthy" in found.text
     assert status_json(status(of), View({}))["healthy"] is True
-    assert not problems(of, None, None)
+    assert not problems(of, None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +243,7 @@ def test_a_partition_is_judged(
     assert judged.trouble(2) is trouble
     of = node([Topic("orders", False, 2, [judged])])
     assert of.count(trouble) == 1
-    assert bool(problems(of, None, None)) is (trouble < Trouble.MOVING)
+    assert bool(problems(of, None, None, None)) is (trouble < Trouble.MOVING)
     found = read(overview(status(of), View({})), of)
     assert ("Partitions in trouble" in found.text) is (trouble <= Trouble.UNDER_MIN_ISR)
 
@@ -289,7 +299,7 @@ def test_a_silent_voter_and_a_full_disk_are_said() -> None:
         1, 4, 9, 1, (Voter(2, "voter", None, None, None), Voter(3, "voter", "", 0, 9000))
     )
     disks = Disks({2: [Folder("/full", 1, 1000, 50)]}, {}, {}, frozenset({3}))
-    found = [problem.text for problem in problems(node(), quorum, disks)]
+    found = [problem.text for problem in problems(node(), quorum, disks, None)]
     assert "Voter 2 hasn't been heard of in this term." in found
     assert "Voter 3 hasn't been heard of for 9 s." in found
     assert "Broker 2 has 5 % of its disk left: /full" in found
@@ -306,11 +316,41 @@ def test_an_unknown_number_is_not_shown_as_zero() -> None:
     )
     assert detail.topics == {"t": None}
     of = node()
-    asked = Status(of, Seen(), Seen(), Seen(problem="127.0.0.1:9 says no"))
+    asked = Status(of, Seen(), Seen(), Seen(problem="127.0.0.1:9 says no"), Seen())
     found = read(overview(asked, View({})), of)
     assert "The groups can't be told: 127.0.0.1:9 says no." in found.text
     assert "The quorum is being asked…" in found.text
     assert status_json(asked, View({}))["groups"] is None
+
+
+def test_what_holds_back_committed_records_is_shown() -> None:
+    of = node([Topic(TRANSACTIONS_TOPIC, True, 2, [])])
+    late = Transaction("billing-1", "PrepareCommit", 2, 130_000, 60_000, 3)
+    young = Transaction("billing-2", "Ongoing", 3, 15_999, 60_000, 1)
+    known = Transactions(1_200, 1, 1, (late, young), frozenset({3}))
+    everything = status(of, transactions=known)
+    found = read(overview(everything, View({})), of)
+    assert "1,200 open, 1 wait for markers, 1 late" in found.text
+    assert "billing-1 PrepareCommit, late 2 min 60 s 3 2" in found.text
+    assert "billing-2 Ongoing 15 s 60 s 1 3" in found.text
+    assert "Broker 3 doesn't answer; what it coordinates isn't known." in found.text
+    assert "1 transaction isn't over though its timeout is" in found.text
+    told = status_json(everything, View({}))
+    assert told["transactions"]["oldest"][0]["id"] == "billing-1"
+    assert (told["transactions"]["open"], told["transactions"]["silent"]) == (1200, [3])
+    assert not told["healthy"]
+
+
+def test_transactions_are_shown_where_there_are_any() -> None:
+    of = node()
+    assert "Transactions" not in read(overview(status(of), View({})), of).text
+    of = node([Topic(TRANSACTIONS_TOPIC, True, 2, [])])
+    found = read(overview(status(of), View({})), of)
+    assert "None is open for as long as 10 seconds." in found.text
+    asked = status(of)._replace(transactions=Seen(problem="127.0.0.1:9 says no"))
+    found = read(overview(asked, View({})), of)
+    assert "The transactions can't be told: 127.0.0.1:9 says no." in found.text
+    assert status_json(asked, View({}))["transactions"] is None
 
 
 def test_events_of_one_kind_and_second_are_one_line() -> None:

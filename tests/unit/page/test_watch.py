@@ -51,6 +51,9 @@ class Asked:
     async def quorum(self) -> str:
         return await self._ask("quorum")
 
+    async def transactions(self) -> str:
+        return await self._ask("transactions")
+
     async def groups(self) -> str:
         return await self._ask("groups")
 
@@ -76,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     before = threading.active_count()
     yield survey
     wait_until(
-        lambda: threading.active_count() == before, "nobody looks, and something of it is left"
+        lambda: threading.active_count() == before, "nobody looks, and nothing of it is left"
     )
     assert survey.closed > 0
 

@@ -85,7 +85,7 @@ async def is_refused(broker: Broker, *reasons: str) -> None:
     result = await proposed(broker, LEVEL)
     assert result.error is ErrorCode.INVALID_UPDATE_VERSION
     described = await broker.client.describe_quorum(TIMEOUT_MS)
-    assert described.level_refusals in ((result.message,), ())  # none to an earlier release
+    assert described.level_refusals[-1:] in ((result.message,), ())  # none to an earlier release
     for reason in reasons:
         assert reason in result.message
     assert result.message.count(";") == len(reasons) - 1
@@ -117,7 +117,7 @@ async def test_it_is_refused_while_a_broker_is_of_an_earlier_release(
         await is_refused(broker, "node 1 runs a release that doesn't know it")
         releases.upgrade_all()
         await stays_at_0(broker)  # it is for the operator
-        assert (await broker.client.describe_quorum(TIMEOUT_MS)).level_refusals == (None,)
+        assert (await broker.client.describe_quorum(TIMEOUT_MS)).level_refusals == (None,) * LEVEL
         await raise_level(broker)
 
 

@@ -19,9 +19,9 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.messages import QuorumDescription
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.server.handlers import (
-    api_versions,
     cluster,
     configs,
+    features,
     partitions,
     quorum,
     topic_partitions,
@@ -41,7 +41,7 @@ HANDLERS = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: cluster.alter_replica_log_dirs,
     ApiKey.UNREGISTER_BROKER: cluster.unregister_broker,
     ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
-    ApiKey.UPDATE_FEATURES: api_versions.update_features,
+    ApiKey.UPDATE_FEATURES: features.update_features,
     ApiKey.ELECT_LEADERS: partitions.elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: partitions.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: partitions.list_partition_reassignments,

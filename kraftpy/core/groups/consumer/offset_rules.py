@@ -6,7 +6,7 @@ from kraftpy.core.groups.consumer.records import CurrentAssignment, MemberMetada
 from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.messages import OffsetCommitRequest
+from kraftpy.protocol.messages import OffsetCommitRequest, TxnOffsetCommitRequest
 
 _FIRST_COMMIT_WITH_MEMBER_EPOCH = 9
 
@@ -28,11 +28,23 @@ def check_commit(
         return ErrorCode.UNKNOWN_MEMBER_ID
     if metadata.classic is None and api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCH:
         return ErrorCode.UNSUPPORTED_VERSION
-    current = group.current(request.member_id)
-    if epoch == current.epoch:
-        return ErrorCode.NONE
-    if epoch > current.epoch or not _had_all(current, epoch, request, topics):
+    if not _may_commit(group, epoch, request, topics):
         return _wrong_epoch(metadata)
+    return ErrorCode.NONE
+
+
+def check_transactional_commit(
+    group: ConsumerGroup, request: TxnOffsetCommitRequest, topics: Topics
+) -> ErrorCode:
+    """The same for a TxnOffsetCommit, which needn't say whose it is, and knows no member epochs."""
+    generation = request.generation_id
+    is_anonymous = not request.member_id and request.group_instance_id is None
+    if generation < 0 and (not group.members or is_anonymous):
+        return ErrorCode.NONE
+    if request.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not _may_commit(group, generation, request, topics):
+        return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.NONE
 
 
@@ -54,8 +66,24 @@ def _wrong_epoch(metadata: MemberMetadata) -> ErrorCode:
     return ErrorCode.STALE_MEMBER_EPOCH
 
 
+def _may_commit(
+    group: ConsumerGroup,
+    epoch: int,
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    topics: Topics,
+) -> bool:
+    """Whether this member of the group commits in its epoch, or in one that does as well."""
+    current = group.current(request.member_id)
+    if epoch >= current.epoch:
+        return epoch == current.epoch
+    return _had_all(current, epoch, request, topics)
+
+
 def _had_all(
-    current: CurrentAssignment, epoch: int, request: OffsetCommitRequest, topics: Topics
+    current: CurrentAssignment,
+    epoch: int,
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    topics: Topics,
 ) -> bool:
     """Whether the member has had each of these partitions in that epoch, and has it still."""
     for asked in request.topics:

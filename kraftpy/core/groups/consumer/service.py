@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from kraftpy.core.coordination import Committed, Failed
+from kraftpy.core.coordination import TOO_LARGE, Committed, Failed
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
     RETRY_MS_MIN,
@@ -51,7 +51,7 @@ from kraftpy.core.groups.events import tell_gone, tell_refused
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.memory import MachineMemory
-from kraftpy.core.groups.rebalance import TOO_LARGE, membership_error
+from kraftpy.core.groups.rebalance import membership_error
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
 from kraftpy.protocol.errors import ErrorCode, KafkaError

@@ -15,7 +15,12 @@ from kraftpy.core.metadata.commands.brokers import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from kraftpy.core.metadata.commands.cluster import Barrier, RaiseLevel
+from kraftpy.core.metadata.commands.cluster import (
+    Barrier,
+    FeatureLevel,
+    RaiseLevel,
+    UpdateFeatures,
+)
 from kraftpy.core.metadata.commands.codec import Codec, Command, Since, encode, level_of
 from kraftpy.core.metadata.commands.configs import (
     OP_APPEND,
@@ -58,6 +63,7 @@ COMMANDS = Codec(
     (
         Barrier,
         RaiseLevel,
+        UpdateFeatures,
         RegisterBroker,
         UnregisterBroker,
         FenceBroker,
@@ -100,6 +106,7 @@ __all__ = [
     "DeleteTopics",
     "ElectLeaders",
     "Elections",
+    "FeatureLevel",
     "FenceBroker",
     "GrownTopic",
     "InSync",
@@ -118,6 +125,7 @@ __all__ = [
     "Since",
     "UnfenceBroker",
     "UnregisterBroker",
+    "UpdateFeatures",
     "encode",
     "level_of",
 ]

@@ -72,6 +72,19 @@ def test_an_assignment_has_the_same_limits() -> None:
     assert driver.memory.used_bytes == before + len(LARGE)
 
 
+def test_a_static_member_whose_return_is_not_recorded_in_time_takes_what_it_took_before() -> None:
+    driver = Driver()
+    driver.static_group("i-1")
+    before = driver.memory.used_bytes
+    driver.commits = False
+    larger = {"range": b"meta-1", "roundrobin": bytes(500)}
+    token = driver.join(instance="i-1", protocols=larger)
+    assert driver.memory.used_bytes > before
+    driver.time_out()
+    assert driver.replies[token].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert driver.memory.used_bytes == before
+
+
 def test_an_assignment_without_room() -> None:
     driver = Driver(memory_bytes=500_000)
     member = driver.new_member()

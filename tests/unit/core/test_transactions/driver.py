@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kraftpy.core.coordination import Effects, Write
 from kraftpy.core.transactions import (
     Answer,
@@ -17,6 +20,7 @@ from kraftpy.core.transactions import (
 from kraftpy.core.transactions.records import TransactionRecord
 from kraftpy.core.transactions.states import may_follow
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 ID = "t"
 TIMEOUT_MS = 60_000
@@ -25,6 +29,33 @@ EXPIRATION_MS = 7 * 86_400_000
 P0: Partition = ("a", 0)
 P1: Partition = ("a", 1)
 P2: Partition = ("b", 0)
+
+
+def markers_written(
+    request: WriteTxnMarkersRequest, error_of: Callable[[Any, str, int], ErrorCode]
+) -> WriteTxnMarkersResponse:
+    """A leader's answer, given what it says of a marker in a partition."""
+    kinds = WriteTxnMarkersResponse
+    return kinds(
+        markers=[
+            kinds.WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    kinds.WritableTxnMarkerTopicResult(
+                        topic.name,
+                        [
+                            kinds.WritableTxnMarkerPartitionResult(
+                                index, error_of(marker, topic.name, index)
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
 
 
 class Driver:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftpy.core.producers import ProducerStateManager
-from kraftpy.core.transactions.admission import Admission, NotAdmitted, Token
+from kraftpy.core.transactions.admission import GAPS_MAX, Admission, NotAdmitted, Token
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import (
     BatchHeader,
@@ -72,7 +72,7 @@ class Partition:
 def test_nobody_is_admitted_whom_the_coordinator_was_not_asked_for() -> None:
     partition = Partition()
     assert partition.write(0) is ErrorCode.INVALID_TXN_STATE
-    with pytest.raises(NotAdmitted, match=r"transactional\.id"):
+    with pytest.raises(NotAdmitted, match="no transaction open here"):
         partition.admission.check(batch(0), partition.producers, NOW, named=True)
     token = partition.admission.ask(PID, 0, 1)
     assert partition.write(0, token=token) is ErrorCode.INVALID_TXN_STATE  # no answer yet
@@ -173,6 +173,35 @@ def test_without_state_version_2_begins_with_sequence_0() -> None:
     assert partition.write(5, 0, token=token) is None
     older = Partition()
     assert older.write(5, 7, token=older.ask(5, 1)) is None
+
+
+def test_what_was_refused_comes_first() -> None:
+    """Where nothing is known of the producer a later batch would leave a gap."""
+    partition = Partition()
+    first, second = batch(0, 4), batch(0, 5)
+    partition.admission.refused(second)
+    partition.admission.refused(first)
+    token = partition.ask(0)
+    assert partition.write(0, 5, token) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.write(0, 4, token) is None
+    assert partition.write(0, 5) is None
+
+
+def test_a_gap_is_of_one_epoch_and_transaction() -> None:
+    partition = Partition()
+    partition.admission.refused(batch(0, 4))
+    assert partition.write(1, 5, partition.ask(1)) is None
+    partition = Partition()
+    partition.admission.refused(batch(0, 4))
+    partition.admission.ended(PID, 0, 0)
+    assert partition.write(0, 5, partition.ask(0)) is None
+
+
+def test_so_many_gaps_are_known() -> None:
+    partition = Partition()
+    for number in range(GAPS_MAX + 1):
+        partition.admission.refused(batch(0, 4, producer_id=PID + number))
+    assert partition.write(0, 5, partition.ask(0)) is None
 
 
 def test_who_was_forgotten_has_no_stale_epoch() -> None:

@@ -9,6 +9,7 @@ import pytest
 from kraftpy.core.transactions.machine import FENCE_WAIT_MS, QUEUE_MAX
 from kraftpy.core.transactions.memory import ID_BYTES, size_bytes
 from kraftpy.core.transactions.records import TransactionRecord, decode_record, encode_record
+from kraftpy.core.transactions.states import Cause
 from kraftpy.protocol.errors import ErrorCode as E
 
 from .driver import EXPIRATION_MS, P0, P1, P2, TIMEOUT_MS, WAIT_MS, Driver, labels
@@ -87,6 +88,36 @@ def test_markers_are_asked_for_again_by_the_next_coordinator() -> None:
     driver.move()
     (after,) = driver.markers
     assert after == before._replace(coordinator_epoch=1)
+
+
+def test_markers_say_who_wanted_the_end_and_when() -> None:
+    driver = Driver()
+    began_ms = driver.now_ms
+    producer = driver.opened()
+    driver.advance(TIMEOUT_MS)
+    driver.write_markers(markers := driver.markers.pop())
+    assert (markers.cause, markers.is_commit) == (Cause.TIMEOUT, False)
+    assert (markers.start_ms, markers.decided_ms) == (began_ms, began_ms + TIMEOUT_MS)
+    producer = driver.opened(epoch=5)
+    token = driver.init()
+    driver.write_markers(markers := driver.markers.pop())
+    assert (markers.cause, markers.is_commit) == (Cause.FENCE, False)
+    producer = driver.producer(token)
+    driver.add(producer, P0)
+    driver.end(producer, commit=False)
+    driver.write_markers(markers := driver.markers.pop())
+    assert (markers.cause, markers.is_commit) == (Cause.PRODUCER, False)
+
+
+def test_who_wanted_an_end_that_could_not_be_written_is_forgotten() -> None:
+    driver = Driver()
+    producer = driver.opened()
+    driver.commits = False
+    driver.init()
+    driver.fail()
+    driver.end(producer, commit=False)
+    driver.commit()
+    assert [markers.cause for markers in driver.markers] == [Cause.PRODUCER]
 
 
 def test_kafka_may_leave_a_decision_without_partitions() -> None:

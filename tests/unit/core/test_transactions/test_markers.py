@@ -17,7 +17,7 @@ from kraftpy.core.transactions.markers import (
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.messages import WriteTxnMarkersResponse
 
-from .driver import P0, P1, P2
+from .driver import P0, P1, P2, markers_written
 
 OWNER = 7
 
@@ -28,26 +28,8 @@ def markers(*partitions: Partition, name: str = "t", epoch: int = 3, producer: i
 
 def answer(request: MarkerRequest, error: E = E.NONE, **by_topic: E) -> WriteTxnMarkersResponse:
     """The leader says this of all markers, or of those of a topic."""
-    kinds = WriteTxnMarkersResponse
-    return kinds(
-        markers=[
-            kinds.WritableTxnMarkerResult(
-                marker.producer_id,
-                [
-                    kinds.WritableTxnMarkerTopicResult(
-                        topic.name,
-                        [
-                            kinds.WritableTxnMarkerPartitionResult(
-                                index, by_topic.get(topic.name, error)
-                            )
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.message().markers
-        ]
+    return markers_written(
+        request.message(), lambda marker, topic, index: by_topic.get(topic, error)
     )
 
 

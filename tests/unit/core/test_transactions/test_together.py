@@ -24,7 +24,7 @@ from kraftpy.core.transactions.states import EPOCH_MAX
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from .driver import ID, P0, P1, P2, TIMEOUT_MS, Driver
+from .driver import ID, P0, P1, P2, TIMEOUT_MS, Driver, markers_written
 
 Producer = tuple[int, int]
 
@@ -199,26 +199,15 @@ class Together(RuleBasedStateMachine):
             self.carry_out(self.late.pop(pick % len(self.late)))
 
     def carry_out(self, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        kinds = WriteTxnMarkersResponse
-        results = []
-        for marker in message.markers:
-            topics = []
-            for topic in marker.topics:
-                errors = [
-                    kinds.WritableTxnMarkerPartitionResult(
-                        index,
-                        self.logs[topic.name, index].mark(
-                            marker.producer_id,
-                            marker.producer_epoch,
-                            marker.coordinator_epoch,
-                            marker.transaction_result,
-                        ),
-                    )
-                    for index in topic.partition_indexes
-                ]
-                topics.append(kinds.WritableTxnMarkerTopicResult(topic.name, errors))
-            results.append(kinds.WritableTxnMarkerResult(marker.producer_id, topics))
-        return kinds(markers=results)
+        return markers_written(
+            message,
+            lambda marker, topic, index: self.logs[topic, index].mark(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.transaction_result,
+            ),
+        )
 
     def finish(self, finished: list[Markers]) -> None:
         for each in finished:

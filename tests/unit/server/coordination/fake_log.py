@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import read_batch_header, stamp_batch
+from kraftpy.protocol.records import build_end_txn_marker, read_batch_header, stamp_batch
+from kraftpy.server.replication.markers import Marker
 
 
 class FakeLog:
@@ -23,6 +24,7 @@ class FakeLog:
         self.read_error: KafkaError | None = None
         self.batch_max_bytes = 1 << 20
         self.refusals: list[tuple[int, int]] = []
+        self.markers: list[tuple[int, Marker]] = []
 
     def led_epochs(self, topic: str) -> dict[int, int]:
         return {index: self.epochs.get(index, 0) for index in self.led}
@@ -56,6 +58,33 @@ class FakeLog:
         else:
             future.set_result(offset)
         return future
+
+    def append_markers(
+        self, topic: str, partition: int, markers: Sequence[Marker]
+    ) -> tuple[list[ErrorCode], asyncio.Future[int]]:
+        """One of a producer that is fenced isn't taken, a second one isn't written again."""
+        assert topic == self.topic
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        errors = [
+            ErrorCode.INVALID_PRODUCER_EPOCH if each.producer_epoch < 0 else ErrorCode.NONE
+            for each in markers
+        ]
+        for marker, error in zip(markers, errors, strict=True):
+            if error is ErrorCode.NONE and (partition, marker) not in self.markers:
+                self.markers.append((partition, marker))
+                batch = build_end_txn_marker(
+                    marker.end,
+                    producer_id=marker.producer_id,
+                    producer_epoch=marker.producer_epoch,
+                    timestamp_ms=0,
+                )
+                self.put(partition, batch)
+        last = self.ends.get(partition, 0) - 1
+        if self.holds:
+            self.held.append((future, last))
+        else:
+            future.set_result(last)
+        return errors, future
 
     def release(self, number: int) -> None:
         """The append of this number is committed."""

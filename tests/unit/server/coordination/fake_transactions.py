@@ -9,12 +9,13 @@ from typing import Any
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.transactions import Answer, Wish
 from kraftpy.protocol.errors import ErrorCode as E
-from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kraftpy.protocol.messages import WriteTxnMarkersRequest
 from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.coordination.transaction_coordinator import (
     TRANSACTIONS_TOPIC,
     TransactionCoordinator,
 )
+from tests.unit.core.test_transactions.driver import markers_written
 from tests.unit.server.coordination.fake_log import FakeLog
 
 PARTITIONS = 4
@@ -37,6 +38,7 @@ class FakeHost:
         )
         self.loop = asyncio.get_running_loop()
         self.node_id = 1
+        self.in_touch = True
         self.avoided: frozenset[int] = frozenset()
         self.replicas = FakeLog(TRANSACTIONS_TOPIC)
         topics = {"a": topic(1, 2), TRANSACTIONS_TOPIC: topic(*[1] * PARTITIONS)}
@@ -60,34 +62,13 @@ class FakeHost:
     def now_ms(self) -> int:
         return int(self.loop.time() * 1000) + self.ahead_ms
 
-    async def connection(self, node_id: int, lane: object) -> Any:
-        return SimpleNamespace(request=lambda request, timeout_ms: self._answer(node_id, request))
-
-    async def _answer(self, node: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        self.written.append((node, request))
+    async def request(self, node_id: int, lane: object, message: Any, *, timeout_ms: int) -> Any:
+        self.written.append((node_id, message))
         await asyncio.sleep(0)
         error = self.errors.pop(0) if self.errors else E.NONE
         if isinstance(error, Exception):
             raise error
-        kinds = WriteTxnMarkersResponse
-        return kinds(
-            markers=[
-                kinds.WritableTxnMarkerResult(
-                    marker.producer_id,
-                    [
-                        kinds.WritableTxnMarkerTopicResult(
-                            each.name,
-                            [
-                                kinds.WritableTxnMarkerPartitionResult(index, error)
-                                for index in each.partition_indexes
-                            ],
-                        )
-                        for each in marker.topics
-                    ],
-                )
-                for marker in request.markers
-            ]
-        )
+        return markers_written(message, lambda marker, topic, index: error)
 
     def lead(self) -> None:
         for index in range(PARTITIONS):

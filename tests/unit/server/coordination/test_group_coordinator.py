@@ -3,148 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
-from kraftpy.core.groups import Client, CommittedOffset, OffsetRecord, encode_record
-from kraftpy.core.metadata import MetadataState
+from kraftpy.core.groups import Client
 from kraftpy.core.metadata.commands import CreateTopics
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import build_batch
-from kraftpy.server.coordination import loading
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
-from tests.unit.server.coordination.fake_log import FakeLog
-
-PARTITIONS = 4
-CLIENT = Client(9, "c", "/127.0.0.1")
-
-
-class FakeHost:
-    """As much of a broker as the coordinator knows."""
-
-    def __init__(self, **settings: str) -> None:
-        defaults = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
-        self.config = BrokerConfig.from_properties(
-            {
-                "process.roles": "broker,controller",
-                "node.id": "1",
-                "log.dirs": "/tmp/unused",
-                "controller.quorum.voters": "1@127.0.0.1:9093",
-                "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
-                "controller.listener.names": "CONTROLLER",
-                **defaults,
-                **settings,
-            }
-        )
-        self.node_id = 1
-        self.in_touch = True
-        self.avoided: frozenset[int] = frozenset()
-        self.loop = asyncio.get_running_loop()
-        self.replicas = FakeLog(OFFSETS_TOPIC)
-        self.metadata: MetadataState = SimpleNamespace(
-            topics={"t": topic(3)}, topics_by_id={}, configs={}, applied_index=1
-        )  # type: ignore[assignment]
-        self.controller = self
-        self.proposals: list[CreateTopics] = []
-        self.refuses = False
-        self.clock_ms: Callable[[], float] = lambda: self.loop.time() * 1000
-        self.groups = GroupCoordinator(self)
-
-    def now_ms(self) -> int:
-        return int(self.clock_ms())
-
-    def lead(self, *indexes: int) -> None:
-        """The offsets topic is there and this broker leads these of its partitions."""
-        self.metadata.topics[OFFSETS_TOPIC] = topic(PARTITIONS)
-        for index in indexes:
-            self.replicas.led.setdefault(index, bytearray())
-        self.groups.refresh()
-
-    async def propose(self, command: CreateTopics, timeout_ms: int) -> tuple[int, Any]:
-        self.proposals.append(command)
-        await asyncio.sleep(0)
-        (item,) = command.topics
-        answer = {"name": item.name, "error": 0, "message": None}
-        if self.refuses:
-            answer |= {"error": int(ErrorCode.INVALID_REPLICATION_FACTOR), "message": "too few"}
-        else:
-            self.lead(*range(PARTITIONS))
-        result = SimpleNamespace(error=ErrorCode.NONE, message=None, value={"topics": [answer]})
-        return 1, result
-
-    def commit(
-        self, offset: int, group: str = "g", partition: int = 0
-    ) -> messages.OffsetCommitResponse | asyncio.Future[messages.OffsetCommitResponse]:
-        return self.groups.commit_offsets(
-            8,
-            messages.OffsetCommitRequest(
-                group_id=group,
-                topics=[
-                    messages.OffsetCommitRequest.OffsetCommitRequestTopic(
-                        name="t",
-                        partitions=[
-                            messages.OffsetCommitRequest.OffsetCommitRequestPartition(
-                                partition, offset
-                            )
-                        ],
-                    )
-                ],
-            ),
-        )
-
-    def offset(self, group: str = "g") -> int | None:
-        ((_, ((_, offset, _, _),)),) = self.groups.fetch_offsets(group, [("t", [0])])()
-        return None if offset < 0 else offset
-
-    def join(
-        self, member_id: str = "", session_timeout_ms: int = 10_000, instance: str | None = None
-    ) -> Any:
-        return self.groups.join_group(
-            CLIENT,
-            messages.JoinGroupRequest(
-                group_id="g",
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=10_000,
-                member_id=member_id,
-                group_instance_id=instance,
-                protocol_type="consumer",
-                protocols=[messages.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")],
-            ),
-        )
-
-
-def topic(partitions: int) -> Any:
-    return SimpleNamespace(
-        id=bytes(16), partitions={index: SimpleNamespace(leader=1) for index in range(partitions)}
-    )
-
-
-def errors(response: Any) -> list[int]:
-    return [p.error_code for topic in response.topics for p in topic.partitions]
-
-
-async def soon(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
-    deadline_s = asyncio.get_running_loop().time() + timeout_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline_s, "it did not happen"
-        await asyncio.sleep(0.005)
-
-
-async def answer(result: Any) -> Any:
-    return await result if isinstance(result, Awaitable) else result
-
-
-def coordinated(**settings: str) -> FakeHost:
-    host = FakeHost(**settings)
-    host.lead(*range(PARTITIONS))
-    return host
+from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
+from tests.unit.server.coordination.fake_groups import (
+    PARTITIONS,
+    FakeHost,
+    answer,
+    coordinated,
+    errors,
+    soon,
+    topic,
+)
 
 
 async def test_the_first_search_creates_the_topic_and_all_searches_share_it() -> None:
@@ -262,16 +140,6 @@ async def test_the_timeout_ends_the_wait_of_the_client_alone() -> None:
     await soon(lambda: host.offset() == 5)
 
 
-async def test_offsets_that_do_not_rise_make_the_partition_load_again() -> None:
-    host = coordinated()
-    await answer(host.commit(1)), await answer(host.commit(2))
-    host.replicas.ends[partition_for("g", PARTITIONS)] = 0
-    commit = host.commit(3)
-    assert errors(await answer(commit)) == [ErrorCode.NOT_COORDINATOR]
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert host.offset() == 2  # the log's last readable word, not a guess
-
-
 async def test_losing_the_partition_answers_all_that_is_parked() -> None:
     host = coordinated()
     member = host.join().member_id
@@ -333,47 +201,6 @@ async def test_a_clock_that_is_set_ends_no_session() -> None:
         assert host.groups.describe_group("g").group_state == "CompletingRebalance"
 
 
-async def test_what_was_committed_is_loaded_again() -> None:
-    host = coordinated()
-    for number in range(50):
-        await answer(host.commit(number, group=f"g-{number}"))
-        await answer(host.commit(number + 1, group=f"g-{number}"))
-    host.replicas.led, led = {}, host.replicas.led
-    host.groups.refresh()
-    host.replicas.led = led
-    host.groups.refresh()
-    with pytest.raises(KafkaError) as raised:
-        host.offset("g-7")
-    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    with pytest.raises(KafkaError):
-        list(host.groups.list_groups([], []))
-    for number in range(50):
-        await host.groups.coordinator_of(f"g-{number}", host.loop.time() + 5)
-    assert [host.offset(f"g-{number}") for number in range(50)] == list(range(1, 51))
-
-
-async def test_a_long_load_says_how_far_it_is(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loading, "_REPORT_INTERVAL_S", 0.0)
-    caplog.set_level(logging.INFO)
-    host = FakeHost()
-    index = partition_for("g", PARTITIONS)
-    host.replicas.led[index] = bytearray()
-    host.replicas.put(index, build_batch([record("g", offset) for offset in range(3)]))
-    host.lead(index)
-    size = len(host.replicas.led[index])
-    before = list(host.groups.loading())
-    await asyncio.sleep(0)  # one batch in each turn
-    after = list(host.groups.loading())
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert before == [(index, 0, 0, size)]
-    assert after == [(index, 3, size, size)]
-    assert after[0].percent == 100
-    assert list(host.groups.loading()) == []
-    assert "loading, 100 % of 0 MB: 3 records, 1 committed offsets so far" in caplog.text
-
-
 async def test_a_clock_that_lags_does_not_make_timers_spin() -> None:
     host = coordinated()
     clock_ms, readings = host.clock_ms, 0
@@ -387,63 +214,6 @@ async def test_a_clock_that_lags_does_not_make_timers_spin() -> None:
     await answer(host.join(instance="i", session_timeout_ms=100))
     await soon(lambda: host.groups.describe_group("g").group_state == "Empty")
     assert readings < 100
-
-
-def record(group: str, offset: int) -> tuple[int, bytes | None, bytes | None, list[Any]]:
-    committed = CommittedOffset(offset, -1, "", 0, -1)
-    key, value = encode_record(OffsetRecord(group, "t", 0, committed))
-    return 0, key, value, []
-
-
-async def test_records_that_can_not_be_read_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    host = FakeHost()
-    index = partition_for("g", PARTITIONS)
-    host.replicas.led[index] = bytearray()
-    _, key, value, _ = record("g", 9)
-    assert value is not None
-    host.replicas.put(index, build_batch([record("g", 1), (0, b"\0\1junk", b"x", [])]))
-    host.replicas.put(index, build_batch([(0, None, b"", []), (0, key, value[:-1], [])]))
-    host.replicas.put(index, build_batch([(0, b"\0\x63", b"a newer kind", [])]))
-    transactional = build_batch(
-        [record("g", 8)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
-    )
-    host.replicas.put(index, transactional)
-    host.lead(index)
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert host.offset() == 1
-    assert [entry.levelname for entry in caplog.records].count("ERROR") == 1
-    assert "skipped the record at offset 1: " in caplog.text
-    assert "records=1 skipped=5" in caplog.text
-
-
-async def test_a_damaged_batch_keeps_the_partition_from_being_served(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    host = FakeHost()
-    index = partition_for("g", PARTITIONS)
-    host.replicas.led[index] = bytearray()
-    host.replicas.put(index, build_batch([record("g", 1)]))
-    host.replicas.led[index][-1] ^= 0xFF
-    host.lead(*range(PARTITIONS))
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    with pytest.raises(KafkaError) as raised:
-        host.offset()
-    assert raised.value.code is ErrorCode.NOT_COORDINATOR
-    assert list(host.groups.list_groups([], [])) == []
-    assert host.replicas.refusals == [(index, 0)]
-    assert "coordinator-failed partition=" in caplog.text
-
-
-async def test_a_partition_that_is_lost_while_it_loads() -> None:
-    host = FakeHost()
-    host.replicas.led[0] = bytearray()
-    for _ in range(3):
-        host.replicas.put(0, build_batch([record("g", 1)]))
-    host.lead(0)
-    host.replicas.led = {}
-    host.groups.refresh()
-    await asyncio.sleep(0.01)  # an exception of a piece to come would fail the test
 
 
 async def test_expiry_runs_by_itself() -> None:
@@ -471,53 +241,6 @@ async def test_deleting_topics() -> None:
         host.offset()
 
 
-async def test_a_topic_deleted_while_its_offsets_load() -> None:
-    host = FakeHost()
-    index = partition_for("g", PARTITIONS)
-    host.replicas.led[index] = bytearray()
-    host.replicas.put(index, build_batch([record("g", 1)]))
-    host.lead(index)
-    host.groups.topic_deleted("t")
-    with pytest.raises(KafkaError) as refused:
-        host.offset()
-    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    await soon(lambda: host.offset() is None)
-    # The log says so too: what is loaded next time doesn't bring the offset back.
-    host.groups.topic_deleted(OFFSETS_TOPIC)
-    host.groups.refresh()
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert host.offset() is None
-
-
-async def test_a_topic_deleted_while_nobody_coordinated() -> None:
-    host = FakeHost()
-    index = partition_for("g", PARTITIONS)
-    host.replicas.led[index] = bytearray()
-    host.replicas.put(index, build_batch([record("g", 1)]))
-    del host.metadata.topics["t"]
-    host.lead(index)
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    host.metadata.topics["t"] = topic(3)
-    await soon(lambda: host.offset() is None)
-
-
-async def test_one_piece_is_loaded_in_a_turn_however_many_partitions_there_are() -> None:
-    host = FakeHost()
-    for index in range(PARTITIONS):
-        host.replicas.led[index] = bytearray()
-        for _ in range(3):
-            host.replicas.put(index, build_batch([record("g", 1)]))
-    host.lead(*range(PARTITIONS))
-    records = []
-    while loading := list(host.groups.loading()):
-        records.append([progress.records for progress in loading])
-        await asyncio.sleep(0)
-    sums = [sum(each) for each in records if len(each) == PARTITIONS]
-    assert sums == list(range(3 * PARTITIONS + 1))
-    assert all(max(each) - min(each) <= 1 for each in records[: len(sums)])  # in turn
-
-
 async def test_a_clock_that_was_set_expires_nothing_at_once() -> None:
     host = coordinated(**{"offsets.retention.minutes": "1"})
     await answer(host.commit(1))
@@ -541,35 +264,6 @@ async def test_stop_answers_everybody() -> None:
     assert errors(await answer(commit)) == [ErrorCode.NOT_COORDINATOR]
     host.replicas.release(0)
     await asyncio.sleep(0)
-
-
-async def test_nothing_is_loaded_before_it_is_known_what_is_committed() -> None:
-    """docs/rules.md, rules 9 and 32."""
-    host = FakeHost()
-    host.replicas.unsettled = []
-    host.lead(*range(PARTITIONS))
-    await asyncio.sleep(0.01)
-    with pytest.raises(KafkaError) as raised:
-        host.offset()
-    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    for settled in host.replicas.unsettled:
-        settled(True)
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert host.offset() is None
-
-
-async def test_another_epoch_loads_again() -> None:
-    """Somebody else may have led, and written, in between (rule 20)."""
-    host = coordinated()
-    await answer(host.commit(7))
-    index = partition_for("g", PARTITIONS)
-    host.replicas.put(index, build_batch([record("g", 9)]))
-    host.groups.refresh()
-    assert host.offset() == 7
-    host.replicas.epochs[index] = 1
-    host.groups.refresh()
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert host.offset() == 9
 
 
 # -- groups whose coordinator assigns partitions (KIP-848)
@@ -694,30 +388,3 @@ async def test_a_member_goes_on_at_the_next_coordinator() -> None:
     assert [(t.topic_id, t.partitions) for t in member.assignment.topic_partitions] == [
         (orders, [0, 1, 2])
     ]
-
-
-async def test_a_machine_in_doubt_is_loaded_again_when_its_appends_have_ended() -> None:
-    def committed(*arguments: object) -> None:
-        raise IndexError("a bug")
-
-    host = coordinated()
-    host.replicas.holds = True
-    commits = [host.commit(offset) for offset in (1, 2, 3)]
-    await soon(lambda: len(host.replicas.held) == 3)
-    partition = host.groups._partitions[partition_for("g", PARTITIONS)]
-    assert partition.machine is not None
-    partition.machine.committed = committed  # type: ignore[method-assign, assignment]
-    host.replicas.release(0)
-    codes = [errors(await answer(commit)) for commit in commits[1:]]
-    assert codes == [[ErrorCode.NOT_COORDINATOR]] * 2
-    with pytest.raises(KafkaError) as raised:
-        host.offset()
-    assert raised.value.code is ErrorCode.NOT_COORDINATOR
-    host.groups.topic_deleted("other")
-    host.replicas.release(1)
-    await asyncio.sleep(0.01)
-    assert not partition.closed  # the last commit may still come, and would be missed
-    host.replicas.release(2)
-    await soon(lambda: partition.closed)
-    await host.groups.coordinator_of("g", host.loop.time() + 5)
-    assert host.offset() == 3

@@ -20,7 +20,7 @@ async def test_a_transaction_from_its_begin_to_its_end() -> None:
     host = leading()
     producer = await host.open()
     assert producer == (1000, 0)
-    assert host.coordinator.verify(ID, producer, [LOCAL, ("b", 0)]) == [
+    assert await host.coordinator.admit(ID, producer, [LOCAL, ("b", 0)], adds=False) == [
         E.NONE,
         E.TRANSACTION_ABORTABLE,
     ]
@@ -48,6 +48,17 @@ async def test_markers_go_out_until_they_are_there(failure: Exception | E) -> No
     await host.coordinator.end(ID, producer, 2, is_commit=False)
     await host.reach("CompleteAbort")
     assert len(host.written) == 6
+
+
+async def test_who_has_not_heard_of_the_quorum_admits_nobody() -> None:
+    """Another coordinator may have ended what it believes to be open."""
+    host = leading()
+    producer = await host.open()
+    host.in_touch = False
+    for adds in (False, True):
+        with pytest.raises(KafkaError) as raised:
+            await host.coordinator.admit(ID, producer, [LOCAL], adds=adds)
+        assert raised.value.code is E.NOT_COORDINATOR
 
 
 async def test_markers_wait_for_a_leader() -> None:
@@ -105,6 +116,58 @@ async def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
     await host.reach("CompleteAbort")
     ended = await host.coordinator.end(ID, producer, 2, is_commit=True)
     assert ended.error is E.INVALID_TXN_STATE
+
+
+async def test_what_is_over_is_counted_by_its_result() -> None:
+    host = leading()
+    numbers = host.coordinator.numbers
+    producer = await host.open()
+    host.ahead_ms = 3000
+    host.errors = [E.NOT_LEADER_OR_FOLLOWER] * 4
+    await host.coordinator.end(ID, producer, 0, is_commit=True)
+    assert not any(numbers.ended.values())
+    await host.reach("CompleteCommit")
+    assert numbers.ended == {"committed": 1, "aborted": 0, "timed_out": 0, "fenced": 0}
+    assert 3 <= numbers.durations.sum < 4
+    assert 0 < numbers.markers.sum < 1
+    await host.coordinator.add_partitions(ID, producer, [LOCAL], 0)
+    await host.coordinator.end(ID, producer, 0, is_commit=False)
+    await host.reach("CompleteAbort")
+    await host.open()
+    await host.init()
+    answer = await host.init("u", timeout_ms=30)
+    await host.coordinator.add_partitions("u", (answer.producer_id, 0), [LOCAL], 0)
+    async with asyncio.timeout(5):
+        while not numbers.ended["timed_out"]:
+            await asyncio.sleep(0.001)
+    assert numbers.ended == dict.fromkeys(("committed", "aborted", "timed_out", "fenced"), 1)
+    assert numbers.durations.count == numbers.markers.count == 4
+
+
+async def test_late_transactions_are_told_once_in_each_state(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = leading()
+
+    async def told() -> list[str]:
+        caplog.clear()
+        await host.coordinator.look_for_late()
+        return [each.getMessage() for each in caplog.records if "transaction-late" in each.message]
+
+    producer = await host.open()
+    host.metadata.topics["a"] = topic(1, -1)
+    await host.coordinator.end(ID, producer, 2, is_commit=True)
+    host.ahead_ms = 60_000
+    assert await told() == []
+    host.ahead_ms = 70_500
+    (text,) = await told()
+    assert f"transactional_id={ID} producer=1000 epoch=1 state=PrepareCommit seconds=70." in text
+    assert await told() == []
+    host.metadata.topics["a"] = topic(1, 2)
+    host.coordinator.leads_changed("a")
+    await host.reach("CompleteCommit")
+    assert await told() == []
+    assert host.coordinator._late == set()
 
 
 async def test_a_newcomer_waits_for_the_abort() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,14 +38,9 @@ class AskingHost(FakeHost):
         self.leaves_out: set[int] = set()
         self.questions = TransactionQuestions(self)
 
-    async def connection(self, node_id: int, lane: object) -> Any:
+    async def request(self, node_id: int, lane: object, message: Any, *, timeout_ms: int) -> Any:
         assert node_id == 2
-        return SimpleNamespace(request=self._request)
-
-    async def _request(
-        self, request: AddPartitionsToTxnRequest, *, timeout_ms: int
-    ) -> AddPartitionsToTxnResponse:
-        self.asked.append(request)
+        self.asked.append(message)
         await asyncio.sleep(0)
         said = self.said.pop(0) if self.said else E.NONE
         if isinstance(said, Exception):
@@ -68,7 +62,7 @@ class AskingHost(FakeHost):
                         for named in each.topics
                     ],
                 )
-                for each in request.transactions
+                for each in message.transactions
             ]
         )
 
@@ -152,6 +146,26 @@ async def test_what_producers_are_told(
         assert host.asked[0].transactions[0].verify_only is (version < NEW)
 
 
+@pytest.mark.parametrize(
+    ("said", "version", "told"),
+    [
+        (E.NONE, 3, E.NONE),
+        (E.PRODUCER_FENCED, 3, E.INVALID_PRODUCER_EPOCH),
+        (E.NOT_COORDINATOR, 3, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (E.COORDINATOR_LOAD_IN_PROGRESS, 4, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (ConnectionLostError("gone"), 3, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (E.CONCURRENT_TRANSACTIONS, 4, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (E.TRANSACTION_ABORTABLE, 3, E.INVALID_TXN_STATE),
+        (E.TRANSACTION_ABORTABLE, 4, E.TRANSACTION_ABORTABLE),
+    ],
+)
+async def test_what_is_told_of_offsets(said: E | Exception, version: int, told: E) -> None:
+    host = elsewhere()
+    host.said = [said]
+    assert await host.questions.admit_offsets(ID, PRODUCER, LOCAL, version) is told
+    assert host.asked[0].transactions[0].verify_only
+
+
 async def test_markers_that_are_out_are_waited_for_by_those_who_can() -> None:
     host = elsewhere()
     host.said = [E.CONCURRENT_TRANSACTIONS] * 3
@@ -192,6 +206,7 @@ async def test_so_many_questions_are_open_and_no_more(monkeypatch: pytest.Monkey
     host = elsewhere()
     errors = await asyncio.gather(*(host.admit(NEW, ("a", index)) for index in range(5)))
     assert errors == [E.NONE] * 3 + [E.NOT_ENOUGH_REPLICAS] * 2
+    assert host.questions.answers == {E.NONE: 3, E.COORDINATOR_NOT_AVAILABLE: 2}
     assert await host.admit(NEW) is E.NONE
 
 

@@ -14,7 +14,7 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
-from kraftpy.server.handlers import consumer_groups, groups
+from kraftpy.server.handlers import consumer_groups, groups, transactional_offsets
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
 
@@ -43,6 +43,7 @@ def broker(**calls: Callable[..., Any]) -> Any:
 
 
 METHODS = (
+    "served_partition",
     "coordinator_of",
     "join_group",
     "sync_group",
@@ -158,13 +159,40 @@ def test_a_refused_commit_has_the_error_on_every_partition() -> None:
     encodes(ApiKey.OFFSET_COMMIT, response)
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_offsets_in_a_transaction_while_the_group_is_read(version: int) -> None:
+    """Clients that are older than Kafka 2.0 break upon the error that says so (KAFKA-7296)."""
+
+    def served_partition(group_id: str) -> int:
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    kinds = messages.TxnOffsetCommitRequest
+    request = kinds(
+        group_id="g",
+        producer_id=7,
+        producer_epoch=0,
+        topics=[
+            kinds.TxnOffsetCommitRequestTopic("t", [kinds.TxnOffsetCommitRequestPartition(0, 5)])
+        ],
+    )
+    response = transactional_offsets.txn_offset_commit(
+        broker(served_partition=served_partition), context(version), request
+    )
+    (answer,) = response.topics[0].partitions
+    assert answer.error_code == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if version < 2
+        else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
+
+
 class TestOffsetFetch:
     topics = (messages.OffsetFetchRequest.OffsetFetchRequestTopic("t", [0, 1]),)
 
     def fetch(self, version: int, **request: Any) -> messages.OffsetFetchResponse:
         asked = []
 
-        def fetch_offsets(group_id: str, topics: Any, *member: Any) -> Any:
+        def fetch_offsets(group_id: str, topics: Any, *member: Any, require_stable: bool) -> Any:
             asked.append((group_id, topics))
             return lambda: [("t", [(0, 7, 2, "note"), no_offset(1)])]
 
@@ -277,7 +305,9 @@ def test_delete_waits_for_each_group() -> None:
 
 
 class TestFindCoordinator:
-    def find(self, version: int, **request: Any) -> messages.FindCoordinatorResponse:
+    def find(
+        self, version: int, *, transactions: bool = False, **request: Any
+    ) -> messages.FindCoordinatorResponse:
         async def find() -> messages.FindCoordinatorResponse:
             async def coordinator_of(group_id: str, deadline_s: float) -> int:
                 if not group_id:
@@ -286,6 +316,8 @@ class TestFindCoordinator:
 
             here = broker(coordinator_of=coordinator_of)
             here.loop = asyncio.get_running_loop()
+            here.serves_transactions = transactions
+            here.transactions = here.groups
             here.reachable_nodes = lambda ctx: [
                 SimpleNamespace(node_id=1, host="broker", port=9092)
             ]
@@ -314,7 +346,12 @@ class TestFindCoordinator:
             ("", -1, "", -1, ErrorCode.INVALID_GROUP_ID),
         ]
 
-    def test_of_transactions_ends_a_producer_instead_of_letting_it_retry(self) -> None:
+    @pytest.mark.parametrize("version", range(1, 4))
+    def test_of_a_transactional_id(self, version: int) -> None:
+        found = self.find(version, transactions=True, key="x", key_type=1)
+        assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
+
+    def test_of_transactions_ends_a_producer_where_there_are_none_yet(self) -> None:
         (batched,) = self.find(4, coordinator_keys=["x"], key_type=1).coordinators
         answers = [*(self.find(version, key="x", key_type=1) for version in range(1, 4)), batched]
         unsupported = ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,216 @@
+"""Committing offsets in transactions: TxnOffsetCommit and its markers (KIP-98, KIP-447).
+
+Rules, which are Kafka 4.4's:
+
+* A TxnOffsetCommit is one write of its producer's, and pending until the transaction's marker.
+* Who says nothing of itself isn't checked: old clients can't (before version 3, KIP-447), and the
+  transaction alone fences them. Who names a member or a generation has to be right. A classic group
+  takes it in any state: the transaction began before the rebalance.
+* Wrong epochs of a consumer group's members are ILLEGAL_GENERATION, and so is a generation of a
+  group that isn't there.
+* What is pending is part of what groups take in memory: COORDINATOR_NOT_AVAILABLE where that is
+  full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kraftpy.core.groups.commits import PartitionsOf, commit_error, is_metadata_too_large
+from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.consumer.offset_rules import check_transactional_commit
+from kraftpy.core.groups.consumer.service import ConsumerGroups
+from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.effects import Outbox, Write
+from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.memory import MachineMemory
+from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.pending_offsets import (
+    PendingOffsets,
+    Place,
+    TransactionalOffsets,
+    TransactionEnds,
+    pending_bytes,
+)
+from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+_TopicAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_PartitionAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+
+class TransactionalCommits:
+    """The transactions that commit offsets of the groups of one partition of the offsets topic."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: dict[str, Group],
+        offsets: OffsetMap,
+        pending: PendingOffsets,
+        consumers: ConsumerGroups,
+        outbox: Outbox,
+        memory: MachineMemory,
+    ) -> None:
+        self._config = config
+        self._groups = groups
+        self._offsets = offsets
+        self._pending = pending
+        self._consumers = consumers
+        self._out = outbox
+        self._memory = memory
+
+    def commit(
+        self,
+        token: object,
+        request: TxnOffsetCommitRequest,
+        partitions_of: PartitionsOf,
+        now_ms: int,
+        topics: Topics,
+    ) -> None:
+        """A TxnOffsetCommit: answered once its batch is committed."""
+        error = self._check(request, topics)
+        if error is not ErrorCode.NONE:
+            self._out.reply(token, transactional_error_response(request, error))
+            return
+        response, records, size_bytes = self._judge(request, partitions_of, now_ms)
+        if not self._memory.has_room(size_bytes):
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self._out.reply(token, transactional_error_response(request, error))
+            return
+        if not records:
+            self._out.reply(token, response)
+            return
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if partition.error_code == ErrorCode.NONE:
+                        partition.error_code = commit_error(error)
+            self._out.reply(token, response)
+
+        self._out.write(
+            TransactionalOffsets(request.producer_id, request.producer_epoch, records),
+            (request.group_id,),
+            lambda now_ms: self._out.reply(token, response),
+            failed,
+        )
+
+    def _check(self, request: TxnOffsetCommitRequest, topics: Topics) -> ErrorCode:
+        consumer = self._consumers.groups.get(request.group_id)
+        if self._consumers.is_dying(request.group_id):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if consumer is not None:
+            return check_transactional_commit(consumer, request, topics)
+        return _check_classic(self._groups.get(request.group_id), request)
+
+    def _judge(
+        self, request: TxnOffsetCommitRequest, partitions_of: PartitionsOf, now_ms: int
+    ) -> _Judged:
+        response = TxnOffsetCommitResponse()
+        records: list[OffsetRecord] = []
+        size_bytes = 0
+        for topic in request.topics:
+            known = partitions_of(topic.name)
+            answers = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                metadata = partition.committed_metadata or ""
+                error = ErrorCode.NONE
+                if index not in known:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif metadata and is_metadata_too_large(metadata, self._config):
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    committed = CommittedOffset(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        now_ms,
+                        NO_TIMESTAMP,
+                    )
+                    records.append(OffsetRecord(request.group_id, topic.name, index, committed))
+                    size_bytes += pending_bytes(topic.name, metadata)
+                answers.append(_PartitionAnswer(index, error))
+            response.topics.append(_TopicAnswer(topic.name, answers))
+        return _Judged(response, records, size_bytes)
+
+    def markers(self, token: object, ends: Sequence[tuple[int, bool]]) -> Write:
+        """The write of markers that the shell appends; `token` is answered with an ErrorCode.
+
+        Of each the producer id, and whether it commits.
+        """
+
+        def failed(error: ErrorCode, now_ms: int) -> None:
+            if error is ErrorCode.NOT_COORDINATOR:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._out.reply(token, error)
+
+        return self._out.expect(
+            TransactionEnds(ends), (), lambda now_ms: self._out.reply(token, ErrorCode.NONE), failed
+        )
+
+    def replay(self, records: TransactionalOffsets | TransactionEnds) -> set[str]:
+        """Takes in a write that is committed; gives the groups that it concerns."""
+        group_ids = set()
+        if isinstance(records, TransactionalOffsets):
+            for record in records:
+                self._pending.put(records.producer_id, record)
+                group_ids.add(record.group_id)
+            return group_ids
+        for producer_id, committed in records.ends:
+            group_ids.update(self._pending.groups_of(producer_id))
+            self._offsets.replay(self._pending.end(producer_id, committed=committed))
+        return group_ids
+
+    def unstable(self, group_id: str) -> set[Place]:
+        """Where open transactions have committed offsets of the group, or are about to."""
+        in_flight = {
+            (record.topic, record.partition)
+            for write in self._out.in_flight(group_id)
+            if isinstance(write.records, TransactionalOffsets)
+            for record in write.records
+        }
+        return in_flight.union(self._pending.places_of(group_id))
+
+
+class _Judged(NamedTuple):
+    """The answer if all goes well, the records to write, and what they take in memory."""
+
+    response: TxnOffsetCommitResponse
+    records: list[OffsetRecord]
+    size_bytes: int
+
+
+def _check_classic(group: Group | None, request: TxnOffsetCommitRequest) -> ErrorCode:
+    generation = request.generation_id
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and (
+        group.state is GroupState.EMPTY
+        or (not request.member_id and request.group_instance_id is None)
+    ):
+        return ErrorCode.NONE
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is ErrorCode.NONE and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def transactional_error_response(
+    request: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    """The same error for every partition of the request."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            _TopicAnswer(
+                topic.name,
+                [_PartitionAnswer(each.partition_index, error) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,102 @@
+"""Batches of transactions in a Produce: what the coordinator is asked before they are taken.
+
+`core.transactions.admission` says which batches need that, `coordination.transaction_questions` how
+it's asked. Rules:
+
+* The answer counts for the leadership in which it was asked for.
+* What is refused so that the producer sends it again is noted: what it has sent behind that doesn't
+  come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from kraftpy.core.transactions import VERSION_0, VERSION_2
+from kraftpy.core.transactions.admission import Token
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.messages import ProduceRequest
+from kraftpy.protocol.records import BatchHeader, read_batch_header
+from kraftpy.server.coordination.transaction_questions import FIRST_PRODUCE_OF_VERSION_2
+from kraftpy.server.network.dispatch import RequestContext
+from kraftpy.server.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+_SENT_AGAIN: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+class Question:
+    """The coordinator is asked for a producer (id and epoch); `settle` has to follow.
+
+    `version` is that of its transactions; `asking` gives what the coordinator says.
+    """
+
+    __slots__ = ("_admission", "_answer", "_partition", "_token")
+
+    def __init__(
+        self,
+        partition: Partition,
+        producer: tuple[int, int],
+        version: int,
+        asking: Coroutine[Any, Any, ErrorCode],
+    ) -> None:
+        self._partition = partition
+        self._admission = partition.admission
+        self._token = self._admission.ask(*producer, version)
+        self._answer = asyncio.get_running_loop().create_task(asking)
+
+    @classmethod
+    def of_batch(
+        cls,
+        broker: Broker,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        partition: Partition,
+        header: BatchHeader,
+    ) -> Question:
+        """For a batch of a Produce."""
+        assert request.transactional_id is not None
+        version = VERSION_2 if ctx.api_version >= FIRST_PRODUCE_OF_VERSION_2 else VERSION_0
+        producer = header.producer_id, header.producer_epoch
+        asking = broker.transaction_questions.admit(
+            request.transactional_id,
+            producer,
+            (partition.topic, partition.index),
+            ctx.api_version,
+        )
+        return cls(partition, producer, version, asking)
+
+    async def answer(self) -> Token:
+        """What lets the batch in. Raises KafkaError as the producer is to hear it."""
+        error = await self._answer
+        if self._partition.admission is not self._admission:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        self._admission.vouch(self._token)
+        return self._token
+
+    def settle(self) -> None:
+        """The batch has been appended, or refused."""
+        self._admission.settle(self._token)
+
+
+def note_refused(partition: Partition, records: bytes | memoryview, error: KafkaError) -> None:
+    """Notes that a batch of a request with a transactional id wasn't appended."""
+    if error.code not in _SENT_AGAIN:
+        return
+    with contextlib.suppress(DecodeError):  # then it hasn't been looked at yet
+        header = read_batch_header(records)
+        if header.is_transactional and header.producer_id >= 0:
+            partition.admission.refused(header)

@@ -1,0 +1,130 @@
+"""TxnOffsetCommit (KIP-98, KIP-447): a producer commits a group's offsets in its transaction.
+
+The rules are in `kraftpy.core.groups.transactions`. Beyond that:
+
+* The offsets are a transactional batch in the group's partition of the offsets topic, which has to
+  be in the transaction: as with a Produce, its coordinator is asked before the first one. From
+  version 5 on that adds it (KIP-890).
+* What passes by itself is COORDINATOR_LOAD_IN_PROGRESS, upon which clients send it again; before
+  version 2 COORDINATOR_NOT_AVAILABLE, as some of those break upon the other (KAFKA-7296).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from kraftpy.core.groups.transactions import transactional_error_response
+from kraftpy.core.transactions import VERSION_0, VERSION_2
+from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, Token
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
+from kraftpy.server.coordination.offset_forwarding import forwarded
+from kraftpy.server.coordination.transaction_questions import FIRST_COMMIT_OF_VERSION_2
+from kraftpy.server.handlers.groups import exceeds_a_batch
+from kraftpy.server.handlers.registry import handles
+from kraftpy.server.handlers.transactional_batches import Question
+from kraftpy.server.network.dispatch import RequestContext
+from kraftpy.server.network.long_answers import elements
+from kraftpy.server.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from kraftpy.server.broker import Broker
+
+_FIRST_WITH_LOADING = 2
+
+_TopicAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_PartitionAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+
+@handles(ApiKey.TXN_OFFSET_COMMIT)
+@forwarded
+def txn_offset_commit(
+    broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    """Commits offsets in a transaction, all in one batch."""
+    try:
+        if request.producer_id < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if request.producer_epoch < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        partition = _partition(broker, request)
+        if ctx.many and exceeds_a_batch(broker, request):
+            return _refuse_many(request)
+        if _is_admitted(partition, request):
+            return broker.groups.commit_in_transaction(request)
+        if not broker.serves_transactions:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS_YET)
+    except KafkaError as error:
+        return _refuse(ctx, request, error.code)
+    return _ask_and_commit(broker, ctx, request, partition)
+
+
+def _partition(broker: Broker, request: TxnOffsetCommitRequest) -> Partition:
+    """Where the group's offsets are kept, if this broker coordinates it; else raises KafkaError."""
+    index = broker.groups.served_partition(request.group_id)
+    partition = broker.replicas.get(OFFSETS_TOPIC, index)
+    if partition is None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    return partition
+
+
+def _is_admitted(
+    partition: Partition, request: TxnOffsetCommitRequest, token: Token | None = None
+) -> bool:
+    producer = request.producer_id, request.producer_epoch
+    log = partition.log
+    return partition.admission.admits(producer, log.producers, log.uptime_ms(), token)
+
+
+async def _ask_and_commit(
+    broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest, partition: Partition
+) -> TxnOffsetCommitResponse:
+    producer = request.producer_id, request.producer_epoch
+    place = OFFSETS_TOPIC, partition.index
+    asking = broker.transaction_questions.admit_offsets(
+        request.transactional_id, producer, place, ctx.api_version
+    )
+    version = VERSION_2 if ctx.api_version >= FIRST_COMMIT_OF_VERSION_2 else VERSION_0
+    question = Question(partition, producer, version, asking)
+    try:
+        token = await question.answer()
+        if _partition(broker, request) is not partition:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not _is_admitted(partition, request, token):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        answer = broker.groups.commit_in_transaction(request)
+    except KafkaError as error:
+        return _refuse(ctx, request, error.code)
+    finally:
+        question.settle()
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _refuse(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        error = ErrorCode.NOT_COORDINATOR
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and ctx.api_version < _FIRST_WITH_LOADING:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return transactional_error_response(request, error)
+
+
+def _refuse_many(request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """They are more than a batch takes."""
+    error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return TxnOffsetCommitResponse(
+        topics=elements(
+            request.topics,
+            lambda topic: _TopicAnswer(
+                topic.name,
+                elements(
+                    topic.partitions, lambda each: _PartitionAnswer(each.partition_index, error)
+                ),
+            ),
+        )
+    )
