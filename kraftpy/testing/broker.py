@@ -126,10 +126,10 @@ class Broker:
     def kill(self) -> None:
         """kill -9, and wait until all of the node is gone; `restart` brings it back."""
         os.kill(self.pid, signal.SIGKILL)
-        wait_until(lambda: not is_alive(self.pid), f"broker {self.pid} survived kill -9")
+        wait_until(lambda: not is_alive(self.pid), f"broker {self.pid} is gone after kill -9")
         wait_until(
             lambda: is_unlocked(self.log_dir / ".lock"),
-            f"{self.log_dir} is still in use after kill -9 of {self.pid}",
+            f"{self.log_dir} is free after kill -9 of {self.pid}",
         )
 
     def stop(self) -> None:

@@ -264,7 +264,7 @@ class Cluster:
         pids = victim.pids
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: all(map(is_stopped, pids)), f"broker {node} goes on after SIGSTOP")
+        wait_until(lambda: all(map(is_stopped, pids)), f"broker {node} stands still after SIGSTOP")
 
     def resume(self, node: int) -> None:
         """Sends both processes of a paused node SIGCONT."""
@@ -541,7 +541,7 @@ class Cluster:
     def _wait_for_end(self, node: Node, pids: Sequence[int], what: str) -> None:
         wait_until(
             lambda: not any(map(is_alive, pids)) and is_unlocked(node.log_dir / ".lock"),
-            f"broker {node.id} survived {what}",
+            f"broker {node.id} is gone after {what}",
         )
 
     def _ills(self) -> list[str]:

@@ -18,7 +18,7 @@ from typing import IO
 
 _STOP_TIMEOUT_S = 70.0
 """Longer than `kraftpy dev` gives its nodes, which it stops in two passes."""
-_WAIT_TIMEOUT_S = 20.0
+_WAIT_TIMEOUT_S = 30.0
 _POLL_S = 0.005
 
 popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
@@ -148,11 +148,15 @@ def setting_text(value: object) -> str:
 
 
 def wait_until(
-    condition: Callable[[], bool], failure: str, timeout_s: float = _WAIT_TIMEOUT_S
-) -> None:
-    """Polls until the condition holds; `BrokerError` with this text if it doesn't in time."""
-    deadline = time.monotonic() + timeout_s
+    condition: Callable[[], object], what: str, timeout_s: float = _WAIT_TIMEOUT_S
+) -> float:
+    """Waits until the condition holds; how long that took, in seconds.
+
+    `what` says what is awaited; `BrokerError` with it, if that doesn't come in time.
+    """
+    started_s = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
-            raise BrokerError(failure)
+        if time.monotonic() - started_s > timeout_s:
+            raise BrokerError(f"not within {timeout_s:g} s: {what}")
         time.sleep(_POLL_S)
+    return time.monotonic() - started_s

@@ -97,6 +97,7 @@ def test_the_list_names_what_can_be_run() -> None:
     said = json.loads(output("consistency", "list", "-o", "json"))
     assert list(said["workloads"]) == [
         "queue", "replicas", "offsets", "commits", "groups", "metadata",
+        "list-append", "transform", "bank",
     ]  # fmt: skip
     assert {"kill", "pause", "partition", "slow", "lose-tail", "reassign"} <= said["faults"].keys()
     assert said["clients"]["kraftpy"] == "installed"
@@ -122,7 +123,7 @@ def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
         assert report["versions"]["peer"].startswith("software unknown")
         assert report["versions"]["peer features"] == (
             "eligible.leader.replicas.version 1 to 1, 1 in use, group.version 1 to 1, 1 in use, "
-            "kraftpy.metadata.level 1 to 1, 1 in use, metadata.version 33 to 33, 33 in use"
+            "kraftpy.metadata.level 1 to 2, 2 in use, metadata.version 33 to 33, 33 in use"
         )
         assert "PRODUCE 0 to " in report["versions"]["peer APIs"]
         assert "software unknown" in (folder / "report.html").read_text()

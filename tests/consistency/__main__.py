@@ -8,10 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kraftpy.testing.process import BrokerError
 from tests import programs
 from tests.apache_kafka import ApacheKafka
 from tests.consistency.rounds import Rounds
-from tests.processes import Broker, BrokerError, Kraftpy
+from tests.processes import Broker, Kraftpy
 
 
 def main() -> int:

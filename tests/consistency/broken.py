@@ -24,6 +24,8 @@ from kraftpy.server.replication.replicas import ReplicaManager
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.runner import quick_cluster
 
+from . import broken_transactions as transactions
+
 _LEADER_EPOCH_AT = 12  # in a batch
 
 
@@ -150,6 +152,14 @@ BUILDS = {
         offsets_before_replication,
         commits_in_two_parts,
         no_deduplication_after_failover,
+        transactions.lso_ignored,
+        transactions.marker_unreplicated,
+        transactions.prepare_unreplicated,
+        transactions.complete_early,
+        transactions.no_fencing,
+        transactions.epoch_not_bumped,
+        transactions.no_admission,
+        transactions.pending_visible,
     )
 }
 
@@ -165,6 +175,7 @@ class Case:
 
 _LOSS = frozenset({"lost-write", "unseen", "inconsistent-offsets"})
 _REGRESSION = frozenset({"offset-regression", "linearizable", "stale-read"})
+_HALVES = frozenset({"torn", "lost-transaction", "aborted", "stuck"})
 CASES = {
     "acks_before_replication": Case("queue", "partition", _LOSS),
     "truncation_to_the_high_watermark": Case("queue", "successors", _LOSS),
@@ -175,6 +186,14 @@ CASES = {
     "offsets_before_replication": Case("offsets", "partition", _REGRESSION),
     "commits_in_two_parts": Case("commits", "kill-coordinator", frozenset({"torn-commit"})),
     "no_deduplication_after_failover": Case("queue", "unanswered", frozenset({"duplicate"})),
+    "lso_ignored": Case("list-append", "kill-client", frozenset({"G1a"})),
+    "marker_unreplicated": Case("bank", "unheard", _HALVES),
+    "prepare_unreplicated": Case("bank", "partition", _HALVES),
+    "complete_early": Case("bank", "kill-client", frozenset({"torn"})),
+    "epoch_not_bumped": Case("bank", "late-frames", _HALVES),
+    "no_fencing": Case("transform", "hijack", frozenset({"transformed-twice"})),
+    "no_admission": Case("list-append", "late-frames", _HALVES),
+    "pending_visible": Case("transform", "kill-client", frozenset({"untransformed"})),
 }
 
 

@@ -32,8 +32,9 @@ from kraftpy.testing import Cluster, clocks
 from kraftpy.testing.consistency.faults import FAULTS, Act, Ground, cluster_options
 from kraftpy.testing.consistency.faults.membership import put_in_order
 from kraftpy.testing.consistency.runner import quick_cluster
-from kraftpy.testing.process import is_alive, is_stopped, wait_until
+from kraftpy.testing.process import is_alive, is_stopped
 from kraftpy.testing.view import PartitionView, _ask, ask_metadata
+from tests.waiting import wait_until
 
 from .test_membership import known
 
@@ -153,7 +154,7 @@ class Stage:
         cluster.wait_healthy(HEALTHY_S)
         wait_until(
             lambda: self._is_in_order() or (put_in_order(cluster, ORDERS) and self._is_in_order()),
-            "the replicas are not where they were, or others lead",
+            "the replicas are where they were, and lead as they did",
             TIMEOUT_S,
         )
         cluster.wait_healthy(HEALTHY_S)
@@ -260,7 +261,7 @@ def happen(stage: Stage, name: str) -> None:
     stage.put_in_order()
     wait_until(
         lambda: len(stage.load.acknowledged) > before + len(ORDERS),
-        "what is sent is not acknowledged any more",
+        "what is sent is acknowledged again",
         TIMEOUT_S,
     )
     assert stage.lost() == set()
@@ -344,7 +345,7 @@ def cut(stage: Stage, act: Act, *, links: str) -> Watch:
             leader, follower = pair
             return word in stage.log(follower, leader - 1)
 
-        wait_until(partial(_all, there, whole), "a link that isn't cut", TIMEOUT_S)
+        wait_until(partial(_all, there, whole), "every link that isn't cut passes it on", TIMEOUT_S)
         time.sleep(NOT_HEARD_S)
     assert {pair for pair in pairs if there(pair)} == whole
 
@@ -389,7 +390,7 @@ def drifts(stage: Stage, act: Act) -> Watch:
         return low > at_least_s or high < -at_least_s
 
     for times in (1, 2):  # more and more
-        wait_until(partial(is_wrong, times * WRONG_S), "the clock goes right", TIMEOUT_S)
+        wait_until(partial(is_wrong, times * WRONG_S), "the clock is wrong", TIMEOUT_S)
     _assert_right(stage, EVERYONE - {victim})
     yield
     _wait_until_right(stage, victim)
@@ -406,7 +407,7 @@ def _assert_right(stage: Stage, nodes: set[int]) -> None:
 
 def _wait_until_right(stage: Stage, node: int) -> None:
     wait_until(
-        partial(_is_right, stage, node), "the clock stays wrong", TIMEOUT_S + clocks.NOTICED_S
+        partial(_is_right, stage, node), "the clock is right again", TIMEOUT_S + clocks.NOTICED_S
     )
 
 
@@ -415,7 +416,9 @@ def tail_lost(stage: Stage, act: Act, *, of_each: bool) -> Watch:
     (victim,), pids = act.targets, stage.pids()
     for _, index in ORDERS:  # what nobody has had a reason to fsync yet
         stage.send(index, b"the last", acks=-1)
-    wait_until(lambda: stage.logs(1) == stage.logs(2) == stage.logs(3), "they differ", TIMEOUT_S)
+    wait_until(
+        lambda: stage.logs(1) == stage.logs(2) == stage.logs(3), "the logs are alike", TIMEOUT_S
+    )
     before = {node: stage.logs(node) for node in EVERYONE}
     yield
     assert _gone(pids) == {victim}
@@ -437,7 +440,9 @@ def bit_flipped(stage: Stage, act: Act) -> Watch:
         assert (int.from_bytes(now) ^ int.from_bytes(was)).bit_count() == 1
     yield
     wait_until(
-        lambda: all(map(bytes.startswith, stage.logs(victim), before)), "it stays", TIMEOUT_S
+        lambda: all(map(bytes.startswith, stage.logs(victim), before)),
+        "the log is as it was",
+        TIMEOUT_S,
     )
 
 
@@ -448,7 +453,7 @@ def moved(stage: Stage, act: Act) -> Watch:
         return {name: each.replicas for name, each in stage.partitions().items()}
 
     wait_until(
-        lambda: min(map(len, replicas().values())) == 2, "no replica has gone away", TIMEOUT_S
+        lambda: min(map(len, replicas().values())) == 2, "a replica has gone away", TIMEOUT_S
     )
     yield
     there = replicas()
@@ -459,7 +464,7 @@ def moved(stage: Stage, act: Act) -> Watch:
             for name, nodes in there.items()
             for node in EVERYONE
         ),
-        "there is data where there are no replicas, or none where there are",
+        "there is data where there are replicas, and nowhere else",
         TIMEOUT_S,
     )
 
@@ -479,7 +484,7 @@ def added(stage: Stage, act: Act) -> Watch:
     home = stage.cluster.nodes[new].dir
     everyone = EVERYONE | {new}
     assert known(stage.cluster) == (everyone, everyone)
-    wait_until(lambda: any(stage.logs(new)), "it gets no data", TIMEOUT_S)
+    wait_until(lambda: any(stage.logs(new)), "it gets data", TIMEOUT_S)
     yield
     assert (set(stage.cluster.nodes), home.exists()) == (EVERYONE, False)
     assert known(stage.cluster) == (EVERYONE, EVERYONE)
@@ -539,7 +544,7 @@ def _wait_for_another(stage: Stage, gone: int) -> None:
     """Until all that a node led is led by others."""
     wait_until(
         lambda: not {each.leader for each in stage.partitions().values()} & {gone, -1},
-        "nobody leads after it",
+        "others lead",
         TIMEOUT_S,
     )
 
@@ -577,6 +582,7 @@ EFFECTS = {
     "disk-full": Effect(no_room),
     "successors": Effect(two_leaders_gone),
     "unanswered": Effect(unanswered_leader_gone),
+    "unheard": Effect(unanswered_leader_gone),
     "late-expansion": Effect(late_and_gone),
 }
 

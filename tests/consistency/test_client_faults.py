@@ -19,7 +19,7 @@ from kraftpy.testing.consistency.history import Phase
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.plan import Plan
 from kraftpy.testing.consistency.runner import run
-from kraftpy.testing.process import wait_until
+from tests.waiting import wait_until
 
 CLIENTS = ("confluent-kafka", "aiokafka", "kraftpy")
 
@@ -27,6 +27,8 @@ CLIENTS = ("confluent-kafka", "aiokafka", "kraftpy")
 class Bystander:
     name = "a bystander"
     away = False
+    role = ""
+    identity: int | None = None
 
     def __init__(self) -> None:
         self._popen = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
@@ -54,6 +56,9 @@ class Bystander:
     def come_back(self) -> None:
         self.away = False
 
+    def take_identity(self, identity: int) -> None:
+        raise AssertionError("it has none")
+
     def close(self) -> None:
         self._popen.kill()
         self._popen.wait()
@@ -73,22 +78,22 @@ def plan_of(name: str, *clients: Bystander) -> Act:
 def test_a_killed_client_is_gone(bystander: Bystander) -> None:
     act = plan_of("kill-client", bystander)
     assert act.begin() == bystander.name
-    wait_until(lambda: bystander.state == "-", "it lives on", 10)
+    wait_until(lambda: bystander.state == "-", "it is dead", 10)
     act.end()
 
 
 def test_a_frozen_client_stands_still_and_goes_on(bystander: Bystander) -> None:
     act = plan_of("freeze-client", bystander)
     assert act.begin() == bystander.name
-    wait_until(lambda: bystander.state == "T", "it goes on", 10)
+    wait_until(lambda: bystander.state == "T", "it stands still", 10)
     act.end()
-    wait_until(lambda: bystander.state in "RS", "it stands still", 10)
+    wait_until(lambda: bystander.state in "RS", "it goes on", 10)
 
 
 def test_a_client_that_left_is_away_until_it_may_come_back(bystander: Bystander) -> None:
     act = plan_of("leave-client", bystander)
     assert act.begin() == bystander.name
-    wait_until(lambda: bystander.state == "-", "it stays", 10)
+    wait_until(lambda: bystander.state == "-", "it is gone", 10)
     assert bystander.away
     act.end()
     assert not bystander.away
@@ -97,6 +102,51 @@ def test_a_client_that_left_is_away_until_it_may_come_back(bystander: Bystander)
 @pytest.mark.parametrize("name", ["kill-client", "freeze-client", "leave-client"])
 def test_without_clients_none_can_be_killed_or_frozen(name: str) -> None:
     act = plan_of(name)
+    assert isinstance(act.begin(), LeftOut)
+    act.end()
+
+
+class Producer:
+    """A client that writes in transactions, and notes as whom."""
+
+    def __init__(self, role: str, identity: int | None) -> None:
+        self.name = f"{role} {identity}"
+        self.role = role
+        self.identity = identity
+        self.told: list[int] = []
+
+    def take_identity(self, identity: int) -> None:
+        self.told.append(identity)
+
+
+def hijack(*clients: Any) -> Act:
+    return FAULTS["hijack"].plan(Ground(cast(Any, None), {}, random.Random(1), clients=clients))
+
+
+def test_a_hijacked_id_has_two_producers_until_it_is_given_back() -> None:
+    clients = [
+        Producer("transact", 1),
+        Producer("transact", 2),
+        Producer("look", None),
+        Producer("transfer", 4),
+    ]
+    act = hijack(*clients)
+    assert "has the id of transact" in str(act.begin())
+    (thief,) = [each for each in clients if each.told]
+    assert thief.told == [3 - (thief.identity or 0)]
+    act.end()
+    assert thief.told[1:] == [thief.identity]
+
+
+@pytest.mark.parametrize("roles", [(), ("transact",), ("transact", "transfer")])
+def test_a_hijack_takes_two_of_a_kind(roles: tuple[str, ...]) -> None:
+    act = hijack(*(Producer(role, number) for number, role in enumerate(roles)))
+    assert isinstance(act.begin(), LeftOut)
+    act.end()
+
+
+def test_nothing_is_late_without_transactions() -> None:
+    act = FAULTS["late-frames"].plan(Ground(cast(Any, None), {}, random.Random(1)))
     assert isinstance(act.begin(), LeftOut)
     act.end()
 

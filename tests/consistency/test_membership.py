@@ -14,9 +14,8 @@ from kraftpy.client.cluster_admin import ClusterAdmin
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.faults import FAULTS, Ground, LeftOut
 from kraftpy.testing.consistency.faults.membership import put_in_order, reassign
-from kraftpy.testing.process import wait_until
 from tests import warm
-from tests.waiting import TIMEOUT_S
+from tests.waiting import TIMEOUT_S, wait_until
 
 TOPIC, PARTITIONS = "t", 3
 VALUES = [str(number) for number in range(50)]
@@ -89,7 +88,7 @@ def test_replicas_are_put_in_order_and_the_first_leads(cluster: Cluster) -> None
     order = (*others, first)
     assert put_in_order(cluster, {(TOPIC, 1): order})
     wait_until(lambda: cluster.replicas_of(TOPIC, 1) == order, "the order is as it was")
-    wait_until(lambda: cluster.agreed_leader(TOPIC, 1) == order[0], "the first doesn't lead")
+    wait_until(lambda: cluster.agreed_leader(TOPIC, 1) == order[0], "the first leads")
     cluster.wait_healthy()
 
 
@@ -101,7 +100,7 @@ def test_a_workload_without_topics_that_stay_has_those_moved_that_are_there(
     assert reassign(cluster, {}, random.Random(3)).startswith("replicas of ")
     wait_until(
         lambda: [cluster.replicas_of(TOPIC, index) for index in range(PARTITIONS)] != before,
-        "nothing has moved",
+        "something has moved",
     )
     cluster.wait_healthy()
     with Cluster(2) as empty:

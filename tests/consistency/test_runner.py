@@ -25,7 +25,7 @@ from kraftpy.testing.consistency.plan import Plan, Result, RunError
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.runner import _Run, run
 from kraftpy.testing.consistency.worker import Task, Worker
-from kraftpy.testing.process import wait_until
+from tests.waiting import wait_until
 
 
 def test_a_schedule_follows_from_its_seed_and_leaves_nothing_out() -> None:
@@ -195,7 +195,7 @@ def test_a_fault_that_did_nothing_is_told_and_does_not_count(
     happened = {"kill": None, "lose-tail": "9 bytes are gone", "bit-flip": LeftOut("no segment")}
     for name, said in happened.items():
         monkeypatch.setitem(FAULTS, name, Kind("", partial(plan, said)))
-    tested = _Run(Plan("queue", tmp_path, list(happened)), _NoNodes(), lambda _: None)
+    tested = _Run(Plan("queue", tmp_path, list(happened)), _NoNodes(), None, lambda _: None)
     tested._history.phase("load")
     for name in happened:
         tested._inflict_one(_NoNodes(), Planned((name,), "any", 1, 0.0, 0.0, False))
@@ -237,7 +237,7 @@ def test_final_workers_that_are_not_done_are_counted(
 ) -> None:
     monkeypatch.setattr(crew, "FINAL_TIMEOUT_S", 0.5)
     said: list[str] = []
-    tested = _Run(Plan("queue", tmp_path), _NoNodes(), said.append)
+    tested = _Run(Plan("queue", tmp_path), _NoNodes(), None, said.append)
     for number in (0, 1):
         task = _Stuck("queue", "drain", number, "", "", "kraftpy", 1, 1.0, 0, {})
         tested._crew._workers.append(Process(task, tmp_path / "workers.log"))
@@ -269,7 +269,7 @@ def test_final_workers_that_are_not_done_are_counted(
 def test_workers_take_roles_in_turn(
     tmp_path: Path, options: dict[str, Any], parts: list[tuple[str, str]]
 ) -> None:
-    tested = _Run(Plan("groups", tmp_path, **options), _NoNodes(), lambda _: None)
+    tested = _Run(Plan("groups", tmp_path, **options), _NoNodes(), None, lambda _: None)
     assert [(part.role, client) for part, client in tested._crew._parts()] == parts
     tested._history.close()
 
@@ -288,7 +288,7 @@ def noted(path: Path) -> list[tuple[str, str]]:
 
 
 def test_who_was_told_to_leave_is_replaced_when_it_may_come_back(tmp_path: Path) -> None:
-    tested = _Run(Plan("groups", tmp_path, clients=["kraftpy"]), _NoNodes(), lambda _: None)
+    tested = _Run(Plan("groups", tmp_path, clients=["kraftpy"]), _NoNodes(), None, lambda _: None)
     crew, group = tested._crew, tested._options["groups"]["classic"]
     hired: list[str] = []
     crew._hire = lambda part, _: hired.append(part.role)  # type: ignore[method-assign]
@@ -297,7 +297,7 @@ def test_who_was_told_to_leave_is_replaced_when_it_may_come_back(tmp_path: Path)
     crew._workers.append(member)
     assert crew.members() == {group: 1}
     member.leave()
-    wait_until(lambda: member.ended == 0, "it stays", 10)
+    wait_until(lambda: member.ended == 0, "it ends", 10)
     crew.watch_until(time.monotonic())
     assert (hired, crew.members(), crew.alive) == ([], {}, [])
     member.come_back()
@@ -309,13 +309,13 @@ def test_who_was_told_to_leave_is_replaced_when_it_may_come_back(tmp_path: Path)
 
 
 def test_a_member_that_ends_by_itself_or_does_not_leave_is_told(tmp_path: Path) -> None:
-    tested = _Run(Plan("groups", tmp_path, clients=["kraftpy"]), _NoNodes(), lambda _: None)
+    tested = _Run(Plan("groups", tmp_path, clients=["kraftpy"]), _NoNodes(), None, lambda _: None)
     crew = tested._crew
     crew._hire = lambda *_: None  # type: ignore[method-assign]
     task = _Script("groups", "join", 0, "", "", "kraftpy", 1, 1.0, 0, {})
     member = Process(task, tmp_path / "workers.log")
     crew._workers.append(member)
-    wait_until(lambda: member.ended == 0, "it does not end", 10)
+    wait_until(lambda: member.ended == 0, "it ends", 10)
     crew.watch_until(time.monotonic() + 0.01)
     stuck = Process(_Stuck(**{**asdict(task), "number": 1}), tmp_path / "workers.log")
     stuck.sessions.append(8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -22,11 +23,12 @@ from kraftpy.testing.consistency.runner import run
 from kraftpy.testing.consistency.verdicts import word
 
 from . import catch
-from .broken import CASES, broken_cluster
+from .broken import BUILDS, CASES, broken_cluster
 from .catch import found_by, load
 
 # Seeds whose first fault comes early: for a few seconds, or for longer than a session of a broker.
 SHORT_SEED, LONG_SEED = 39, 207
+TRANSACTIONS_S = 6.0
 # One that has room for six kinds, a pause for longer than a session among them.
 REPLICAS_SEED, REPLICAS_S = 22249, 20
 # One with which four coordinators are killed in a few seconds.
@@ -78,6 +80,36 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
         "kraftpy",
         "aiokafka",
     ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "faults"),
+    [
+        ("list-append", ["late-frames", "kill"]),
+        ("bank", ["hijack", "pause"]),
+    ],
+)
+def test_transactions_are_whole_under_faults(
+    tmp_path: Path, workload: str, faults: list[str]
+) -> None:
+    plan = Plan(
+        workload,
+        tmp_path,
+        faults,
+        time_limit_s=TRANSACTIONS_S,
+        rate=135,
+        seed=SHORT_SEED,
+        clients=("confluent-kafka", "kraftpy"),
+    )
+    result = run(plan, say=print)
+    outcome = judged(plan, result)
+    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    assert faults[0] in result.faults
+    assert outcome.operations > 100
+    counts = {each.checker: each.counts for each in outcome.verdicts}
+    assert counts["torn"]["transactions"] > 50
+    assert counts["torn"]["drains"] == 2
+    assert counts["stuck"]["logs"] > 0
 
 
 def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) -> None:
@@ -152,6 +184,38 @@ def compared_and_set(plan: Plan) -> int:
         for each in pair(HistoryReader(plan.history))
         if isinstance(each, Operation) and each.f == "commit" and each.outcome == "ok"
     )
+
+
+def test_every_build_replaces_what_is_there() -> None:
+    """A rule that has moved would leave a build sound. All of them, one on top of the other."""
+    program = (
+        "from tests.consistency.broken import BUILDS\n"
+        "from tests.consistency.test_runs import replaceable\n"
+        "for name, take_out in BUILDS.items():\n"
+        "    before = replaceable()\n"
+        "    take_out()\n"
+        "    after = replaceable()\n"
+        "    assert after.keys() == before.keys(), f'{name} adds what nobody asks for'\n"
+        "    assert any(after[each] is not before[each] for each in before), name\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert BUILDS.keys() == CASES.keys()
+
+
+def replaceable() -> dict[tuple[str, str], object]:
+    """What kraftpy's modules and their classes consist of, by where it is."""
+    found: dict[tuple[str, str], object] = {}
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("kraftpy."):
+            continue
+        for attribute, value in vars(module).items():
+            found[name, attribute] = value
+            if isinstance(value, type) and value.__module__ == name:
+                found |= {(f"{name}.{attribute}", each): of for each, of in vars(value).items()}
+    return found
 
 
 def test_a_broken_build_is_caught(tmp_path: Path) -> None:

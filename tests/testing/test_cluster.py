@@ -111,7 +111,7 @@ def test_the_controller_moves_when_its_node_dies(kraftpy_cluster: Factory) -> No
     first = cluster.controller()
     assert first is not None
     cluster.kill(first)
-    wait_until(lambda: cluster.controller() not in (None, first), "no other controller leads")
+    wait_until(lambda: cluster.controller() not in (None, first), "another controller leads")
 
 
 def test_pause_and_resume(kraftpy_cluster: Factory) -> None:
@@ -123,7 +123,9 @@ def test_pause_and_resume(kraftpy_cluster: Factory) -> None:
         assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     with pytest.raises(ClusterError, match=f"broker {victim} is paused"):
         cluster.wait_healthy()
-    wait_until(lambda: cluster.leader_of("t") not in (None, victim), "nobody took over")
+    wait_until(
+        lambda: cluster.leader_of("t") not in (None, victim), "another broker has taken over"
+    )
     cluster.resume(victim)
     cluster.wait_healthy()
     write(cluster, "after")
@@ -135,7 +137,9 @@ def test_an_isolated_leader_is_replaced_until_it_is_back(kraftpy_cluster: Factor
     write(cluster, "before")
     victim = leader(cluster)
     cluster.isolate(victim)
-    wait_until(lambda: cluster.leader_of("t") not in (None, victim), "nobody took over")
+    wait_until(
+        lambda: cluster.leader_of("t") not in (None, victim), "another broker has taken over"
+    )
     others = [each for each in cluster.nodes.values() if each.id != victim]
     bootstrap = ",".join(each.bootstrap for each in others)
     kraftpy(bootstrap, "produce", "t", stdin=b"meanwhile\n")
@@ -162,7 +166,7 @@ def test_two_nodes_that_lost_each_other(close: bool, kraftpy_cluster: Factory) -
         return False
 
     write(cluster, "meanwhile")
-    wait_until(noticed, "nobody noticed")
+    wait_until(noticed, "somebody has noticed")
     cluster.heal()
     cluster.wait_healthy()
     assert read(cluster) == ["before", "meanwhile"]
@@ -220,5 +224,5 @@ sys.stdin.read()
         folder = Path(parent.stdout.readline().decode().strip())
         os.kill(parent.pid, 9)
     assert len(pids) == 9
-    wait_until(lambda: not any(map(is_alive, pids)), "a node survived the parent")
-    wait_until(lambda: not folder.exists(), "the temporary folder survived the parent")
+    wait_until(lambda: not any(map(is_alive, pids)), "all nodes have ended with the parent")
+    wait_until(lambda: not folder.exists(), "the temporary folder has gone with the parent")

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
-from kraftpy.testing.process import wait_until
 from tests.replication.support import connect, log_bytes
 from tests.server.wire import fetch
+from tests.waiting import wait_until
 
 
 def fill(cluster: Cluster, topic: str = "orders") -> None:
@@ -35,7 +35,7 @@ def test_a_damaged_replica_is_fetched_again() -> None:
         cluster.kill(victim)
         assert "orders-0/" in flip_bits(cluster.nodes[victim].log_dir, random.Random(1))
         assert log_bytes(cluster, victim, "orders") != before
-        wait_until(lambda: victim not in cluster.in_sync("orders"), "it stays in sync", 30.0)
+        wait_until(lambda: victim not in cluster.in_sync("orders"), "it is out of sync", 30.0)
         cluster.restart(victim)
         cluster.wait_healthy()
         assert log_bytes(cluster, victim, "orders") == before
@@ -200,7 +200,7 @@ def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
         cluster.kill(third)
         shutil.rmtree(cluster.nodes[third].log_dir / "orders-0")
         cluster.restart(third)
-        wait_until(lambda: bool(damaged_folders(cluster, first)), "it isn't given up", 30.0)
+        wait_until(lambda: bool(damaged_folders(cluster, first)), "it is given up", 30.0)
         cluster.wait_healthy()
         assert log_bytes(cluster, first, "orders") == log_bytes(cluster, third, "orders") == before
         assert [name.startswith("orders-0.") for name in damaged_folders(cluster, first)] == [True]
@@ -223,7 +223,7 @@ def test_damage_that_a_consumer_meets() -> None:
                 fetch(wire, "orders", 1)
                 return bool(damaged_folders(cluster, first))
 
-            wait_until(is_given_up, "it is sent the same for ever", 30.0)
+            wait_until(is_given_up, "it is given up", 30.0)
         cluster.wait_healthy()
         assert log_bytes(cluster, first, "orders") == before
 
@@ -241,7 +241,7 @@ def test_damage_that_a_coordinator_has() -> None:
         victim = cluster.replicas_of("__consumer_offsets")[0]
         stop_and_damage(cluster, victim, "__consumer_offsets-0", 100)
         lead(cluster, "__consumer_offsets")
-        wait_until(lambda: bool(damaged_folders(cluster, victim)), "it isn't given up", 30.0)
+        wait_until(lambda: bool(damaged_folders(cluster, victim)), "it is given up", 30.0)
         cluster.wait_healthy()
         (committed,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
         assert committed.offset == 99
@@ -259,10 +259,16 @@ def test_a_damaged_replica_that_is_needed_stays() -> None:
         stop_and_damage(cluster, first, "orders-0", 100)
         lead(cluster, "orders")
         cluster.kill(second)
-        wait_until(lambda: cluster.in_sync("orders") == {first}, "its follower stays", 30.0)
+        wait_until(
+            lambda: cluster.in_sync("orders") == {first}, "its follower is out of sync", 30.0
+        )
         shutil.rmtree(cluster.nodes[second].log_dir / "orders-0")
         cluster.restart(second)
         log = cluster.nodes[first].log_path
-        wait_until(lambda: "not given up yet" in log.read_text(), "it says nothing", 30.0)
+        wait_until(
+            lambda: "not given up yet" in log.read_text(),
+            "it says that it is not given up yet",
+            30.0,
+        )
         assert cluster.leader_of("orders") == first
         assert not damaged_folders(cluster, first)

@@ -1,4 +1,4 @@
-"""What is known of a process from outside."""
+"""What is known of a process from outside, and waiting for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftpy.testing.process import is_alive, wait_until
+from kraftpy.testing.process import BrokerError, is_alive
+from tests.waiting import wait_until
 
 EXIT_OF_ONE_THREAD = {"x86_64": 60, "aarch64": 93}
 
@@ -39,3 +40,10 @@ def test_a_process_lives_as_long_as_one_of_its_threads() -> None:
 
 def _stat(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_what_does_not_come_in_time_is_named() -> None:
+    answers = iter([0, "", "there"])
+    assert wait_until(lambda: next(answers), "the third answer") < 20
+    with pytest.raises(BrokerError, match=r"^not within 0\.01 s: the sky falls$"):
+        wait_until(lambda: False, "the sky falls", 0.01)

@@ -68,6 +68,18 @@ class Process:
     def go_on(self) -> None:
         self._tell(b"go\n")
 
+    @property
+    def role(self) -> str:
+        return self.task.role
+
+    @property
+    def identity(self) -> int | None:
+        writes = self.role in PLAYS[self.task.workload].producers
+        return self.task.number if writes else None
+
+    def take_identity(self, identity: int) -> None:
+        self._tell(f"as {identity}\n".encode())
+
     def leave(self) -> None:
         self.left = self.away = True
         self.stop()

@@ -31,7 +31,7 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.consistency import clients, peer
 from kraftpy.testing.consistency.crew import Crew, Say
-from kraftpy.testing.consistency.evidence import keep_nodes
+from kraftpy.testing.consistency.evidence import WORKERS_LOG, keep_nodes
 from kraftpy.testing.consistency.faults import (
     FAULTS,
     Act,
@@ -42,6 +42,7 @@ from kraftpy.testing.consistency.faults import (
     kinds,
     schedule,
 )
+from kraftpy.testing.consistency.faults.frames import Frames
 from kraftpy.testing.consistency.history import Header, HistoryWriter
 from kraftpy.testing.consistency.plan import Plan, Result, RunError, check_plan
 from kraftpy.testing.consistency.rest import QUIET_S, Rest
@@ -50,6 +51,7 @@ from kraftpy.testing.consistency.workloads import PLAYS
 
 NODES = "nodes"
 """The folder in a run's folder for what the nodes left."""
+LATE = "late-frames"
 HEALTHY_TIMEOUT_S = 60.0
 _CONSUMER_HEARTBEAT: dict[str, Any] = {
     # KIP-848 has brokers decide these: 45 s would outlast most of what a run does to a group.
@@ -100,7 +102,8 @@ def run(
             made = make_cluster(plan.nodes, network=plan.network.name, **options)
             cluster = stack.enter_context(made)
         try:
-            result = _Run(plan, cluster, say).play()
+            frames = _frames(plan, stack)
+            result = _Run(plan, cluster, frames, say).play()
             wanted = keep(result)
         except Exception:
             _keep_nodes(cluster, plan.folder / NODES, say)
@@ -108,6 +111,16 @@ def run(
         if wanted:
             result.kept = _keep_nodes(cluster, plan.folder / NODES, say)
         return result
+
+
+def _frames(plan: Plan, stack: contextlib.ExitStack) -> Frames | None:
+    """What has requests arrive late, where that is wanted and there are transactions."""
+    if not PLAYS[plan.workload].producers or LATE not in kinds(plan.faults):
+        return None
+    errors = stack.enter_context((plan.folder / WORKERS_LOG).open("ab"))
+    frames = Frames(errors)
+    stack.callback(frames.close)
+    return frames
 
 
 def _keep_nodes(cluster: Cluster | None, folder: Path, say: Say) -> Path | None:
@@ -119,12 +132,16 @@ def _keep_nodes(cluster: Cluster | None, folder: Path, say: Say) -> Path | None:
 
 
 class _Run:
-    def __init__(self, plan: Plan, cluster: Cluster | None, say: Say) -> None:
+    def __init__(
+        self, plan: Plan, cluster: Cluster | None, frames: Frames | None, say: Say
+    ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._say = say
         self._play = PLAYS[plan.workload]
         self._bootstrap = plan.bootstrap if cluster is None else cluster.bootstrap
+        self._frames = frames
+        through = self._bootstrap if frames is None else frames.in_front_of(self._bootstrap)
         self._clients = list(plan.clients) or clients.available()
         self._fault_ids = 0
         self._result = Result()
@@ -138,7 +155,7 @@ class _Run:
         self._crew = Crew(
             plan,
             self._clients,
-            self._bootstrap,
+            through,
             self._options,
             self._topics,
             self._history,
@@ -271,7 +288,14 @@ class _Run:
     def _inflict_one(self, cluster: Cluster, planned: Planned) -> None:
         """Begins a fault, lets it last, ends it; several that belong together at the same time."""
         rng = random.Random(planned.seed)  # noqa: S311 - has to be repeatable
-        ground = Ground(cluster, self._topics, rng, planned.target, clients=self._crew.alive)
+        ground = Ground(
+            cluster,
+            self._topics,
+            rng,
+            planned.target,
+            clients=self._crew.alive,
+            frames=self._frames,
+        )
         duration_s = max(planned.duration_s, *(FAULTS[name].least_s for name in planned.names))
         begun: list[tuple[int, str, Act, str]] = []
         calm = any(FAULTS[name].calm for name in planned.names)

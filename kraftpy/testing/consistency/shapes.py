@@ -34,6 +34,7 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | frozen | {ms}: for so long this process stood still until now | |
 | processed | {group, key, first, last} | |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
+| stable | null | {key: [last stable offset, end]}: how far committed records can be read |
 
 `commit` with `expected` is compare-and-set. A `commit`, `create`, `alter` or `delete` that failed
 because of what the register held says so with the value {"saw": held} or {"saw_not": not held}.
@@ -115,19 +116,24 @@ def _subscribe(kind: str, value: Any) -> str:
     return ""
 
 
-def _drain(kind: str, value: Any) -> str:
-    if value is None and kind != "ok":
+def _bounds(name: str, first: str) -> Check:
+    """Two offsets for each key, the first one not above the second."""
+
+    def check(kind: str, value: Any) -> str:
+        if value is None and kind != "ok":
+            return ""
+        if type(value) is not dict or not all(
+            _is_key(key)
+            and type(ends) is list
+            and len(ends) == 2
+            and all(map(_is_offset, ends))
+            and ends[0] <= ends[1]
+            for key, ends in value.items()
+        ):
+            return f"the value of {name} is {{key: [{first}, end]}}"
         return ""
-    if type(value) is not dict or not all(
-        _is_key(key)
-        and type(ends) is list
-        and len(ends) == 2
-        and all(map(_is_offset, ends))
-        and ends[0] <= ends[1]
-        for key, ends in value.items()
-    ):
-        return "the value of a drain is {key: [start, end]}"
-    return ""
+
+    return check
 
 
 def _txn(kind: str, value: Any) -> str:
@@ -253,7 +259,8 @@ SHAPES: dict[str, Check] = {
     "poll": _poll,
     "assign": _assign,
     "subscribe": _subscribe,
-    "drain": _drain,
+    "drain": _bounds("a drain", "start"),
+    "stable": _bounds("stable", "last stable offset"),
     "commit": _fields(
         "commit",
         {**_REGISTER, "offset": _is_offset, "expected?": _offset_or_none, "epoch?": _epoch},

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kraftpy.testing.consistency.checkers.answers import AnswerChecker
+from kraftpy.testing.consistency.checkers.bank import SumChecker
 from kraftpy.testing.consistency.checkers.completeness import Completeness
 from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
@@ -20,6 +21,8 @@ from kraftpy.testing.consistency.checkers.register_checker import RegisterChecke
 from kraftpy.testing.consistency.checkers.replicas import ReplicaChecker
 from kraftpy.testing.consistency.checkers.rest import RestChecker
 from kraftpy.testing.consistency.checkers.torn import TornChecker
+from kraftpy.testing.consistency.checkers.transformed import TransformedChecker
+from kraftpy.testing.consistency.checkers.whole import WholeChecker
 from kraftpy.testing.consistency.history import (
     Fault,
     Header,
@@ -73,7 +76,22 @@ def _metadata(_: Options) -> Sequence[Checker]:
 
 
 def _list_append(options: Options) -> Sequence[Checker]:
-    return [ListAppendChecker(options.get("allowed", ()))]
+    return [ListAppendChecker(_names(options, "allowed")), WholeChecker()]
+
+
+def _transform(options: Options) -> Sequence[Checker]:
+    return [TransformedChecker(_names(options, "groups")), WholeChecker()]
+
+
+def _bank(_: Options) -> Sequence[Checker]:
+    return [SumChecker(), WholeChecker()]
+
+
+def _names(options: Options, name: str) -> Sequence[str]:
+    value = options.get(name)
+    if not isinstance(value, (list, dict)):
+        return []
+    return [each for each in value if type(each) is str]
 
 
 WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
@@ -84,6 +102,8 @@ WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
     "groups": _groups,
     "metadata": _metadata,
     "list-append": _list_append,
+    "transform": _transform,
+    "bank": _bank,
 }
 
 

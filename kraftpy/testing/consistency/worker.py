@@ -69,6 +69,8 @@ class Worker:
         self.history = HistoryWriter(task.history)
         self.adapter = clients.adapter(task.client)
         self.rng = random.Random(f"{task.seed} {task.number}")  # noqa: S311 - has to be repeatable
+        self.identity = task.number
+        """As whom it writes in transactions: two workers with one identity fence each other."""
         self.process = -1
         self._sessions = 0
         self._stopping = stopping

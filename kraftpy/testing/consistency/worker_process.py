@@ -1,7 +1,8 @@
 """A worker's process: `python -m kraftpy.testing.consistency.worker_process TASK`, as JSON.
 
 Rule: the line "stop" on stdin has it finish what it has under way and end with exit code 0; "stay"
-has it end no session by itself until the line "go"; the end of stdin ends it at once.
+has it end no session by itself until the line "go"; "as 7" has it write in transactions as worker 7
+does; the end of stdin ends it at once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def main() -> None:
     task = Task(**json.loads(sys.argv[1]))
     stopping, staying = threading.Event(), threading.Event()
     faulthandler.register(WHERE_SIGNAL)
-    threading.Thread(target=_listen, args=[stopping, staying], daemon=True).start()
     worker = Worker(task, stopping, staying)
+    threading.Thread(target=_listen, args=[worker, stopping, staying], daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         PLAYS[task.workload].roles[task.role](worker)
     worker.history.close()
@@ -30,15 +31,17 @@ def main() -> None:
     os._exit(0)  # a client's thread that doesn't end is nothing that the run could learn from
 
 
-def _listen(stopping: threading.Event, staying: threading.Event) -> None:
+def _listen(worker: Worker, stopping: threading.Event, staying: threading.Event) -> None:
     for line in sys.stdin:
-        match line:
-            case "stop\n":
+        match line.split():
+            case ["stop"]:
                 stopping.set()
-            case "stay\n":
+            case ["stay"]:
                 staying.set()
-            case "go\n":
+            case ["go"]:
                 staying.clear()
+            case ["as", identity]:
+                worker.identity = int(identity)
     os._exit(1)
 
 

@@ -27,6 +27,10 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("poll", None, {"t-0": [[0, 1], [1, 2]]}),
     ("subscribe", ["t"], None),
     ("drain", None, {"t-0": [0, 2]}),
+    ("assign", {"out-0": 0}, None),
+    ("poll", None, {"out-0": [[0, "+5 1"], [1, "7 g t-0 0 1"], [2, "4/9"]]}),
+    ("drain", None, {"out-0": [0, 3]}),
+    ("stable", None, {"out-0": [2, 3]}),
     ("commit", {**PLACE, "offset": 1, "epoch": 3}, None),
     ("commit", {**PLACE, "offset": 2, "expected": 1}, {**PLACE, "offset": 2}),
     ("fetch", PLACE, {**PLACE, "offset": 2}),
@@ -51,6 +55,8 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("left", {"group": "g", "members": ["m"]}, None),
     ("ended", {"detail": "ended by itself"}, None),
     ("txn", [["append", "k", 1], ["r", "k", None]], [["append", "k", 1], ["r", "k", [1]]]),
+    ("txn", [["append", "out-0", "+5 1"]], [["append", "out-0", "+5 1"]]),
+    ("txn", [["append", "out-0/4", "4/9"]], [["append", "out-0/4", "4/9"]]),
 ]
 JUNK = [
     None,
@@ -108,7 +114,7 @@ def test_damage_is_judged_or_refused(tmp_path: Path, workload: str) -> None:
     lines = a_history(path, workload)
     judged = 0
     refused = []
-    for _ in range(300):
+    for _ in range(400):
         spoiled = list(lines)
         for _ in range(rng.choice((1, 1, 2))):
             place = rng.randrange(rng.random() > 0.1, len(spoiled))

@@ -40,7 +40,10 @@ def wrong(operations: list[Operation], allowed: Sequence[str] = ()) -> set[str]:
 
 
 def random_transactions(rng: random.Random, count: int = 200) -> list[Operation]:
-    """One after the other; some aborted, some whose end nobody knows."""
+    """One after the other; some aborted, some whose end nobody knows.
+
+    What they read is what was committed: nobody sees its own appends, as nobody does in Kafka.
+    """
     lists: dict[str, list[int]] = {key: [] for key in "xyz"}
     operations = []
     value = 0
@@ -56,7 +59,7 @@ def random_transactions(rng: random.Random, count: int = 200) -> list[Operation]
                 after[key].append(value)
                 steps.append(a(key, value))
             else:
-                steps.append(r(key, *after[key]) if outcome == "ok" else ("r", key, None))
+                steps.append(r(key, *lists[key]) if outcome == "ok" else ("r", key, None))
         operations.append(txn(line, *steps, outcome=outcome))
         if takes_effect:
             lists = after
@@ -77,7 +80,13 @@ ANOMALIES = {
     ],
     "G1a": [txn(2, a("x", 1), outcome="fail"), txn(3, r("x", 1))],
     "G1b": [txn(2, a("x", 1), a("x", 2)), txn(3, r("x", 1))],
-    "G1c": [txn(2, a("x", 1), r("y", 1)), txn(3, a("y", 1), r("x", 1))],
+    "G1c": [
+        txn(2, a("x", 1), a("y", 1)),
+        txn(3, a("x", 2), r("y", 1, 2)),
+        txn(4, a("y", 2), r("x", 1, 2)),
+    ],
+    "G1c-wr": [txn(2, a("x", 1), r("y", 1)), txn(3, a("y", 1), r("x", 1))],
+    "internal": [txn(2, a("x", 1), r("x", 1))],
     "G-single": [
         txn(2, a("x", 1), a("y", 1)),
         txn(3, r("x", 1), r("y")),

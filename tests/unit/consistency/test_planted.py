@@ -18,12 +18,16 @@ from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.verdicts import Findings
 
-from . import queue_histories, test_ownership, test_rest
+from . import queue_histories, test_ownership, test_rest, transaction_histories
 from .test_linearizability import commits
 from .test_list_append import ANOMALIES, random_transactions
 
 Operations = list[Operation]
-OPTIONS = {"queue": {"idempotence": True}, "replicas": {"idempotence": True}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "queue": {"idempotence": True},
+    "replicas": {"idempotence": True},
+    "transform": {"groups": {"a": "orders-a"}},
+}
 
 
 def write(path: Path, workload: str, operations: Iterable[Operation]) -> HistoryReader:
@@ -155,7 +159,14 @@ def topics(name: str) -> Operations:
     return [*made, at(30, "describe", {"name": "a", "config": last})]
 
 
+def whole(name: str) -> Operations:
+    plants = transaction_histories.WHOLE | transaction_histories.TRANSFORMED
+    return transaction_histories.history(plants["torn" if name == "sum" else name])
+
+
 def transactions(name: str) -> Operations:
+    if name in transaction_histories.WHOLE:
+        return whole(name)
     others = [
         each._replace(process=each.line + 100) for each in random_transactions(random.Random(1))
     ]
@@ -179,6 +190,8 @@ PLANTERS: dict[str, Callable[[str], Operations]] = {
     "groups": group,
     "metadata": topics,
     "list-append": transactions,
+    "transform": whole,
+    "bank": whole,
 }
 
 
@@ -217,6 +230,8 @@ def test_what_is_written_is_what_was_planned(tmp_path: Path) -> None:
         "offsets": commits(1, 2, "?2"),
         "metadata": topics("none")[:2],
         "list-append": transactions_without_anomaly(),
+        "transform": transaction_histories.history(transaction_histories.transformed_soundly),
+        "bank": transaction_histories.history(transaction_histories.sound),
     }
     for workload, operations in plain.items():
         outcome = check(write(tmp_path / workload, workload, operations))

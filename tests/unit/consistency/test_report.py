@@ -199,7 +199,9 @@ def test_a_page_shows_what_is_wrong(tmp_path: Path) -> None:
     assert f"line {send['line']}" in words
 
 
-@pytest.mark.parametrize("workload", ["queue", "offsets", "groups", "metadata", "list-append"])
+@pytest.mark.parametrize(
+    "workload", ["queue", "offsets", "groups", "metadata", "bank", "list-append"]
+)
 def test_a_page_of_an_empty_history(tmp_path: Path, workload: str) -> None:
     HistoryWriter(tmp_path / "history.jsonl", Header(workload)).close()
     outcome, report = judge(HistoryReader(tmp_path / "history.jsonl"))

@@ -49,7 +49,9 @@ _WANTED = {
         ],
     ),
     "metadata": _Wanted(["create", "alter", "delete"], ["describe"]),
-    "list-append": _Wanted(["txn"]),
+    "list-append": _Wanted(["txn"], ["drain"]),
+    "transform": _Wanted(["txn"], ["drain"]),
+    "bank": _Wanted(["txn"], ["drain"]),
 }
 
 
@@ -126,6 +128,7 @@ def _keys(operation: Operation) -> Iterator[str]:
     if operation.f == "drain":
         yield from value
     elif operation.f == "txn":
-        yield from (key for _, key, _ in value)
+        # A list is a part of what is drained.
+        yield from (key.partition("/")[0] for f, key, _ in value if f == "append")
     elif (found := register_call(operation)) is not None:
         yield found[0]

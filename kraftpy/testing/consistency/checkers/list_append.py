@@ -9,8 +9,14 @@ A list shows the order of its appends, so reads say who depended on whom (Kingsb
 
 A cycle of these is an anomaly; its name is that of the weakest isolation that forbids it (Adya): G0
 has ww only, G1c ww and wr, G-single one rw, G2 more than one. Beside the cycles: G1a, the read
-of an aborted append; G1b, the read of a transaction that was half done; lists that contradict
-one another. Kafka promises less than serializability: `allowed` names what a workload accepts.
+of an aborted append; G1b, the read of a transaction that was half done; `internal`, the read of
+what the reader itself appended and hasn't committed; lists that contradict one another.
+
+Kafka promises less than serializability: `allowed` names what a workload accepts. Where readers
+see committed records only, information still can't flow in circles by reads alone (`G1c-wr`):
+whoever is read has committed before. A list may be a part of what a partition holds; its name is
+the partition's then, with what precedes the first slash of each of its values (`t-0/7`), and what
+was drained of the partition in the end is the last read of it.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from kraftpy.testing.consistency.checkers.drained import Drained
 from kraftpy.testing.consistency.checkers.graphs import components
 from kraftpy.testing.consistency.operations import Operation
 from kraftpy.testing.consistency.verdicts import Findings, Verdict
@@ -27,14 +34,18 @@ from kraftpy.testing.consistency.verdicts import Findings, Verdict
 WW, WR, RW = "ww", "wr", "rw"
 _STARTS_MAX = 500
 """From how many edges of one tangle cycles are looked for; one is enough to prove it."""
+_STARTS_ALLOWED_MAX = 3
+"""The same of an anomaly that is only counted."""
 
 _PROMISES = {
     "G1a": "an aborted append is never read",
     "G1b": "a transaction is read whole or not at all",
+    "internal": "nobody reads what it has not committed itself",
     "incompatible-order": "all reads of a list agree on its order",
     "duplicate-elements": "a list holds every append once",
     "G0": "appends of two transactions don't interleave in both orders",
     "G1c": "information doesn't flow in circles",
+    "G1c-wr": "information doesn't flow in circles by reads alone",
     "G-single": "what a transaction reads is one consistent picture",
     "G2": "there is an order of the transactions that explains every read",
 }
@@ -55,6 +66,11 @@ class _List:
     superseded: set[Value] = field(default_factory=set)
     """Values behind which their own transaction appended more."""
 
+    def read(self, line: int, values: list[Value]) -> None:
+        self.reads.append((line, values))
+        if len(values) > len(self.order):
+            self.order, self.longest = values, line
+
 
 class ListAppendChecker:
     """`allowed`: names of anomalies that are counted and not held against the history."""
@@ -64,14 +80,18 @@ class ListAppendChecker:
         self._lists: dict[str, _List] = {}
         self._found = {name: Findings() for name in _PROMISES}
         self._edges: dict[int, dict[int, str]] = {}
+        self._reads_from: dict[int, set[int]] = {}
+        self._drained = Drained()
         self._transactions = 0
 
     def observe(self, operation: Operation) -> None:
         if operation.f != "txn":
+            self._drained.observe(operation)
             return
         self._transactions += 1
         line = operation.line
         last: dict[str, Value] = {}
+        own: set[Value] = set()
         for f, key, value in operation.value:
             found = self._lists.setdefault(key, _List())
             if f == "append":
@@ -85,12 +105,18 @@ class ListAppendChecker:
                 if key in last:
                     found.superseded.add(last[key])
                 last[key] = value
+                own.add(value)
             elif operation.outcome == "ok":
-                found.reads.append((line, value))
-                if len(value) > len(found.order):
-                    found.order, found.longest = value, line
+                found.read(line, value)
+                for mine in own.intersection(value) if own else ():
+                    summary = f"{mine!r} was read from {key} by its own transaction"
+                    self._found["internal"].add(summary, (line,), key)
 
     def verdicts(self) -> Iterator[Verdict]:
+        for drain in self._drained.found:
+            for key, values in drain.lists().items():
+                if key in self._lists:
+                    self._lists[key].read(drain.line, values)
         for key, found in self._lists.items():
             self._check_reads(key, found)
             self._draw_edges(found)
@@ -143,6 +169,8 @@ class ListAppendChecker:
         """Between two transactions the edge that forbids the most is the one that counts."""
         if before < 0 or behind < 0 or before == behind:
             return
+        if kind == WR:
+            self._reads_from.setdefault(before, set()).add(behind)
         edges = self._edges.setdefault(before, {})
         if edges.get(behind, RW) == RW or kind == WW:
             edges[behind] = kind
@@ -155,11 +183,20 @@ class ListAppendChecker:
                 graph = self._part(inside, within)
                 for part in components(graph):
                     needed = None if name == "G0" else WR
-                    self._add_cycle(name, self._shortest(set(part), within, needed, within))
-            self._add_cycle("G-single", self._shortest(inside, (WW, WR, RW), RW, (WW, WR)))
-            cycle = self._shortest(inside, (WW, WR, RW), RW, (WW, WR, RW))
+                    self._add_cycle(name, self._shortest(name, set(part), within, needed, within))
+            every = (WW, WR, RW)
+            self._add_cycle("G-single", self._shortest("G-single", inside, every, RW, (WW, WR)))
+            cycle = self._shortest("G2", inside, every, RW, every)
             if cycle and sum(kind == RW for _, kind in self._walk(cycle)) > 1:
                 self._add_cycle("G2", cycle)
+
+        for circle in components(self._reads_from):
+            line, *_ = circle
+            graph = {each: self._reads_from.get(each, ()) for each in circle}
+            paths = (_path(graph, behind, line) for behind in graph[line])
+            cycle = min(filter(None, paths), key=len)
+            told = " -wr-> ".join(f"line {each}" for each in [*cycle, cycle[0]])
+            self._found["G1c-wr"].add(told, cycle)
 
     def _part(self, inside: set[int], kinds: Sequence[str]) -> dict[int, Iterable[int]]:
         return {
@@ -172,9 +209,15 @@ class ListAppendChecker:
         }
 
     def _shortest(
-        self, inside: set[int], first: Sequence[str], needed: str | None, rest: Sequence[str]
+        self,
+        name: str,
+        inside: set[int],
+        first: Sequence[str],
+        needed: str | None,
+        rest: Sequence[str],
     ) -> list[int]:
         """The shortest cycle found: an edge of kind `needed` (None: of `first`), back by `rest`."""
+        starts_max = _STARTS_ALLOWED_MAX if name in self._allowed else _STARTS_MAX
         graph = self._part(inside, rest)
         best: list[int] = []
         starts = 0
@@ -183,7 +226,7 @@ class ListAppendChecker:
                 if behind not in inside or kind not in ((needed,) if needed else first):
                     continue
                 starts += 1
-                if starts > _STARTS_MAX:
+                if starts > starts_max:
                     return best
                 path = _path(graph, behind, line)
                 if path and (not best or len(path) < len(best)):

@@ -26,6 +26,8 @@ NEVER_S = 3600.0
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 NO_OFFSET = -1
+TRANSACTION_TIMEOUT_MS = 10_000
+"""How long a coordinator waits for the end of a transaction whose producer is gone."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -196,6 +198,62 @@ class Member(Protocol):
     def close(self) -> None: ...
 
 
+class Transactor(Protocol):
+    """Writes in transactions, under one transactional id.
+
+    Whatever goes wrong before `commit` is called, and however, the transaction is never committed;
+    what `commit` raises says nothing of it. A call that failed leaves only `abort`, and if that
+    fails too, only `close`.
+    """
+
+    def take_over(self) -> None:
+        """Takes the id over from whoever has it; what that had open is aborted then. Once."""
+
+    def begin(self) -> None: ...
+
+    def append(self, place: Place, values: Sequence[str]) -> None:
+        """Sends values, and waits until they are written."""
+
+    def throw(self, place: Place, value: str) -> None:
+        """Sends a value, and doesn't wait until it is written: it is under way."""
+
+    def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
+        """Commits offsets with the transaction, for a group that has no members."""
+
+    def send_offsets_of(self, member: Member, offsets: Mapping[Place, int], group: str) -> None:
+        """Commits offsets with the transaction, as a member of the group."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None:
+        """Leaves what is open to whoever takes the id next, or to the transaction's timeout."""
+
+
+class CommittedReader(Protocol):
+    """Follows partitions, and reads what is committed."""
+
+    def catch_up(self, places: Sequence[Place]) -> Records:
+        """All that could be read of these partitions when it was called, and wasn't read before.
+
+        It may bring more, of others as well. An UnknownError loses nothing: the next call has it.
+        """
+
+    def bounds(self, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
+        """The first offset of logs, and the end of what is committed."""
+
+    def close(self) -> None: ...
+
+
+class TransactionalAdapter(Protocol):
+    """What a library has for transactions."""
+
+    def transactor(self, bootstrap: str, transactional_id: str) -> Transactor: ...
+
+    def committed(self, bootstrap: str, positions: Mapping[Place, int]) -> CommittedReader: ...
+
+
 class Adapter(Protocol):
     """What a module of this package makes for a library."""
 
@@ -242,6 +300,11 @@ def available() -> list[str]:
 def adapter(name: str) -> Adapter:
     """The adapter of a library; ImportError if that isn't installed."""
     return _module(LIBRARIES[name].adapter).ADAPTER  # type: ignore[no-any-return]
+
+
+def transactional(name: str) -> TransactionalAdapter:
+    """The same of a library's transactions."""
+    return _module(f"{LIBRARIES[name].adapter}_transactions").ADAPTER  # type: ignore[no-any-return]
 
 
 def _module(name: str) -> Any:

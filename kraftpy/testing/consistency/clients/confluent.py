@@ -24,6 +24,7 @@ from kraftpy.testing.consistency.clients import (
     TIMEOUT_S,
     Answered,
     GoneError,
+    Member,
     NotDoneError,
     Place,
     Records,
@@ -40,7 +41,8 @@ _REGISTER = "retention.ms"
 _METADATA_MAGIC = b"CGMDv2:"
 
 
-def _base(bootstrap: str) -> dict[str, Any]:
+def base(bootstrap: str) -> dict[str, Any]:
+    """Settings that all of its clients share."""
     return {
         "bootstrap.servers": bootstrap,
         "log_level": 0,
@@ -55,7 +57,7 @@ def _base(bootstrap: str) -> dict[str, Any]:
 class _Sender:
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
-            _base(bootstrap)
+            base(bootstrap)
             | {
                 "enable.idempotence": True,
                 "acks": "all",
@@ -101,7 +103,7 @@ class _Sender:
 class _Stream:
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
-            _base(bootstrap)
+            base(bootstrap)
             | {
                 "enable.idempotence": True,
                 "acks": "all",
@@ -140,7 +142,7 @@ class _Stream:
 class _Reader:
     def __init__(self, bootstrap: str, group: str) -> None:
         self._consumer = Consumer(
-            _base(bootstrap)
+            base(bootstrap)
             | {
                 "group.id": group,
                 "enable.auto.commit": False,
@@ -198,7 +200,7 @@ class _Reader:
 class _Registers:
     def __init__(self, bootstrap: str, group: str) -> None:
         self._consumer = Consumer(
-            _base(bootstrap) | {"group.id": group, "enable.auto.commit": False}
+            base(bootstrap) | {"group.id": group, "enable.auto.commit": False}
         )
 
     def commit(self, place: Place, offset: int) -> None:
@@ -228,7 +230,7 @@ class _Registers:
 
 class _Topics:
     def __init__(self, bootstrap: str) -> None:
-        self._admin = _admin.AdminClient(_base(bootstrap))
+        self._admin = _admin.AdminClient(base(bootstrap))
 
     def _result(self, futures: Mapping[Any, Any], meanings: Mapping[int, Any]) -> Any:
         """`meanings` are codes of errors that say for certain what the register held."""
@@ -275,7 +277,7 @@ class _Topics:
 
 class _Member:
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch) -> None:
-        settings = _base(bootstrap) | {
+        settings = base(bootstrap) | {
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -320,6 +322,12 @@ class _Member:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def group_metadata_of(member: Member) -> Any:
+    """As whom a transaction commits offsets of this member."""
+    assert isinstance(member, _Member), "a member of this library"
+    return member._consumer.consumer_group_metadata()
 
 
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:

@@ -18,7 +18,7 @@ from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.commits import compare_and_commit, read_committed
 from kraftpy.client.consumer import Consumer, RebalanceListener
-from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer
@@ -33,6 +33,7 @@ from kraftpy.testing.consistency.clients import (
     TIMEOUT_S,
     Answered,
     GoneError,
+    Member,
     NotDoneError,
     Place,
     Records,
@@ -49,7 +50,7 @@ _REGISTER = "retention.ms"
 _EARLIEST, _LATEST = -2, -1
 
 
-class _Session:
+class Session:
     """A cluster's connections and the loop on which they live."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -83,7 +84,7 @@ class _Session:
 
 class _Sender:
     def __init__(self, bootstrap: str) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
         self._producer = self._session.run(self._open())
 
     async def _open(self) -> Producer:
@@ -113,7 +114,7 @@ class _Sender:
 
 class _Stream:
     def __init__(self, bootstrap: str) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
         self._producer = self._session.run(self._open())
 
     async def _open(self) -> Producer:
@@ -157,7 +158,7 @@ async def _offset(delivery: Any) -> int:
 
 class _Reader:
     def __init__(self, bootstrap: str, group: str) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
         self._group = group
         self._subscribed = False
         self._consumer: Consumer | None = None
@@ -225,7 +226,7 @@ class _Reader:
 
 class _Registers:
     def __init__(self, bootstrap: str, group: str) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
         self._coordinator = self._session.run(self._open(group))
 
     async def _open(self, group: str) -> Coordinator:
@@ -269,7 +270,7 @@ class _Forwarded:
     """Asks another broker each time, whoever coordinates the group, and once."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
         self._group = group
 
     def commit(self, place: Place, offset: int) -> None:
@@ -331,7 +332,7 @@ def _by_topic(places: Sequence[Place]) -> dict[str, list[int]]:
 
 class _Topics:
     def __init__(self, bootstrap: str) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
 
     def _ask(self, request: Any, results: str, meanings: Mapping[ErrorCode, Any]) -> Any:
         async def ask() -> Any:
@@ -404,7 +405,7 @@ class _Listener(RebalanceListener):
 
 class _Member:
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch) -> None:
-        self._session = _Session(bootstrap)
+        self._session = Session(bootstrap)
         self._consumer = self._session.run(self._open(group, protocol))
         self._subscribe(topic, watch)
 
@@ -448,6 +449,12 @@ class _Member:
 
     def close(self) -> None:
         self._session.close(self._consumer.close())
+
+
+def group_metadata_of(member: Member) -> GroupMetadata:
+    """As whom a transaction commits offsets of this member."""
+    assert isinstance(member, _Member), "a member of this library"
+    return member._consumer.group_metadata
 
 
 class _Own:

@@ -133,6 +133,23 @@ def unanswered(ground: Ground) -> Act:
     A follower isn't heard, so nothing is committed, while the successor-to-be has all of it.
     Clients send it again, and have to be recognized by a leader that never saw them (KIP-98).
     """
+    return _not_committed(ground, lambda scene: scene.others, "that has not answered")
+
+
+def unheard(ground: Ground) -> Act:
+    """A leader is killed whose successor has not got what it was sent last.
+
+    The successor-to-be isn't heard, so nothing is committed, and it never gets what the others
+    have. Whoever was told that something is written must not have been: a transaction's
+    coordinator of its markers, for one.
+    """
+    return _not_committed(
+        ground, lambda scene: [scene.successor], "whose successor lacks something"
+    )
+
+
+def _not_committed(ground: Ground, silent: Callable[[_Scene], Sequence[int]], what: str) -> Act:
+    """A leader that doesn't hear these followers, and so commits nothing, and is killed."""
     cluster = ground.cluster
     dead: list[int] = []
 
@@ -142,7 +159,7 @@ def unanswered(ground: Ground) -> Act:
         scene = _scene(ground)
         if scene is None:
             return _NOBODY_LEADS
-        for each in scene.others:
+        for each in silent(scene):
             cluster.partition(each, scene.leader, one_way=True)
         time.sleep(_UNANSWERED_S)
         cluster.kill(scene.leader)
@@ -154,7 +171,7 @@ def unanswered(ground: Ground) -> Act:
         cluster.heal()
         cluster.restart(*dead)
 
-    return Act(sorted(cluster.nodes), "a leader killed that has not answered", begin, end)
+    return Act(sorted(cluster.nodes), f"a leader killed {what}", begin, end)
 
 
 def _scene(ground: Ground) -> _Scene | None:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from kraftpy.testing.cluster import Cluster, ClusterError
+from kraftpy.testing.consistency.faults.frames import Frames
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _IN_SYNC_TIMEOUT_S = 15.0
@@ -38,12 +39,23 @@ class Client(Protocol):
     def come_back(self) -> None:
         """Has somebody replace it."""
 
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def identity(self) -> int | None:
+        """As whom it was to write in transactions; None if it doesn't."""
+
+    def take_identity(self, identity: int) -> None:
+        """Has it write as somebody else, or as itself again."""
+
 
 @dataclass(slots=True)
 class Ground:
     """Where faults happen: a cluster, the topics (name -> partitions) under load, and its clients.
 
-    `busy` are the nodes that a fault begun together with others has chosen already.
+    `busy` are the nodes that a fault begun together with others has chosen already. `frames` is
+    what clients reach the cluster through, None for nothing.
     """
 
     cluster: Cluster
@@ -52,6 +64,7 @@ class Ground:
     target: str = "any"
     busy: set[int] = field(default_factory=set)
     clients: Sequence[Client] = ()
+    frames: Frames | None = None
 
     def victims(self, count: int) -> list[int]:
         """Nodes, the target first; not those that another fault works on, if there are others."""

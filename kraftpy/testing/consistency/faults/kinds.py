@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kraftpy.testing.cluster import Cluster
-from kraftpy.testing.consistency.faults import clients, clocks, failovers, membership, storage
+from kraftpy.testing.consistency.faults import (
+    clients,
+    clocks,
+    failovers,
+    late,
+    membership,
+    storage,
+)
 from kraftpy.testing.consistency.faults.ground import Act, Ground, Kind, LeftOut, Need, Part
 
 _SLOW_MS = (20, 400)
@@ -291,6 +298,11 @@ FAULTS: dict[str, Kind] = {
         failovers.unanswered,
         3,
     ),
+    "unheard": Kind(
+        "kill -9 of a leader whose successor has not got what it was sent last",
+        failovers.unheard,
+        3,
+    ),
     "kill-client": Kind(
         "kill -9 of a client's process, which is replaced", clients.kill, part=Part.CLIENTS
     ),
@@ -302,6 +314,17 @@ FAULTS: dict[str, Kind] = {
         clients.freeze,
         part=Part.CLIENTS,
         least_s=clients.FREEZE_S,
+    ),
+    "late-frames": Kind(
+        "EndTxn and Produce that arrive seconds late, after they were sent again",
+        late.late_frames,
+        part=Part.CLIENTS,
+    ),
+    "hijack": Kind(
+        "a transactional id that two producers have",
+        late.hijack,
+        part=Part.CLIENTS,
+        least_s=late.HIJACKED_S,
     ),
     "late-expansion": Kind(
         "an ISR change that is decided when its replica has crashed, and the leader is dead",

@@ -7,12 +7,15 @@ what they are judged.
 from __future__ import annotations
 
 from kraftpy.testing.consistency.workloads import (
+    bank,
     commits,
     groups,
+    list_append,
     metadata,
     offsets,
     queue,
     replicas,
+    transform,
 )
 from kraftpy.testing.consistency.workloads.play import Part, Play
 
@@ -25,4 +28,7 @@ PLAYS: dict[str, Play] = {
     "commits": commits.PLAY,
     "groups": groups.PLAY,
     "metadata": metadata.PLAY,
+    "list-append": list_append.PLAY,
+    "transform": transform.PLAY,
+    "bank": bank.PLAY,
 }

@@ -37,6 +37,7 @@ class Play:
       options; such a run has its groups come to rest before its final reads, and workers beyond
       the cast are members, too
     * `first_out`: the roles that stop before all others
+    * `producers`: roles whose workers write in transactions, each under an id of its own
     * `inspected`: whether the nodes are stopped in the end, and their disks looked at
     """
 
@@ -49,4 +50,5 @@ class Play:
     configs: Mapping[str, str] = field(default_factory=dict)
     members: Mapping[str, str] = field(default_factory=dict)
     first_out: Sequence[str] = ()
+    producers: Sequence[str] = ()
     inspected: bool = False
