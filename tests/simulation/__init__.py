@@ -13,6 +13,8 @@ everything around them made up: the clock, the network, the disks, the metadata 
     clients     idempotent producers, consumers, members that commit offsets
     faults      what goes wrong
     invariants  what must hold after every event
+    transactions          coordinators, admission, markers, and producers that write in transactions
+    transactional_world   a run with those, and what must hold then
     scenario    the same parts under the control of a script (scenarios/*.txt)
 
 `python -m tests.simulation --seed N` replays a run, with `--trace` line by line.

@@ -1,15 +1,22 @@
-"""`make simulate SEEDS=2000`: as many runs, on all cores; or one again (`--seed N --trace`)."""
+"""`make simulate SEEDS=2000`: as many runs, on all cores; or one again (`--seed N --trace`).
+
+Each fourth seed is run with transactions, too (`--transactions` for one of them).
+"""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
 from collections.abc import Iterable
 from multiprocessing import get_context
 
+from tests.simulation.transactional_world import simulate_transactions
 from tests.simulation.world import Outcome, simulate
+
+TRANSACTIONS_EVERY = 4
 
 
 def main() -> int:
@@ -17,26 +24,39 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--transactions", action="store_true", help="--seed with transactions")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    logging.disable(logging.WARNING)  # what brokers would tell of transactions that time out
     if options.seed is not None:
-        outcome = simulate(options.seed, print if options.trace else None)
+        play = simulate_transactions if options.transactions else simulate
+        outcome = play(options.seed, print if options.trace else None)
         print(outcome.violation or f"clean: {outcome}")
         return 1 if outcome.violation else 0
     started = time.monotonic()
     seeds = range(options.first, options.first + options.seeds)
     with get_context("fork").Pool(options.workers) as pool:
-        failed = report(pool.imap_unordered(simulate, seeds, chunksize=4))
+        failed = report(
+            each for some in pool.imap_unordered(_simulate, seeds, chunksize=4) for each in some
+        )
     print(f"{time.monotonic() - started:.0f} s")
     return 1 if failed else 0
 
 
+def _simulate(seed: int) -> list[Outcome]:
+    outcomes = [simulate(seed)]
+    if not seed % TRANSACTIONS_EVERY:
+        outcomes.append(simulate_transactions(seed))
+    return outcomes
+
+
 def report(outcomes: Iterable[Outcome]) -> int:
     """Prints failures as they come, and a sum; returns how many failed."""
-    count = failed = events = acknowledged = read = elections = lossy = 0
+    count = failed = events = acknowledged = read = elections = lossy = completed = 0
     for outcome in outcomes:
         count += 1
+        completed += outcome.completed
         events += outcome.events
         acknowledged += outcome.acknowledged
         read += outcome.read
@@ -44,18 +64,20 @@ def report(outcomes: Iterable[Outcome]) -> int:
         lossy += outcome.losses > 0
         if outcome.violation is not None:
             failed += 1
-            print(f"seed {outcome.seed}: {outcome.violation}\n{replay(outcome.seed)}", flush=True)
+            again = replay(outcome.seed, transactions=bool(outcome.completed))
+            print(f"seed {outcome.seed}: {outcome.violation}\n{again}", flush=True)
     print(
-        f"{count} seeds, {events:,} events, {elections:,} elections, {acknowledged:,} records "
-        f"acknowledged, {read:,} fetches read: "
-        + (f"{failed} seeds FAILED" if failed else "every invariant held")
-        + f" ({lossy} seeds with elections that may lose records, and did)"
+        f"{count} runs, {events:,} events, {elections:,} elections, {acknowledged:,} records "
+        f"acknowledged, {completed:,} transactions completed, {read:,} fetches read: "
+        + (f"{failed} runs FAILED" if failed else "every invariant held")
+        + f" ({lossy} runs with elections that may lose records, and did)"
     )
     return failed
 
 
-def replay(seed: int) -> str:
-    return f"  replay: python -m tests.simulation --seed {seed} --trace"
+def replay(seed: int, *, transactions: bool = False) -> str:
+    how = " --transactions" if transactions else ""
+    return f"  replay: python -m tests.simulation --seed {seed}{how} --trace"
 
 
 if __name__ == "__main__":

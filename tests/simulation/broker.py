@@ -270,7 +270,9 @@ class Broker:
                 if log is None:
                     log = self.disk.logs[name] = SimLog()
                 watermark = self.disk.watermarks.get(name, 0)
-                replica = self.replicas[name] = Replica(self, name, log, watermark)
+                replica = self.replicas[name] = self.world.replica_of(name)(
+                    self, name, log, watermark
+                )
             replica.follow_metadata(state)
 
     def _forget(self, name: Name) -> None:

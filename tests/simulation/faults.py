@@ -186,7 +186,7 @@ class Faults:
     def delete_records(self) -> None:
         """A leader's log start moves, as with retention or DeleteRecords."""
         name = self.rng.choice(self.world.names())
-        if name[0] != self.world.OFFSETS:
+        if name[0] == self.world.DATA:
             leader = self.world.brokers.get(self.world.partition(name).leader)
             replica = None if leader is None else leader.replicas.get(name)
             if replica is not None and isinstance(replica.role, Leadership):

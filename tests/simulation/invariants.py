@@ -296,15 +296,16 @@ class Invariants:
                         f"the logs of {name} differ in the end: {[each.batches for each in logs]}"
                     )
             seen: dict[object, int] = {}
-            newest: dict[int, int] = {}
+            newest: dict[tuple[int, int], int] = {}
             for batch in logs[0].batches:
-                for number, value in enumerate(batch.values):
-                    producer, count = batch.header.producer_id, value[1]  # type: ignore[index]
-                    if producer < 0:
+                for place, value in enumerate(batch.values):
+                    if batch.header.producer_id < 0 or batch.marker is not None:
                         continue
+                    number, count = value  # type: ignore[misc]
+                    producer = batch.header.producer_id, number
                     if value in seen:
                         self.fail(f"{value} is in {name} twice: at {seen[value]} and in {batch}")
-                    seen[value] = batch.base_offset + number
+                    seen[value] = batch.base_offset + place
                     if count < newest.get(producer, -1):
                         self.fail(
                             f"{value} is in {name} after a newer one of its producer: {batch}"

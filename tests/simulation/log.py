@@ -10,7 +10,8 @@ from bisect import bisect_right
 from operator import attrgetter
 
 from kraftpy.core.producers import ProducerStateManager
-from kraftpy.protocol.record_batch import BatchHeader
+from kraftpy.protocol.record_batch import CONTROL_BIT, BatchHeader
+from kraftpy.protocol.records import EndTxnMarker
 from kraftpy.storage.epochs import LeaderEpochs
 
 _base_offset_of = attrgetter("base_offset")
@@ -31,19 +32,36 @@ class Batch:
     def __repr__(self) -> str:
         return f"{self.base_offset}..{self.end_offset - 1}@{self.epoch}"
 
+    @property
+    def marker(self) -> EndTxnMarker | None:
+        """The one that it holds, if it is a coordinator's."""
+        if self.header.attributes & CONTROL_BIT:
+            (marker,) = self.values
+            assert isinstance(marker, EndTxnMarker)
+            return marker
+        return None
+
 
 def header_of(
-    count: int, producer_id: int = -1, producer_epoch: int = -1, sequence: int = -1
+    count: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    sequence: int = -1,
+    attributes: int = 0,
 ) -> BatchHeader:
     return BatchHeader(
-        (0, 0, -1, 2, 0, 0, count - 1, 0, 0, producer_id, producer_epoch, sequence, count)
+        (0, 0, -1, 2, 0, attributes, count - 1, 0, 0, producer_id, producer_epoch, sequence, count)
     )
 
 
 def stamped(header: BatchHeader, base_offset: int, epoch: int) -> BatchHeader:
     """A copy with the leader's offset and epoch."""
     copy = header_of(
-        header.records_count, header.producer_id, header.producer_epoch, header.base_sequence
+        header.records_count,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.attributes,
     )
     copy.base_offset = base_offset
     copy.partition_leader_epoch = epoch
@@ -67,7 +85,7 @@ class SimLog:
         self.log_end_offset = batch.end_offset
         if batch.epoch != self.leader_epochs.latest:
             self.leader_epochs.assign(batch.epoch, batch.base_offset)
-        self.producers.update(batch.header, 0)
+        self.producers.update(batch.header, 0, batch.marker)
 
     def flush(self) -> None:
         self.durable_end = self.log_end_offset
@@ -112,7 +130,7 @@ class SimLog:
     def rebuild_producers(self) -> None:
         self.producers = ProducerStateManager()
         for batch in self.batches:
-            self.producers.update(batch.header, 0)
+            self.producers.update(batch.header, 0, batch.marker)
 
     def lose_unsynced(self) -> bool:
         """The power went; whether records went with it."""

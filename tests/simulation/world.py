@@ -15,7 +15,7 @@ from tests.simulation.invariants import Invariants, Violation, brief
 from tests.simulation.log import SimLog
 from tests.simulation.network import Network
 from tests.simulation.quorum import Quorum
-from tests.simulation.replica import Name
+from tests.simulation.replica import Name, Replica
 from tests.simulation.schedule import Schedule
 
 FAULTS_MS = 6_000.0
@@ -82,6 +82,8 @@ class Outcome(NamedTuple):
     commands: int
     elections: int
     losses: int
+    completed: int = 0
+    """Transactions; in a run without them there are none."""
 
 
 class World:
@@ -89,6 +91,7 @@ class World:
 
     DATA = "data"
     OFFSETS = "offsets"
+    INTERNAL: tuple[str, ...] = (OFFSETS,)
 
     def __init__(
         self, seed: int, config: Config | None = None, trace: Callable[[str], None] | None = None
@@ -118,6 +121,10 @@ class World:
     def note(self, line: str) -> None:
         if self.trace is not None:
             self.trace(f"{self.schedule.now:9.1f}  {line}")
+
+    def replica_of(self, name: Name) -> type[Replica]:
+        """What a broker has of a partition."""
+        return Replica
 
     def is_up(self, node: int) -> bool:
         broker = self.brokers.get(node)
@@ -173,7 +180,10 @@ class World:
         settings = {"min.insync.replicas": str(config.min_isr)}
         if config.unclean:
             settings["unclean.leader.election.enable"] = "true"
-        topics = [(self.DATA, config.partitions, settings), (self.OFFSETS, 1, settings)]
+        topics = [
+            (self.DATA, config.partitions, settings),
+            *((name, 1, settings) for name in self.INTERNAL),
+        ]
         answer = self.quorum.ask(
             {
                 "type": "create_topics",
@@ -198,8 +208,8 @@ class World:
         self.schedule.after(SNAPSHOT_EVERY_MS, self._take_snapshot)
         producers = []
         for number, name in enumerate(self.names()):
-            if name[0] == self.OFFSETS:
-                Member(self, name, -1).start()
+            if name[0] != self.DATA:
+                self._use(name)
                 continue
             producers += [Producer(self, name, 2 * number), Producer(self, name, 2 * number + 1)]
             Consumer(self, name, "").start()
@@ -217,9 +227,14 @@ class World:
             "every write is answered",
             HEALING_MS,
         )
+        self._settle()
         self.run_until(self._in_sync, "all replicas are in sync", HEALING_MS)
         self.run_until(self._logs_equal, "all logs are equal", HEALING_MS)
         self.invariants.check_end()
+
+    def _use(self, name: Name) -> None:
+        """Starts the clients of an internal topic's partition."""
+        Member(self, name, -1).start()
 
     def run_for(self, duration_ms: float) -> None:
         end = self.schedule.now + duration_ms
@@ -234,6 +249,9 @@ class World:
             if self.schedule.now >= end:
                 raise Violation(f"not within {limit_ms:.0f} ms: {what}\n{self.describe()}")
             self.run_for(50.0)
+
+    def _settle(self) -> None:
+        """Waits for what is to end by itself once nobody writes any more."""
 
     def _take_snapshot(self) -> None:
         self.snapshot = self.quorum.state.snapshot()
@@ -298,8 +316,12 @@ class World:
 
 
 def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
-    """Runs one seed; a violation, or an exception out of kraftpy, is in the outcome."""
-    world = World(seed, trace=trace)
+    """Runs one seed."""
+    return play(World(seed, trace=trace), trace)
+
+
+def play(world: World, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Runs a world; a violation, or an exception out of kraftpy, is in the outcome."""
     violation = None
     try:
         world.run()
@@ -309,7 +331,7 @@ def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
             raise
     invariants = world.invariants
     return Outcome(
-        seed,
+        world.seed,
         violation,
         world.events,
         world.acknowledged,
