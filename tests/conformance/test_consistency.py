@@ -23,6 +23,9 @@ WANTED = {
     "offsets": ("commit", "fetch"),
     "commits": ("commit-all", "fetch-all"),
     "groups": ("classic", "processed", "commit", "fetch"),
+    "list-append": ("txn", "poll", "drain"),
+    "transform": ("txn", "poll", "drain"),
+    "bank": ("txn", "poll", "drain"),
     "metadata": ("create", "alter", "delete", "describe"),
 }
 SETTINGS = {

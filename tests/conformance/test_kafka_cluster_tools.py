@@ -107,7 +107,7 @@ def test_topics_without_a_broker_and_its_unregistration(tool: Tool, cluster: Clu
     assert cluster_id
     cluster.kill(3)
     client = AdminClient({"bootstrap.servers": cluster.nodes[1].bootstrap})
-    wait_until(lambda: sorted(client.list_topics().brokers) == [1, 2], "broker 3 should be fenced")
+    wait_until(lambda: sorted(client.list_topics().brokers) == [1, 2], "broker 3 is fenced")
 
     def filtered(option: str) -> set[str]:
         return {topic for topic, _ in described(tool("kafka-topics", "--describe", option))}
@@ -137,7 +137,7 @@ def test_leader_election(tool: Tool, cluster: Cluster) -> None:
     preferred = ("--election-type", "preferred")
     assert "already elected for partitions t-0" in tool("kafka-leader-election", *preferred, *one)
     cluster.kill(3)
-    wait_until(lambda: cluster.leader_of("t") == 1, "broker 1 should lead t-0")
+    wait_until(lambda: cluster.leader_of("t") == 1, "broker 1 leads t-0")
     with pytest.raises(RuntimeError, match=r"(?s)t-0.*PreferredLeaderNotAvailableException"):
         tool("kafka-leader-election", *preferred, "--all-topic-partitions")
     unclean = ("--election-type", "unclean", "--topic", "lone", "--partition", "0")
@@ -148,11 +148,11 @@ def test_leader_election(tool: Tool, cluster: Cluster) -> None:
 def test_an_unclean_election_gives_a_partition_a_leader(tool: Tool, cluster: Cluster) -> None:
     create(cluster, "t", [1, 2], min_insync_replicas="1")
     cluster.kill(2)
-    wait_until(lambda: described_isr(cluster, "t") == {1}, "broker 2 should leave the ISR")
+    wait_until(lambda: described_isr(cluster, "t") == {1}, "broker 2 has left the ISR")
     produce(cluster.nodes[1].bootstrap, "t", 1)
     cluster.kill(1)
     cluster.restart(2)
-    wait_until(lambda: cluster.leader_of("t") is None, "nobody may lead")
+    wait_until(lambda: cluster.leader_of("t") is None, "nobody leads")
     out = tool(
         "kafka-leader-election", "--election-type", "unclean", "--topic", "t", "--partition", "0"
     )
@@ -189,7 +189,7 @@ def test_reassign_partitions(tool: Tool, cluster: Cluster, tmp_path: Path) -> No
         out = tool("kafka-reassign-partitions", "--verify", *arguments)
         return "still in progress" not in out
 
-    wait_until(lambda: verified(*given), "the reassignment should end")
+    wait_until(lambda: verified(*given), "the reassignment has ended")
     assert "Reassignment of partition t-0 is completed." in out
     assert "Clearing topic-level throttles on topic t" in out
     lines = described(tool("kafka-topics", "--describe", "--topic", "t"))
@@ -203,7 +203,7 @@ def test_reassign_partitions(tool: Tool, cluster: Cluster, tmp_path: Path) -> No
     out = tool("kafka-reassign-partitions", "--execute", *given)
     assert "Successfully started partition reassignments for t-0,t-1" in out
     assert out.count("Successfully started moving log directory to ") == 4
-    wait_until(lambda: verified(*given), "the rollback should end")
+    wait_until(lambda: verified(*given), "the rollback has ended")
     assert "Reassignment of partition t-1 is completed." in out
 
 
@@ -212,7 +212,7 @@ def test_a_reassignment_under_way_is_listed_and_cancelled(
 ) -> None:
     create(cluster, "t", [3], [1])
     cluster.kill(3)  # so t-0 can't be copied
-    wait_until(lambda: cluster.leader_of("t") is None, "nobody may lead t-0")
+    wait_until(lambda: cluster.leader_of("t") is None, "nobody leads t-0")
     given = ("--reassignment-json-file", plan(tmp_path / "plan.json", "t", [2]))
     out = tool("kafka-reassign-partitions", "--execute", *given)
     assert "Successfully started partition reassignment for t-0" in out

@@ -232,6 +232,31 @@ def test_kafka_features(tool: Callable[..., str]) -> None:
         tool(*upgrade, "no.such=1")
 
 
+def test_kafka_features_lowers_and_raises_the_version_of_transactions(
+    tool: Callable[..., str],
+) -> None:
+    def level() -> str:
+        found = re.search(
+            r"Feature: transaction\.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 2\s+"
+            r"FinalizedVersionLevel: (\d)",
+            tool("kafka-features", "describe"),
+        )
+        assert found is not None
+        return found[1]
+
+    feature = ("--feature", "transaction.version=1")
+    assert level() == "2"
+    assert "can be downgraded to 1" in tool("kafka-features", "downgrade", *feature, "--dry-run")
+    with pytest.raises(RuntimeError, match=r"Could not upgrade transaction\.version to 1"):
+        tool("kafka-features", "upgrade", *feature)
+    assert level() == "2"
+    assert "was downgraded to 1" in tool("kafka-features", "downgrade", *feature)
+    assert level() == "1"
+    raising = ("upgrade", "--feature", "transaction.version=2")
+    assert "was upgraded to 2" in tool("kafka-features", *raising)
+    assert level() == "2"
+
+
 def test_kafka_acls(tool: Callable[..., str]) -> None:
     with pytest.raises(RuntimeError, match=r"(?i)no authorizer"):
         tool("kafka-acls", "--list")

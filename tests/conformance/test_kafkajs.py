@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.apache_kafka import CACHE
 from tests.clients.driver import T0_MS
-
-SOURCE = Path(__file__).parent / "kafkajs"
-
-
-@pytest.fixture(scope="session")
-def project() -> Path:
-    """A copy of the project with its dependencies installed, kept between runs."""
-    folder = CACHE / "kafkajs"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", "scenario.js"):
-        shutil.copy(SOURCE / name, folder)
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    return folder
+from tests.conformance.foreign import kafkajs_folder
 
 
-def run_scenario(project: Path, bootstrap: str, topic: str) -> dict[str, Any]:
+def run_scenario(bootstrap: str, topic: str) -> dict[str, Any]:
     command = ["node", "scenario.js", bootstrap, topic, str(T0_MS)]
     done = subprocess.run(
-        command, cwd=project, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=kafkajs_folder(), capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_kafkajs(project: Path, bootstrap: str, topic: str) -> None:
-    saw = run_scenario(project, bootstrap, topic)
+def test_kafkajs(bootstrap: str, topic: str) -> None:
+    saw = run_scenario(bootstrap, topic)
     assert (saw["created"], saw["createdAgain"]) == (True, False)
     assert saw["watermarks"] == [[0, 20]]
     assert saw["atTime"] == ["5"]

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from kraftpy.testing.consistency.checkers.registers import Call, State
 from kraftpy.testing.consistency.checkers.search import Budget, find_stuck
-from tests.apache_kafka import CACHE
+from tests.conformance.foreign import go_program
 from tests.unit.consistency.register_histories import random_calls, spoil
 
-SOURCE = Path(__file__).parent / "porcupine"
 HISTORIES = 400
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Path:
-    """The program, built once; Go keeps what it fetched and built itself."""
-    built = CACHE / "porcupine" / "oracle"
-    built.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = built.with_name(f"oracle.{os.getpid()}")  # another worker may be running the other
-    command = ["go", "build", "-o", str(unfinished), "."]
-    environment = {**os.environ, "GOFLAGS": "-buildvcs=false"}
-    subprocess.run(command, cwd=SOURCE, env=environment, check=True, timeout=100)
-    unfinished.replace(built)
-    return built
 
 
 def as_numbers(call: Call) -> list[int]:
@@ -44,7 +28,7 @@ def as_numbers(call: Call) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_say_the_same(oracle: Path, seed: int) -> None:
+def test_both_say_the_same(seed: int) -> None:
     rng = random.Random(seed)
     histories = []
     for number in range(HISTORIES):
@@ -61,7 +45,12 @@ def test_both_say_the_same(oracle: Path, seed: int) -> None:
         histories.append(calls)
     asked = json.dumps([[as_numbers(call) for call in calls] for calls in histories])
     answer = subprocess.run(
-        [oracle], input=asked, capture_output=True, text=True, check=True, timeout=60
+        [go_program("porcupine")],
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     expected = json.loads(answer.stdout)
     found = [find_stuck(calls, None, Budget(10**7, 60)) is None for calls in histories]

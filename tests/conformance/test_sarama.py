@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from pathlib import Path
 
-import pytest
-
-from tests.apache_kafka import CACHE
-
-SOURCE = Path(__file__).parent / "sarama"
+from tests.conformance.foreign import go_program
 
 
-@pytest.fixture(scope="module")
-def asking() -> Path:
-    """The program, built once; Go keeps what it fetched and built itself."""
-    built = CACHE / "sarama" / "asking"
-    built.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = built.with_name(f"asking.{os.getpid()}")
-    command = ["go", "build", "-o", str(unfinished), "."]
-    environment = {**os.environ, "GOFLAGS": "-buildvcs=false"}
-    subprocess.run(command, cwd=SOURCE, env=environment, check=True, timeout=100)
-    unfinished.replace(built)
-    return built
-
-
-def test_what_is_not_there_yet_is_answered(asking: Path, bootstrap: str) -> None:
+def test_what_is_not_there_yet_is_answered(bootstrap: str) -> None:
     done = subprocess.run(
-        [asking, bootstrap], stdout=subprocess.PIPE, timeout=60, check=True, text=True
+        [go_program("sarama"), bootstrap], stdout=subprocess.PIPE, timeout=60, check=True, text=True
     )
     said = json.loads(done.stdout)
     disabled = "kafka server: Security features are disabled"

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -20,8 +18,9 @@ from kraftpy.core.transactions import (
     TransactionState,
 )
 from kraftpy.core.transactions.records import TransactionRecord, decode_record, encode_record
-from kraftpy.protocol.records import build_batch, iter_records, split_batches
-from tests.apache_kafka import ApacheKafka, run_tool
+from kraftpy.protocol.records import iter_records, split_batches
+from tests.apache_kafka import ApacheKafka
+from tests.conformance.records_as_printed import as_printed
 from tests.processes import running
 
 TIMEOUT_S = 60
@@ -49,26 +48,9 @@ EMPTY = ONGOING._replace(
 )
 
 
-def dumped(folder: Path, *records: TransactionRecord) -> list[tuple[Any, Any]]:
-    """Key and value of each record as Kafka prints them."""
-    path = folder / "00000000000000000000.log"
-    path.write_bytes(build_batch([(0, *encode_record(record), []) for record in records]))
-    printed = run_tool("kafka-dump-log", "--transaction-log-decoder", "--files", str(path))
-    pairs = []
-    for line in printed.splitlines():
-        if " key: " in line:
-            key, _, value = line.partition(" key: ")[2].partition(" payload: ")
-            pairs.append((json.loads(key), None if value == "<DELETE>" else json.loads(value)))
-    return pairs
-
-
 def test_kafka_reads_our_records(tmp_path: Path) -> None:
-    pairs = dumped(
-        tmp_path,
-        TransactionRecord("t", EMPTY),
-        TransactionRecord("t", ONGOING),
-        TransactionRecord("t", None),
-    )
+    records = [TransactionRecord("t", each) for each in (EMPTY, ONGOING, None)]
+    pairs = as_printed(tmp_path, "--transaction-log-decoder", map(encode_record, records))
     assert [key for key, _ in pairs] == [{"type": "0", "data": {"transactionalId": "t"}}] * 3
     common = {
         "producerId": 5,

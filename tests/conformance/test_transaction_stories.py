@@ -1,7 +1,9 @@
 """The protocol of transactions: the same requests get the same answers from all that speak it.
 
-Each story is told to Apache Kafka and to the scripted broker that the tests of the client believe
-(`tests/unit/client/transaction_peer.py`), in the words of one version of the protocol.
+Each story is told to Apache Kafka, to kraftpy's broker and to the scripted one that the tests of
+the client believe (`tests/unit/client/transaction_peer.py`), in the words of one version of the
+protocol. What differs on purpose ends a comparison: a zombie's InitProducerId
+(`kraftpy.core.transactions.rules`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from kraftpy.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.records import build_batch
+from kraftpy.testing import Broker
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running as running_process
 from tests.unit.client.peer import running
@@ -168,7 +171,7 @@ async def tell(talk: Talk, seed: int) -> list[Heard]:
     return talk.story
 
 
-async def listen_to_kafka(
+async def listen_to_broker(
     bootstrap: str, topic: str, seed: int, *, second_version: bool
 ) -> list[Heard]:
     latest = {(topic, 0): LATEST}
@@ -204,13 +207,34 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap
 
 
+def before_a_zombie(story: list[Heard]) -> list[Heard]:
+    """Up to the answer to a former owner's InitProducerId, if there is one."""
+    refused = (
+        number
+        for number, heard in enumerate(story, start=1)
+        if heard.asked.startswith("init") and heard.code == "PRODUCER_FENCED"
+    )
+    return story[: next(refused, None)]
+
+
+@pytest.fixture(scope="module")
+def kraftpys() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
 @pytest.mark.parametrize("second_version", [False, True], ids=["first", "second"])
-def test_stories_end_alike(kafka: str, second_version: bool) -> None:
+def test_stories_end_alike(kafka: str, kraftpys: Broker, second_version: bool) -> None:
     async def compare(seed: int) -> list[Heard]:
         topic = f"story-{seed}-{second_version:d}"
-        heard = await listen_to_kafka(kafka, topic, seed, second_version=second_version)
+        heard = await listen_to_broker(kafka, topic, seed, second_version=second_version)
         told = await listen_to_peer(topic, seed, second_version=second_version)
         assert told == heard, f"seed {seed}"
+        told = await listen_to_broker(
+            kraftpys.bootstrap, topic, seed, second_version=second_version
+        )
+        alike = before_a_zombie(heard)
+        assert told[: len(alike)] == alike, f"seed {seed}"
         return heard
 
     async def compare_all() -> list[Heard]:

@@ -12,19 +12,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
+from kraftpy.testing import Cluster
 from kraftpy.testing.node import Node
 from tests.apache_kafka import run_tool
 from tests.server.test_produce import batch
 from tests.server.wire import Wire, produce_request
-from tests.transactions import TransactionalCluster
 
+# Producers of no coordinator write as they like.
+UNVERIFIED = {"transaction_partition_verification_enable": False}
 SMALL_SEGMENTS = {"internal.segment.bytes": "1024"}
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    """A node that takes transactional batches."""
-    with TransactionalCluster(1, links=False) as cluster:
+    """A node that takes any transactional batch."""
+    with Cluster(1, links=False, **UNVERIFIED) as cluster:
         yield cluster.nodes[1]
 
 
@@ -82,7 +84,7 @@ def dumped(paths: list[Path], *args: str) -> str:
 
 def test_kafka_dump_log_of_aborted_transactions(tmp_path: Path) -> None:
     """Of our `.txnindex` and markers; and what consumers see, also after a crash and a stop."""
-    with TransactionalCluster(1, links=False, ephemeral=False, dir=tmp_path / "c") as cluster:
+    with Cluster(1, links=False, **UNVERIFIED, ephemeral=False, dir=tmp_path / "c") as cluster:
         node = cluster.nodes[1]
         create(node, "t", **SMALL_SEGMENTS)
         expected = []

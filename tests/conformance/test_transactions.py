@@ -1,7 +1,7 @@
 """kraftpy's transactional producer and readers of committed records, with Apache Kafka's broker.
 
-What it wrote is read by librdkafka's and the Java consumer too. The broker is Apache Kafka's:
-no request leads to the transaction coordinator of kraftpy's yet.
+What it wrote is read by librdkafka's and the Java consumer too. With kraftpy's broker:
+`tests/clients/test_transactions.py`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from kraftpy.client import transactions
 from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer
+from kraftpy.client.coordinator import GroupMetadata
+from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from kraftpy.client.transaction_admin import TransactionAdmin
 from kraftpy.client.transaction_state import ProducerIdentity, Status
 from kraftpy.client.transactional_producer import (
+    OpenTransaction,
     ProducerFencedError,
     TransactionAbortedError,
     TransactionalProducer,
+    end_transaction,
 )
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -211,6 +215,43 @@ def test_the_next_producer_of_the_id_fences_this_one(kafka: str, topic: str, ver
             async with latter.transaction():
                 await latter.send(topic, b"again")
         assert await read(cluster, topic) == [b"again", b"latter"]
+
+    run(kafka, topic, work)
+
+
+def test_a_transaction_is_ended_by_another_than_its_producer(
+    kafka: str, topic: str, version: str
+) -> None:
+    group = GroupMetadata(f"{topic}-marks")
+
+    async def work(cluster: Cluster, topic: str) -> None:
+        async def leave_open(text: str) -> OpenTransaction:
+            async with TransactionalProducer(cluster, topic) as producer:
+                await producer.begin_transaction()
+                await producer.send(topic, text.encode())
+                offsets = {("__consumer_offsets", 0): 7}
+                await producer.send_offsets_to_transaction(offsets, group, text)
+                found = await producer.hand_over_transaction()
+            assert found is not None
+            return found
+
+        async def mark() -> str | None:
+            found = await GroupAdmin(cluster).committed(group.group_id)
+            return found["__consumer_offsets", 0].metadata if found else None
+
+        await end_transaction(cluster, await leave_open("aborted"), committed=False)
+        assert await mark() is None
+        for _ in range(2):
+            left = await leave_open("committed")
+            for _ in range(2):
+                await end_transaction(cluster, left, committed=True)
+        fenced = await leave_open("fenced")
+        left = await leave_open("committed")
+        with pytest.raises(ProducerFencedError):
+            await end_transaction(cluster, fenced, committed=True)
+        assert await mark() == "committed"
+        await end_transaction(cluster, left, committed=True)
+        assert await read(cluster, topic) == [b"committed"] * 3
 
     run(kafka, topic, work)
 
@@ -432,7 +473,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(kafka: str, topic: str) -
     run(kafka, topic, work, partitions=1)
 
 
-async def hang(cluster: Cluster, topic: str) -> ProducerIdentity:
+async def hang(cluster: Cluster, topic: str, timestamp_ms: int | None = None) -> ProducerIdentity:
     """Writes a transactional batch that belongs to no transaction.
 
     The broker verifies what it is sent, unless it is told not to.
@@ -449,7 +490,7 @@ async def hang(cluster: Cluster, topic: str) -> ProducerIdentity:
         await cluster.topic(topic)
         kinds = messages.ProduceRequest
         records = build_batch(
-            [(int(time.time() * 1000), None, b"hangs", [])],
+            [(timestamp_ms or int(time.time() * 1000), None, b"hangs", [])],
             producer_id=identity.id,
             producer_epoch=identity.epoch,
             base_sequence=0,

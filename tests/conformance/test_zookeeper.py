@@ -168,7 +168,7 @@ def test_groups_in_use(
     client = consumer(bootstrap, group)
     try:
         client.subscribe([log])
-        wait_until(lambda: bool(client.poll(0.05) or client.assignment()), "no assignment")
+        wait_until(lambda: bool(client.poll(0.05) or client.assignment()), "an assignment")
         code, rows, _ = run("import")
         assert (code, statuses(rows)) == (1, ["skipped"])
         assert "stop its 1 member first" in rows[0]["reason"]

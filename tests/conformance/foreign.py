@@ -1,0 +1,64 @@
+"""Programs of tests in Go and for Node.js, each made once for a machine, in the cache."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.apache_kafka import CACHE
+
+SOURCES = Path(__file__).parent
+TIMEOUT_S = 100
+
+
+@functools.cache
+def go_program(name: str) -> Path:
+    """The program out of the folder of this name; Go keeps what it fetched and built itself."""
+    built = CACHE / name / "program"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = built.with_name(
+        f"program.{os.getpid()}"
+    )  # another worker may be running the other
+    command = ["go", "build", "-o", str(unfinished), "."]
+    environment = {**os.environ, "GOFLAGS": "-buildvcs=false"}
+    subprocess.run(command, cwd=SOURCES / name, env=environment, check=True, timeout=TIMEOUT_S)
+    unfinished.replace(built)
+    return built
+
+
+@functools.cache
+def kafkajs_folder() -> Path:
+    """A copy of the folder `kafkajs` with its dependencies installed, kept between runs."""
+    folder = CACHE / "kafkajs"
+    folder.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = folder / "package-lock.json"
+        asked = SOURCES / "kafkajs" / known.name
+        if not (folder / "installed").exists() or known.read_bytes() != asked.read_bytes():
+            _install(folder)
+        for script in asked.parent.glob("*.js"):
+            unfinished = folder / f"{script.name}.{os.getpid()}"
+            shutil.copy(script, unfinished)
+            unfinished.replace(folder / script.name)
+    return folder
+
+
+def _install(folder: Path) -> None:
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(SOURCES / "kafkajs" / name, folder)
+    (folder / "installed").unlink(missing_ok=True)
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(
+        command,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=TIMEOUT_S,
+    )
+    (folder / "installed").touch()

@@ -1,0 +1,178 @@
+// Transactions of franz-go, as tests/conformance/transactional_clients.py asks for them: each line of
+// stdin is a command, each line of stdout an answer. The argument is the bootstrap address.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	pause   = 100 * time.Millisecond
+	session = 6 * time.Second // of a member whose coordinator died before it could leave
+)
+
+type command struct {
+	Do         string  `json:"do"`
+	Name       string  `json:"name"`
+	ID         string  `json:"id"`
+	TimeoutMs  int     `json:"timeout_ms"`
+	Topic      string  `json:"topic"`
+	Value      string  `json:"value"`
+	Partitions []int32 `json:"partitions"`
+	Source     string  `json:"source"`
+	Target     string  `json:"target"`
+	Group      string  `json:"group"`
+	Until      int64   `json:"until"`
+	Batch      int     `json:"batch"`
+}
+
+var (
+	brokers = strings.Split(os.Args[1], ",")
+	clients = map[string]*kgo.Client{}
+	ctx     = context.Background()
+)
+
+func options(id string, timeout time.Duration) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(brokers...),
+		kgo.TransactionalID(id),
+		kgo.TransactionTimeout(timeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+	}
+}
+
+func carryOut(c command) error {
+	client := clients[c.Name]
+	switch c.Do {
+	case "open":
+		made, err := kgo.NewClient(options(c.ID, time.Duration(c.TimeoutMs)*time.Millisecond)...)
+		if err != nil {
+			return err
+		}
+		clients[c.Name] = made
+		return nil
+	case "begin":
+		return client.BeginTransaction()
+	case "send":
+		var records []*kgo.Record
+		for _, partition := range c.Partitions {
+			records = append(records, &kgo.Record{Topic: c.Topic, Partition: partition, Value: []byte(c.Value)})
+		}
+		return client.ProduceSync(ctx, records...).FirstErr()
+	case "commit":
+		return client.EndTransaction(ctx, kgo.TryCommit)
+	case "abort":
+		return client.EndTransaction(ctx, kgo.TryAbort)
+	case "close":
+		client.Close()
+		return nil
+	case "transform":
+		return transform(c)
+	}
+	return errors.New("no such command: " + c.Do)
+}
+
+// A member of a group, until it has all of the source in the target. A session that can't say how a
+// transaction ended is given up; the next one begins where that did end.
+func transform(c command) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for admin := kadm.NewClient(client); ; {
+		offsets, err := admin.FetchOffsetsForTopics(ctx, c.Group, c.Source)
+		if err == nil {
+			err = offsets.Error()
+		}
+		done := int64(0)
+		offsets.Each(func(o kadm.OffsetResponse) { done += max(o.At, 0) })
+		if err == nil && done == c.Until {
+			return nil
+		}
+		if err == nil {
+			err = runSession(c, c.Until-done)
+		}
+		if err != nil {
+			time.Sleep(pause)
+		}
+	}
+}
+
+func runSession(c command, left int64) error {
+	member, err := kgo.NewGroupTransactSession(append(
+		options(c.Group+"-0", time.Minute),
+		kgo.ConsumerGroup(c.Group),
+		kgo.ConsumeTopics(c.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets(),
+		kgo.SessionTimeout(session),
+	)...)
+	if err != nil {
+		return err
+	}
+	defer member.Close()
+	for left > 0 {
+		fetches := member.PollRecords(ctx, c.Batch)
+		if fetches.NumRecords() == 0 {
+			continue // an error is told here, and what failed is tried again
+		}
+		if err := member.Begin(); err != nil {
+			return err
+		}
+		promise := kgo.AbortingFirstErrPromise(member.Client())
+		fetches.EachRecord(func(r *kgo.Record) {
+			member.Produce(ctx, &kgo.Record{Topic: c.Target, Partition: r.Partition, Value: r.Value}, promise.Promise())
+		})
+		committed, err := member.End(ctx, promise.Err() == nil)
+		if err != nil {
+			return err
+		}
+		if committed {
+			left -= int64(fetches.NumRecords())
+			say(map[string]any{"done": fetches.NumRecords()})
+		}
+	}
+	return nil
+}
+
+func say(answer map[string]any) {
+	line, err := json.Marshal(answer)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(line))
+}
+
+func main() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var c command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			panic(err)
+		}
+		err := carryOut(c)
+		var known *kerr.Error
+		switch {
+		case err == nil:
+			say(map[string]any{"ok": true})
+		case errors.As(err, &known):
+			say(map[string]any{"error": known.Message})
+		default:
+			say(map[string]any{"error": err.Error()})
+		}
+	}
+}
