@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-.PHONY: help install demo report quorum test check docs bench race conformance reference consistency spark broken dashboards torture groups simulate clean
+.PHONY: help install demo report quorum test check docs bench race conformance reference consistency spark streams broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -75,13 +75,16 @@ spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside
 	@echo "and by the tests: a task that fails, the driver, a worker or a broker killed at each stage loses nothing and"
 	@echo "has nothing twice; streams go on from every point; both doors give the same; an audit names what was planted"
 
+streams: $(BIN)/.group-test  ## a Kafka Streams application with exactly_once_v2, through restarts and kill -9 of brokers (two minutes; ARGS="--rounds 3" for more, ARGS=--kafka with Apache Kafka; needs Java 17 and Maven)
+	$(BIN)/python -m tests.streams $(ARGS)
+
 dashboards: $(BIN)/.group-test  ## every panel and every alert against Prometheus, load and faults, with a table (8 minutes; needs Prometheus)
 	$(BIN)/python -m tests.dashboards $(ARGS)
 
-simulate: $(BIN)/.group-test  ## the rules of replication against faults, under seeds (SEEDS=2000); a failure says how to replay it
+simulate: $(BIN)/.group-test  ## the rules of replication and of transactions against faults, under seeds (SEEDS=2000); a failure says how to replay it
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-broken: $(BIN)/.group-test  ## seven builds, each without one rule of replication or groups: has the consistency test that is made for it caught each one?
+broken: $(BIN)/.group-test  ## fifteen builds, each without one rule of replication, groups or transactions: has the consistency test that is made for it caught each one?
 	$(BIN)/python -m tests.consistency.catch $(ARGS)
 
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20, SEED=7), then look for what was lost and whether their disks hold the same (the page is in build/consistency)

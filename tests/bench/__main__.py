@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import kraftpy
+from kraftpy.testing.process import BrokerError
 from tests import programs
 from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_broker_jars
 from tests.bench import (
@@ -58,7 +59,7 @@ from tests.bench.compaction import compaction
 from tests.bench.load import client_name
 from tests.bench.race import Raced, Row, Starts, is_chosen, race_starts
 from tests.bench.race import race as play
-from tests.processes import Broker, BrokerError, Kraftpy
+from tests.processes import Broker, Kraftpy
 from tests.quorums import KraftpyQuorum, Quorum
 
 NEEDED = dict.fromkeys(["race", "partitions-kafka", "spark"], programs.APACHE_KAFKA)

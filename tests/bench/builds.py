@@ -169,14 +169,11 @@ def lagging() -> None:
     file = Path(os.environ[LAGS])
     start = Broker.start
     longest = [0.0, 0.0]
-
-    def tell() -> None:
-        file.with_suffix(".new").write_text(f"{longest[0]} {longest[1]}")
-        file.with_suffix(".new").replace(file)
+    forgetting = [False]
 
     def forget(*_: Any) -> None:
-        longest[:] = 0.0, 0.0
-        tell()
+        # A signal may come in the midst of `tick`, which alone writes the file.
+        forgetting[0] = True
 
     async def watched(self: Broker, sockets: list[socket.socket]) -> None:
         await start(self, sockets)
@@ -186,9 +183,13 @@ def lagging() -> None:
         def tick() -> None:
             now = [time.perf_counter(), time.thread_time()]
             slices = [now[0] - last[0] - TICK_S, now[1] - last[1]]
-            if slices[0] > longest[0] or slices[1] > longest[1]:
+            if forgetting[0]:
+                longest[:] = slices = [0.0, 0.0]
+            if forgetting[0] or slices[0] > longest[0] or slices[1] > longest[1]:
+                forgetting[0] = False
                 longest[:] = map(max, longest, slices)
-                tell()
+                file.with_suffix(".new").write_text(f"{longest[0]} {longest[1]}")
+                file.with_suffix(".new").replace(file)
             last[:] = time.perf_counter(), time.thread_time()
             self.loop.call_later(TICK_S, tick)
 

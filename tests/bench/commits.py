@@ -23,10 +23,11 @@ from kraftpy.core.metadata.commands import OP_SET, AlterConfigs, ConfigChange, C
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.client import ControllerClient
 from kraftpy.quorum.transport import load_secret
+from kraftpy.testing.process import BrokerError
 from tests.bench.measure import Round, Say
 from tests.bench.probe import percentile
 from tests.bench.replicated import topics_on
-from tests.processes import BrokerError, split_address
+from tests.processes import split_address
 from tests.quorums import KraftpyQuorum
 
 TIMEOUT_MS = 30_000

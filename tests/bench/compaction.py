@@ -24,9 +24,9 @@ from confluent_kafka.admin import (
 )
 
 from kraftpy.testing import Broker
+from kraftpy.testing.process import BrokerError
 from tests.bench.measure import Round, Say, latencies_ms, touch_memory
 from tests.bench.probe import percentile
-from tests.processes import BrokerError
 
 SIZES = {"1 KB": (1 << 30, 1000), "100 B": (1 << 27, 100)}  # name -> bytes in all, of a value
 OVERWRITES = 10

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from kraftpy.testing.process import BrokerError
 from tests.bench.measure import Round, Say
-from tests.processes import BrokerError
 
 PARTITIONS = (1, 100)  # of a request
 CLIENTS = 8

@@ -15,9 +15,10 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.testing.process import BrokerError
 from tests.bench import figures
 from tests.bench.probe import Probe, Watch
-from tests.processes import BrokerError, memory_bytes
+from tests.processes import memory_bytes
 from tests.quorums import Partitions, Quorum
 
 TOPICS = 100

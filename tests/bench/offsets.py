@@ -37,8 +37,9 @@ from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.records import RecordInput, build_batch, iter_records
 from kraftpy.server.coordination.group_topics import ClusterTopics
+from kraftpy.testing.process import BrokerError
 from tests.bench.measure import Round, Say
-from tests.processes import BrokerError, memory_bytes
+from tests.processes import memory_bytes
 
 RATE_SHAPE = (10_000, 100)
 RATE_BLOCK = 10_000

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.testing.process import BrokerError
 from tests.bench import groups, measure
 from tests.bench.load import produce
 from tests.bench.measure import BATCHES, Round, Say
 from tests.bench.probe import percentile
-from tests.processes import BrokerError, memory_bytes
+from tests.processes import memory_bytes
 from tests.quorums import POLL_S, Quorum
 
 TIMEOUT_S = 120.0

@@ -20,13 +20,14 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.testing.process import BrokerError
 from tests.bench import figures
 from tests.bench.commits import Commits
 from tests.bench.measure import Say
 from tests.bench.probe import Watch, percentile
 from tests.bench.replay import replay_fetch, replay_produce
 from tests.bench.replicated import TIMEOUT_S
-from tests.processes import BrokerError, cpu_seconds
+from tests.processes import cpu_seconds
 from tests.quorums import KraftpyQuorum
 
 SECONDS = 60.0

@@ -1,11 +1,13 @@
-"""`make demo`: a real activity stream through three kraftpy nodes, of which three are killed.
+"""`make demo`: a real activity stream through three kraftpy nodes, which are killed on the way.
 
 confluent-kafka writes a year of flights, keyed by aircraft, to a topic with three replicas and
 acks=all. On the way the node that leads its first partition is killed with -9, comes back, and once
 it is in sync the node that leads the metadata quorum is killed. kafka-python reads everything in
-a consumer group; aiokafka reads one half in a group of its own, the node that coordinates that
-group is killed and stays dead, and a new member reads the other half. Every reader has to see the
-same events per aircraft, in the same order, byte for byte.
+a consumer group. confluent-kafka counts the flights of each carrier, in transactions, amid which
+two nodes and the process that counts are killed; the sums have to be exact. aiokafka reads one half
+in a group of its own, the node that coordinates that group is killed and stays dead, and a new
+member reads the other half. Every reader has to see the same events per aircraft, in the same
+order, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
 from kraftpy.testing import BrokerError, Cluster
+from tests.demo.counting import COUNTS
 from tests.demo.events import Event, EventsError, load
 from tests.demo.ledger import Ledger
 from tests.demo.progress import Progress, say
+from tests.demo.transforming import Counting, read_counts
 from tests.demo.writing import PARTITIONS, SILENCE_S, TOPIC, DemoError, Outage, Writing
 
 NODES = 3
@@ -110,9 +114,13 @@ def run(cluster: Cluster, events: list[Event]) -> bool:
     seconds = time.monotonic() - started
     say(f"a quorum of {NODES} nodes is up on {cluster.bootstrap} after {seconds:.2f} s")
     # These events are of 2013, and Kafka's default is to drop what is older than a week.
-    topic = NewTopic(TOPIC, PARTITIONS, replication_factor=3, config={"retention.ms": "-1"})
+    topics = [
+        NewTopic(name, PARTITIONS, replication_factor=3, config={"retention.ms": "-1"})
+        for name in (TOPIC, COUNTS)
+    ]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([topic])[TOPIC].result(SILENCE_S)
+    for created in admin.create_topics(topics).values():
+        created.result(SILENCE_S)
 
     def kill_leader() -> Outage:
         victim = known(cluster.leader_of(TOPIC))
@@ -125,6 +133,7 @@ def run(cluster: Cluster, events: list[Event]) -> bool:
     deaths = [(len(events) // 3, kill_leader), (len(events) * 2 // 3, kill_controller)]
     sent = Writing(cluster.bootstrap, events, deaths).run()
     readers = {"kafka-python": read_with_kafka_python(cluster.bootstrap, sent.count)}
+    same = count(cluster, events)
     second = readers["aiokafka"] = Ledger()
     asyncio.run(read_with_aiokafka(cluster.bootstrap, second, sent.count // 2))
     described = admin.describe_consumer_groups(["aiokafka"])["aiokafka"].result(SILENCE_S)
@@ -132,7 +141,6 @@ def run(cluster: Cluster, events: list[Event]) -> bool:
     say(f"  kill -9 of node {described.coordinator.id}, which coordinates the group; it stays dead")
     asyncio.run(read_with_aiokafka(cluster.bootstrap, second, sent.count))
 
-    same = True
     for name, ledger in readers.items():
         if differences := ledger.differences(sent):
             same = False
@@ -141,6 +149,25 @@ def run(cluster: Cluster, events: list[Event]) -> bool:
             say(f"{name}: count, order per key and bytes match")
     say(f"{sent.count:,} events, {sent.key_count:,} keys, {sent.size_bytes / 1e6:.1f} MB of values")
     return same
+
+
+def count(cluster: Cluster, events: list[Event]) -> bool:
+    """Whether each carrier's flights are counted, each once, in transactions."""
+    counting = Counting(cluster, events)
+    wanted = counting.run()
+    found = read_counts(cluster.bootstrap)
+    aborted = found.everything.total() - found.committed.total()
+    say(
+        f"  {counting.committed} transactions committed, {counting.aborted} aborted: readers of"
+        f" uncommitted records would count {aborted:,} events twice"
+    )
+    if found.committed == wanted:
+        say(f"counts: {len(wanted)} sums match, every event is counted once")
+        return True
+    wrong = sorted(key for key in wanted | found.committed if wanted[key] != found.committed[key])
+    for key in wrong[:10]:
+        say(f"counts MISMATCH: {key!r} is {found.committed[key]:,} and not {wanted[key]:,}")
+    return False
 
 
 def known(node: int | None) -> int:
