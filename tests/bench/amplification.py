@@ -26,7 +26,7 @@ from tests.bench import builds, figures
 from tests.bench.measure import KIB, Say
 from tests.bench.probe import percentile
 from tests.processes import Kraftpy, split_address
-from tests.server.amplified import Case, cases, populate
+from tests.server.amplified import Case, Populated, cases, populate
 from tests.server.wire import Closed, Wire
 
 SIZE_BYTES = 1024 * KIB
@@ -37,7 +37,9 @@ PROBE_EACH_S = 0.010
 TIMEOUT_S = 120.0
 
 
-class _Lagging(Kraftpy):
+class Lagging(Kraftpy):
+    """A node that says how long its loop was away."""
+
     @classmethod
     def command(cls, *args: str) -> list[str]:
         return builds.command(builds.lagging, *args)
@@ -61,7 +63,7 @@ class Row(NamedTuple):
         )
 
 
-class _Probe:
+class Probe:
     """Asks for the metadata of no topic, again and again, until it's left."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -70,7 +72,7 @@ class _Probe:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.times_s: list[float] = []
 
-    def __enter__(self) -> _Probe:
+    def __enter__(self) -> Probe:
         self._thread.start()
         return self
 
@@ -95,13 +97,13 @@ def run(say: Say, only: Sequence[str] = ()) -> tuple[str, bool]:
     with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
         lags = Path(folder) / "lags"
         os.environ[builds.LAGS] = str(lags)
-        node = _Lagging(Path(folder))
+        node = Lagging(Path(folder))
         try:
             node.start()
             host, port = split_address(node.bootstrap)
-            with populate(host, port) as topic_id:
+            with populate(host, port) as populated:
                 rows = {
-                    key.name: _measure(node, lags, key, topic_id, say)
+                    key.name: _measure(node, lags, key, populated, say)
                     for key in advertised(HANDLERS)
                     if not only or any(part.upper() in key.name for part in only)
                 }
@@ -132,12 +134,12 @@ def run(say: Say, only: Sequence[str] = ()) -> tuple[str, bool]:
     return figures.layout(header, lines), all(row.holds() for row in rows.values())
 
 
-def _measure(node: Kraftpy, lags: Path, key: ApiKey, topic_id: bytes, say: Say) -> Row:
+def _measure(node: Kraftpy, lags: Path, key: ApiKey, populated: Populated, say: Say) -> Row:
     host, port = split_address(node.bootstrap)
     low, high = ADVERTISED[key]
     rows = []
     for version in dict.fromkeys((low, high)):
-        for case in cases(key, version, SIZE_BYTES, topic_id):
+        for case in cases(key, version, SIZE_BYTES, populated):
             rows.append(_row(node.pid, lags, host, port, case))
             if not rows[-1].holds():
                 say(f"{key.name} {rows[-1]}")
@@ -154,29 +156,30 @@ def _measure(node: Kraftpy, lags: Path, key: ApiKey, topic_id: bytes, say: Say) 
 
 
 def _row(pid: int, lags: Path, host: str, port: int, case: Case) -> Row:
-    idle_mib = _memory_mib(pid, "VmRSS")
+    idle_mib = memory_mib(pid, "VmRSS")
     Path(f"/proc/{pid}/clear_refs").write_text("5")  # the highest so far is forgotten
     builds.forget_lags(pid, lags)
     size = 0
-    with _Probe(host, port) as probe, Wire(host, port, timeout_s=TIMEOUT_S) as wire:
+    with Probe(host, port) as probe, Wire(host, port, timeout_s=TIMEOUT_S) as wire:
         try:
             wire.send(case.key, case.version, case.request)
             size = len(wire.receive_frame())
         except Closed:
             pass
     clock_s, cpu_s = builds.lags_s(lags)
-    memory_mib = _memory_mib(pid, "VmHWM") - idle_mib
+    more_mib = memory_mib(pid, "VmHWM") - idle_mib
     return Row(
         cpu_s,
         clock_s,
-        memory_mib,
+        more_mib,
         percentile(probe.times_s, 99),
         size,
         f"v{case.version} {case.what}",
     )
 
 
-def _memory_mib(pid: int, what: str) -> float:
+def memory_mib(pid: int, what: str) -> float:
+    """What /proc says of a process's memory: `VmRSS`, or `VmHWM` for the highest so far."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{what}:"):
             return int(line.split()[1]) / 1024

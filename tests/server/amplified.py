@@ -1,4 +1,5 @@
-"""Requests that repeat things: each array of each request of the schema tables, up to a size.
+"""Requests that repeat things: each array of each request of the schema tables, up to a size, and
+each text as long as that.
 
 What stands in the other fields is what exists on the broker under test, by the names of the fields;
 an API that is new gets its requests without a line here.
@@ -7,7 +8,7 @@ an API that is new gets its requests without a line here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from tests.server.wire import Wire
 TOPIC, GROUP, MEMBERS, CONSUMERS, VICTIM = "many", "offsets", "members", "consumers", "victim"
 NODE_ID = 1
 PARTITIONS = 1_000
+TRANSACTIONAL_IDS = 1_000
 MEMBER_BYTES = 300 * 1024
 
 # What asks about a group with members; what changes something, one that nothing else needs.
@@ -34,7 +36,17 @@ _GROUP_OF = {
     ApiKey.HEARTBEAT: VICTIM,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: VICTIM,
     ApiKey.OFFSET_COMMIT: VICTIM,
+    ApiKey.TXN_OFFSET_COMMIT: VICTIM,
 }
+# Each has a transactional id of its own, with a transaction that is open in all of TOPIC.
+_IN_TRANSACTIONS = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
+)
 _NUMBERS = {
     "replica_id": -1,
     "resource_type": 4,
@@ -50,12 +62,34 @@ _NUMBERS = {
     "acks": 1,
     "endpoint_type": 1,
     "max_num_offsets": 1_000,
+    "transaction_timeout_ms": 600_000,
+    "coordinator_epoch": 1,
+    "max_version_level": 2,
+    "upgrade_type": 1,
 }
 _UNKNOWN_NUMBERS = ("epoch", "generation", "offset", "timestamp")
+_TEXTS = {
+    "protocol_type": "consumer",
+    "configuration_keys": "log.dirs",
+    "feature": "transaction.version",
+    "transactional_ids": ApiKey.END_TXN.name,
+}
+
+# Where texts have a 16-bit length.
+TEXT_MAX_BYTES = 32_767
+
+
+class Populated(NamedTuple):
+    """What the broker has of the names in requests: the topic's id, and the producer ids of
+    transactional ids. All epochs are 0.
+    """
+
+    topic_id: bytes
+    producer_ids: Mapping[str, int]
 
 
 class Case(NamedTuple):
-    """One request; `what` says which array is repeated and how."""
+    """One request; `what` says which array is repeated and how, or which text is long."""
 
     key: ApiKey
     version: int
@@ -63,26 +97,35 @@ class Case(NamedTuple):
     request: Any
 
 
-def cases(key: ApiKey, version: int, size_bytes: int, topic_id: bytes) -> Iterator[Case]:
+def cases(key: ApiKey, version: int, size_bytes: int, populated: Populated) -> Iterator[Case]:
     """Every array of the request filled to `size_bytes`, with one name and with others each time.
 
-    And every array that may be null as null, which often asks for everything.
+    And every array that may be null as null, which often asks for everything; and every text as
+    long as that, or as a text may be.
     """
     name = REQUEST_NAMES[key]
-    for path in _paths(schema.load(name), name, version, ()):
+    table = schema.load(name)
+    for path in _paths(table, name, version, ()):
         what = ".".join(field.name for field in path)
         for distinct in (False, True):
-            make = _Maker(key, version, topic_id, path, distinct)
+            make = _Maker(key, version, populated, path, distinct)
             one, two = make.size_bytes(1), make.size_bytes(2)
             count = max(1, (size_bytes - one) // (two - one) + 1)
             kind = "different" if distinct else "same"
             yield Case(key, version, f"{what} x {count:,} {kind}", make.request(count))
         if len(path) == 1 and path[0].nullable_in(version):
-            request = _Maker(key, version, topic_id, path, False).request(1)
+            request = _Maker(key, version, populated, path, False).request(1)
             setattr(request, path[0].name, None)
             yield Case(key, version, f"{what} null", request)
-    if not any(_paths(schema.load(name), name, version, ())):
-        yield Case(key, version, "no array", _Maker(key, version, topic_id, (), False).request(1))
+    bare = _Maker(key, version, populated, (), False)
+    if not any(_paths(table, name, version, ())):
+        yield Case(key, version, "no array", bare.request(1))
+    length = size_bytes if table.is_flexible(version) else min(size_bytes, TEXT_MAX_BYTES)
+    for field in table.structs[name]:
+        if field.exists_in(version) and field.type == "string" and not field.is_array:
+            request = bare.request(1)
+            setattr(request, field.name, "x" * length)
+            yield Case(key, version, f"{field.name} of {length:,} bytes", request)
 
 
 def _paths(
@@ -99,11 +142,16 @@ def _paths(
 
 class _Maker:
     def __init__(
-        self, key: ApiKey, version: int, topic_id: bytes, path: tuple[Field, ...], distinct: bool
+        self,
+        key: ApiKey,
+        version: int,
+        populated: Populated,
+        path: tuple[Field, ...],
+        distinct: bool,
     ) -> None:
         self._key = key
         self._version = version
-        self._topic_id = topic_id
+        self._populated = populated
         self._path = path
         self._distinct = distinct
         self._name = REQUEST_NAMES[key]
@@ -157,15 +205,18 @@ class _Maker:
         if field.type == "string":
             return self._text(struct, field, number)
         if field.type == "uuid":
-            return self._topic_id if number is None else (number + 1).to_bytes(16, "big")
+            topic_id = self._populated.topic_id
+            return topic_id if number is None else (number + 1).to_bytes(16, "big")
         if field.type == "bool":
-            return name != "allow_auto_topic_creation"
+            return name not in ("allow_auto_topic_creation", "verify_only")
         if field.type == "bytes":
             return b""
         if field.type in ("records", "float64"):
             return None if field.type == "records" else 0.0
         if name == "resource_type" and number is not None:
             return 2
+        if self._key in _IN_TRANSACTIONS and name.endswith(("producer_id", "producer_epoch")):
+            return self._producer(name, number)
         if name in _NUMBERS:
             return _NUMBERS[name]
         if "broker" in name or "replicas" in name:
@@ -174,10 +225,22 @@ class _Maker:
             return number or 0
         return -1 if any(each in name for each in _UNKNOWN_NUMBERS) else 0
 
+    def _producer(self, name: str, number: int | None) -> int:
+        if name.endswith("producer_epoch"):
+            return 0
+        # A marker for a producer that nobody knows is written, too.
+        missing = -1 if number is None else number + 1_000_000
+        return self._populated.producer_ids.get(self._transactional_id(number), missing)
+
+    def _transactional_id(self, number: int | None) -> str:
+        return self._key.name if number is None else _name(number)
+
     def _text(self, struct: str, field: Field, number: int | None) -> str | None:
         name = field.name
         if number is not None:
-            return f"n{number:07d}"
+            return _name(number)
+        if name.endswith("transactional_id") and self._key in _IN_TRANSACTIONS:
+            return self._transactional_id(number)
         if ("group" in name and "instance" not in name) or name in ("key", "coordinator_keys"):
             return _GROUP_OF.get(self._key, GROUP)
         if "topic" in name or (name == "name" and "Topic" in struct):
@@ -186,7 +249,11 @@ class _Maker:
             return str(NODE_ID)
         if field.nullable_in(self._version):
             return None
-        return {"protocol_type": "consumer", "configuration_keys": "log.dirs"}.get(name, "")
+        return _TEXTS.get(name, "")
+
+
+def _name(number: int) -> str:
+    return f"n{number:07d}"
 
 
 def made_struct(made: Any, field: Field) -> Any:
@@ -195,8 +262,8 @@ def made_struct(made: Any, field: Field) -> Any:
 
 
 @contextmanager
-def populate(host: str, port: int) -> Iterator[bytes]:
-    """Makes what the requests name; the topic's id. Members stay as long as the block does."""
+def populate(host: str, port: int) -> Iterator[Populated]:
+    """Makes what the requests name. Members stay as long as the block does."""
     with Wire(host, port) as wire, Wire(host, port) as member:
         create = messages.CreateTopicsRequest
         topics = [create.CreatableTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)]
@@ -207,7 +274,7 @@ def populate(host: str, port: int) -> Iterator[bytes]:
             _until_ok(partial(_found, wire, find))
         _commit(wire)
         _join(member)
-        yield created.topic_id
+        yield Populated(created.topic_id, _begin_transactions(wire))
 
 
 def _until_ok(ask: Callable[[], Any]) -> Any:
@@ -257,3 +324,25 @@ def _join(wire: Wire) -> None:
         topic_partitions=[],
     )
     _until_ok(lambda: wire.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat))
+
+
+def _begin_transactions(wire: Wire) -> dict[str, int]:
+    """Transactional ids with their producers; those of APIs have a transaction open."""
+    find = messages.FindCoordinatorRequest(key_type=1, coordinator_keys=[ApiKey.END_TXN.name])
+    _until_ok(partial(_found, wire, find))
+    names = [key.name for key in _IN_TRANSACTIONS] + list(map(_name, range(TRANSACTIONAL_IDS)))
+    begun = {name: _begin(wire, name) for name in names}
+    add = messages.AddPartitionsToTxnRequest
+    topic = add.AddPartitionsToTxnTopic(TOPIC, list(range(PARTITIONS)))
+    for key in _IN_TRANSACTIONS:
+        added = wire.call(
+            ApiKey.ADD_PARTITIONS_TO_TXN, 3, add([], key.name, begun[key.name], 0, [topic])
+        ).results_by_topic_v3_and_below[0]
+        assert not any(each.partition_error_code for each in added.results_by_partition)
+    return begun
+
+
+def _begin(wire: Wire, name: str) -> int:
+    request = messages.InitProducerIdRequest(name, 600_000)
+    answer = _until_ok(lambda: wire.call(ApiKey.INIT_PRODUCER_ID, 4, request))
+    return int(answer.producer_id)

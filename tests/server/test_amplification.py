@@ -16,7 +16,16 @@ from kraftpy.protocol.api import ADVERTISED, ApiKey, advertised
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.long_answers import ANSWER_MAX_BYTES, REFUSALS_MAX_BYTES
 from kraftpy.testing import Broker
-from tests.server.amplified import CONSUMERS, GROUP, MEMBERS, PARTITIONS, TOPIC, cases, populate
+from tests.server.amplified import (
+    CONSUMERS,
+    GROUP,
+    MEMBERS,
+    PARTITIONS,
+    TOPIC,
+    Populated,
+    cases,
+    populate,
+)
 from tests.server.test_produce import batch
 from tests.server.wire import Closed, Wire
 
@@ -40,7 +49,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def topic_id(broker: Broker) -> Iterator[bytes]:
+def populated(broker: Broker) -> Iterator[Populated]:
     with populate(broker.host, broker.port) as made:
         yield made
 
@@ -63,11 +72,11 @@ def answer_size(broker: Broker, key: ApiKey, version: int, request: object) -> i
 
 
 @pytest.mark.parametrize("key", advertised(HANDLERS), ids=lambda key: key.name)
-def test_each_array_of_each_api_repeated(broker: Broker, topic_id: bytes, key: ApiKey) -> None:
+def test_each_array_of_each_api_repeated(broker: Broker, populated: Populated, key: ApiKey) -> None:
     version = ADVERTISED[key][1]
     before = resident_bytes(broker, "VmRSS")
     Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # the highest so far is forgotten
-    for case in cases(key, version, SIZE_BYTES, topic_id):
+    for case in cases(key, version, SIZE_BYTES, populated):
         size = answer_size(broker, key, version, case.request)
         assert size is None or size <= ANSWER_MAX, case.what
         if case.what.endswith("same"):
@@ -122,7 +131,7 @@ BROKER_CONFIG = messages.DescribeConfigsRequest.DescribeConfigsResource(4, "1", 
     ids=lambda value: value.name if isinstance(value, ApiKey) else "",
 )
 def test_what_is_named_often_is_answered_once(
-    broker: Broker, topic_id: bytes, key: ApiKey, version: int, request_: object, once: object
+    broker: Broker, populated: Populated, key: ApiKey, version: int, request_: object, once: object
 ) -> None:
     with Wire(broker.host, broker.port, timeout_s=60.0) as wire:
         answer = wire.call(key, version, request_)
@@ -148,7 +157,7 @@ def many_fetch(offset: int, max_wait_ms: int) -> messages.FetchRequest:
 
 
 def test_what_names_many_partitions_is_answered_like_what_names_few(
-    broker: Broker, topic_id: bytes
+    broker: Broker, populated: Populated
 ) -> None:
     produce, fetch_offsets = messages.ProduceRequest, messages.OffsetFetchRequest
     data_of = batch(b"record")

@@ -225,6 +225,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         _check_group_id(key, allow_empty=allow_empty)
         return await super().coordinator_of(key, load_deadline_s)
 
+    async def index_of(self, key: str) -> int:
+        """As of every coordinator. Raises KafkaError: INVALID_GROUP_ID, too."""
+        return await super().index_of(_check_group_id(key, allow_empty=True))
+
     def join_group(
         self, client: Client, request: JoinGroupRequest
     ) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:

@@ -213,11 +213,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
 
     async def coordinator_of(self, key: str, load_deadline_s: float) -> int:
         """As of every coordinator. Raises KafkaError: INVALID_REQUEST, too."""
-        return await super().coordinator_of(_check_id(key), load_deadline_s)
+        return await super().coordinator_of(check_id(key), load_deadline_s)
 
     async def init_producer_id(self, transactional_id: str, wish: Wish) -> Answer:
         """InitProducerId with a transactional id; may wait for a transaction to be aborted."""
-        _check_id(transactional_id)
+        check_id(transactional_id)
         if not 0 < wish.timeout_ms <= self._host.config.transaction_max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         return await self._write_with_id(
@@ -239,7 +239,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         """AddPartitionsToTxn and AddOffsetsToTxn of one id."""
         return await self._answer(
             self.write(
-                _check_id(transactional_id),
+                check_id(transactional_id),
                 lambda machine, token, now_ms: machine.add_partitions(
                     token,
                     transactional_id,
@@ -264,7 +264,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
 
         As their leaders ask: with `adds` they are added to it.
         """
-        _check_id(transactional_id)
+        check_id(transactional_id)
         if not self._host.in_touch:
             # Another coordinator may have ended the transaction that is open here.
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -283,7 +283,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
     ) -> Answer:
         """EndTxn."""
         return await self._write_with_id(
-            _check_id(transactional_id),
+            check_id(transactional_id),
             lambda machine, token, now_ms: machine.end(
                 token, transactional_id, producer, version, now_ms, is_commit=is_commit
             ),
@@ -306,7 +306,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
     def describe(self, transactional_id: str) -> Transaction:
         """One id of a DescribeTransactions; raises TRANSACTIONAL_ID_NOT_FOUND."""
         found = self.read(
-            _check_id(transactional_id), lambda machine, now_ms: machine.find(transactional_id)
+            check_id(transactional_id), lambda machine, now_ms: machine.find(transactional_id)
         )
         if found is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -363,7 +363,7 @@ def _pieces(machine: TransactionMachine) -> Iterator[list[tuple[str, Transaction
         yield [(each, known) for each, known in found if known is not None]
 
 
-def _check_id(transactional_id: str) -> str:
+def check_id(transactional_id: str) -> str:
     """The id, if it may be one; raises KafkaError: INVALID_REQUEST."""
     length = len(transactional_id)
     if not length or (

@@ -35,6 +35,7 @@ from kraftpy.server.coordination.transaction_coordinator import (
     TRANSACTIONS_TOPIC,
     WRITE_TIMEOUT_MS,
     TransactionCoordinator,
+    check_id,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +123,10 @@ class TransactionQuestions:
         partition: Partition,
         produce_version: int,
     ) -> ErrorCode:
-        """Whether the partition is in the producer's transaction, as a Produce is to be told."""
+        """Whether the partition is in the producer's transaction, as a Produce is to be told.
+
+        Raises KafkaError: INVALID_REQUEST for what is no transactional id.
+        """
         adds = produce_version >= FIRST_PRODUCE_OF_VERSION_2
         error = await self._admit(Subject(transactional_id, *producer, adds), partition)
         if error is ErrorCode.TRANSACTION_ABORTABLE:
@@ -137,7 +141,7 @@ class TransactionQuestions:
         partition: Partition,
         commit_version: int,
     ) -> ErrorCode:
-        """The same as a TxnOffsetCommit is to be told."""
+        """The same as a TxnOffsetCommit is to be told. Raises KafkaError as `admit` does."""
         adds = commit_version >= FIRST_COMMIT_OF_VERSION_2
         error = await self._admit(Subject(transactional_id, *producer, adds), partition)
         if error is ErrorCode.TRANSACTION_ABORTABLE:
@@ -146,7 +150,8 @@ class TransactionQuestions:
         return _told(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, knows_concurrent=adds)
 
     async def _admit(self, subject: Subject, partition: Partition) -> ErrorCode:
-        """What the coordinator says in the end."""
+        """What the coordinator says in the end. Raises KafkaError: INVALID_REQUEST."""
+        check_id(subject.transactional_id)
         is_version_2 = subject.adds
         loop, config = self._host.loop, self._host.config
         if not is_version_2 and not config.transaction_partition_verification_enable:

@@ -36,7 +36,7 @@ from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import CorruptBatch
 from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
 from kraftpy.server.handlers.registry import handles
-from kraftpy.server.handlers.transactional_batches import Question, note_refused
+from kraftpy.server.handlers.transactional_batches import Question, are_of_several, note_refused
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
 from kraftpy.server.replication.appended import Appended
@@ -424,6 +424,11 @@ def _refusal(ctx: RequestContext, request: ProduceRequest) -> tuple[ErrorCode, s
         )
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"
+    if request.transactional_id is not None and are_of_several(request):
+        return (
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "transactional records of more than one producer",
+        )
     return None
 
 

@@ -3,6 +3,7 @@
 `core.transactions.admission` says which batches need that, `coordination.transaction_questions` how
 it's asked. Rules:
 
+* A request has transactional batches of one producer: INVALID_PRODUCER_ID_MAPPING, as in Kafka.
 * The answer counts for the leadership in which it was asked for.
 * What is refused so that the producer sends it again is noted: what it has sent behind that doesn't
   come first.
@@ -90,6 +91,18 @@ class Question:
     def settle(self) -> None:
         """The batch has been appended, or refused."""
         self._admission.settle(self._token)
+
+
+def are_of_several(request: ProduceRequest) -> bool:
+    """Whether there are transactional batches of more than one producer in the request."""
+    producer_ids = set()
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            with contextlib.suppress(DecodeError):  # which its partition is answered
+                header = read_batch_header(data.records or b"")
+                if header.is_transactional:
+                    producer_ids.add(header.producer_id)
+    return len(producer_ids) > 1
 
 
 def note_refused(partition: Partition, records: bytes | memoryview, error: KafkaError) -> None:

@@ -6,19 +6,21 @@ rules are in `kraftpy.core.transactions`. Beyond that:
 
 * PRODUCER_FENCED is INVALID_PRODUCER_EPOCH to clients that are older than it.
 * AddPartitionsToTxn adds all partitions of a transaction or none: if one isn't there, it is
-  UNKNOWN_TOPIC_OR_PARTITION and the others are OPERATION_NOT_ATTEMPTED. Versions 4 and 5 are
-  those of brokers, which ask for many transactions, and may only ask whether a partition is in one.
+  UNKNOWN_TOPIC_OR_PARTITION and the others are OPERATION_NOT_ATTEMPTED. A client adds none of the
+  brokers' own topics: TOPIC_AUTHORIZATION_FAILED, as in Kafka. Versions 4 and 5 are those of
+  brokers, which ask for many transactions, and may only ask whether a partition is in one.
 * Offsets that a transaction commits are in a partition of the group's coordinator, which is added.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from kraftpy.core.groups.consumer.regex import compile_pattern
+from kraftpy.core.groups.consumer.regex import SMALL_PROGRAM_BYTES, compile_pattern
+from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.transactions import (
     VERSION_0,
     VERSION_2,
@@ -48,7 +50,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import Pace, distinct, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -58,8 +60,11 @@ _FIRST_WITH_FENCED = 2  # AddPartitionsToTxn, AddOffsetsToTxn and EndTxn
 _FIRST_BATCHED_ADD = 4
 _FIRST_END_OF_VERSION_2 = 5
 _ADDED_TOGETHER = 1_000
+_LOOKED_AT_TOGETHER = 1_000
+_SHORT_CHARS = 1_000
 
-Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
+AddedTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+Topics = Sequence[AddedTopic]
 AddedTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
@@ -118,7 +123,7 @@ async def _add_for_broker(
     results: list[TransactionResult] = []
     for start in range(0, len(request.transactions), _ADDED_TOGETHER):
         some = request.transactions[start : start + _ADDED_TOGETHER]
-        results += await asyncio.gather(*(_add_to_one(broker, each) for each in some))
+        results += await asyncio.gather(*(_add_to_one(broker, ctx, each) for each in some))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
@@ -127,64 +132,85 @@ async def _add_for_client(
 ) -> AddPartitionsToTxnResponse:
     topics = request.v3_and_below_topics
     try:
-        errors = _missing(broker, topics)
+        partitions = await _distinct(topics)
+        errors = await _impossible(broker, partitions, INTERNAL_TOPICS)
         if errors is None:
             answer = await broker.transactions.add_partitions(
                 request.v3_and_below_transactional_id,
                 (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-                _partitions(topics),
+                partitions,
                 VERSION_0,
             )
-            errors = _same(topics, _told(answer.error, ctx, _FIRST_WITH_FENCED))
+            errors = dict.fromkeys(partitions, _told(answer.error, ctx, _FIRST_WITH_FENCED))
     except KafkaError as error:
-        errors = _same(topics, error.code)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, errors))
+        errors = dict.fromkeys(partitions, error.code)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(ctx, topics, errors))
 
 
-async def _add_to_one(broker: Broker, asked: AddedTransaction) -> TransactionResult:
+async def _add_to_one(
+    broker: Broker, ctx: RequestContext, asked: AddedTransaction
+) -> TransactionResult:
     producer = asked.producer_id, asked.producer_epoch
     adds = not asked.verify_only
     try:
-        errors = _missing(broker, asked.topics) if adds else None
+        partitions = await _distinct(asked.topics)
+        errors = await _impossible(broker, partitions) if adds else None
         if errors is None:
-            errors = await broker.transactions.admit(
-                asked.transactional_id, producer, _partitions(asked.topics), adds=adds
+            found = await broker.transactions.admit(
+                asked.transactional_id, producer, partitions, adds=adds
             )
+            errors = dict(zip(partitions, found, strict=True))
     except KafkaError as error:
-        errors = _same(asked.topics, error.code)
-    return TransactionResult(asked.transactional_id, _results(asked.topics, errors))
+        errors = dict.fromkeys(partitions, error.code)
+    return TransactionResult(asked.transactional_id, _results(ctx, asked.topics, errors))
 
 
-def _partitions(topics: Topics) -> list[Partition]:
-    return [(topic.name, index) for topic in topics for index in topic.partitions]
+async def _distinct(topics: Topics) -> list[Partition]:
+    """The partitions that are named, each once."""
+    found: dict[Partition, None] = {}
+    pace = Pace()
+    for topic in topics:
+        for start in range(0, len(topic.partitions), _LOOKED_AT_TOGETHER):
+            some = topic.partitions[start : start + _LOOKED_AT_TOGETHER]
+            found.update(dict.fromkeys([(topic.name, index) for index in some]))
+            await pace.keep()
+    return list(found)
 
 
-def _missing(broker: Broker, topics: Topics) -> list[ErrorCode] | None:
-    """The errors of all partitions if one of them isn't there."""
-    known = broker.metadata.topics
-    there = [
-        name in known and index in known[name].partitions for name, index in _partitions(topics)
-    ]
-    if all(there):
-        return None
-    unknown, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-    return [others if is_there else unknown for is_there in there]
+async def _impossible(
+    broker: Broker, partitions: Sequence[Partition], forbidden: frozenset[str] = frozenset()
+) -> dict[Partition, ErrorCode] | None:
+    """The errors of all partitions if one of them can't be in the transaction."""
+    errors: dict[Partition, ErrorCode] = {}
+    pace = Pace()
+    for start in range(0, len(partitions), _LOOKED_AT_TOGETHER):
+        known = broker.metadata.topics
+        for name, index in partitions[start : start + _LOOKED_AT_TOGETHER]:
+            error = ErrorCode.OPERATION_NOT_ATTEMPTED
+            if name in forbidden:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif name not in known or index not in known[name].partitions:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors[name, index] = error
+        await pace.keep()
+    is_possible = set(errors.values()) <= {ErrorCode.OPERATION_NOT_ATTEMPTED}
+    return None if is_possible else errors
 
 
-def _same(topics: Topics, error: ErrorCode) -> list[ErrorCode]:
-    return [error] * sum(len(topic.partitions) for topic in topics)
+def _results(
+    ctx: RequestContext, topics: Topics, errors: Mapping[Partition, ErrorCode]
+) -> list[TopicResult]:
+    """The partitions' errors where the response has them; of many when they are encoded."""
 
+    def of_topic(topic: AddedTopic) -> TopicResult:
+        def of_index(index: int) -> PartitionResult:
+            return PartitionResult(index, errors[topic.name, index])
 
-def _results(topics: Topics, errors: Iterable[ErrorCode]) -> list[TopicResult]:
-    """The errors of the partitions, in their order, where the response has them."""
-    following = iter(errors)
-    return [
-        TopicResult(
-            topic.name,
-            [PartitionResult(index, next(following)) for index in topic.partitions],
-        )
-        for topic in topics
-    ]
+        of_indexes = elements(topic.partitions, of_index)
+        return TopicResult(topic.name, of_indexes if ctx.many else list(of_indexes))
+
+    of_topics = elements(topics, of_topic)
+    return of_topics if ctx.many else list(of_topics)
 
 
 @handles(ApiKey.ADD_OFFSETS_TO_TXN)
@@ -271,33 +297,42 @@ async def list_transactions(
     broker: Broker, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """The transactional ids that this broker coordinates, those that pass all filters."""
-    unknown = [name for name in dict.fromkeys(request.state_filters) if name not in BY_LABEL]
-    wanted = _Filter(request, broker.now_ms())
+    state_filters = await distinct(request.state_filters)
+    unknown = [name for name in state_filters if name not in BY_LABEL]
+    wanted = _Filter(request, state_filters, broker.now_ms())
     listed: list[Listed] = []
     pace = Pace()
     try:
         pattern = request.transactional_id_pattern
-        matches = compile_pattern(pattern).fullmatch if pattern else None
+        matches = _matcher(pattern) if pattern else None
         for some in broker.transactions.transactions():
-            listed += [
-                Listed(name, found.producer_id, found.state.label)
-                for name, found in some
-                if wanted.passes(found) and (matches is None or matches(name))
-            ]
-            await pace.keep()
+            for name, found in some:
+                if wanted.passes(found) and (matches is None or matches(name)):
+                    listed.append(Listed(name, found.producer_id, found.state.label))
+                await pace.keep()  # to match a long one takes long
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
 
 
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Says whether an id matches, which takes long for a long one unless the pattern is simple.
+
+    Raises KafkaError: INVALID_REGULAR_EXPRESSION, as does what it returns.
+    """
+    of_short = compile_pattern(pattern).fullmatch
+    of_long = cache(lambda: compile_pattern(pattern, SMALL_PROGRAM_BYTES).fullmatch)
+    return lambda name: (of_short if len(name) <= _SHORT_CHARS else of_long())(name)
+
+
 class _Filter:
     """What is asked for; an empty filter asks for all."""
 
-    def __init__(self, request: ListTransactionsRequest, now_ms: int) -> None:
-        self._states = frozenset(
-            BY_LABEL[name] for name in request.state_filters if name in BY_LABEL
-        )
-        self._any_state = not request.state_filters
+    def __init__(
+        self, request: ListTransactionsRequest, state_filters: Sequence[str], now_ms: int
+    ) -> None:
+        self._states = frozenset(BY_LABEL[name] for name in state_filters if name in BY_LABEL)
+        self._any_state = not state_filters
         self._producer_ids = frozenset(request.producer_id_filters)
         self._started_before_ms = (
             now_ms - request.duration_filter if request.duration_filter >= 0 else None

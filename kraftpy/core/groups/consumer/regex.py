@@ -21,6 +21,8 @@ PATTERN_MAX_BYTES = 4096
 
 # For 249 characters (the longest topic name), the worst pattern of this size takes a few ms.
 _PROGRAM_MAX_BYTES = 256 * 1024
+# For 32,767 (the longest transactional id), the worst pattern of this size takes 50 ms.
+SMALL_PROGRAM_BYTES = 16 * 1024
 
 
 class Pattern(Protocol):
@@ -30,14 +32,14 @@ class Pattern(Protocol):
         """Something if the whole text matches."""
 
 
-def compile_pattern(pattern: str) -> Pattern:
+def compile_pattern(pattern: str, program_max_bytes: int = _PROGRAM_MAX_BYTES) -> Pattern:
     """Compiles a pattern; raises KafkaError(INVALID_REGULAR_EXPRESSION) with the reason."""
     if len(pattern.encode()) > PATTERN_MAX_BYTES:
         raise _invalid(pattern[:40] + "...", f"it is longer than {PATTERN_MAX_BYTES} bytes")
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = _PROGRAM_MAX_BYTES
+    options.max_mem = program_max_bytes
     try:
         compiled: Pattern = re2.compile(pattern, options)
     except re2.error as error:

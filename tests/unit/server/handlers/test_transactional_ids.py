@@ -47,6 +47,7 @@ class Client:
         return SimpleNamespace(
             api_version=version,
             answer_full=False,
+            many=False,
             let_overlap=lambda: self.overlapped.append(version),
         )
 

@@ -21,7 +21,7 @@ from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network import long_answers, long_requests
 from kraftpy.server.network.long_requests import ARRAY_MAX, ELEMENTS_MAX, LongRequest
 from tests.protocol.random_messages import all_versions
-from tests.server.amplified import cases
+from tests.server.amplified import Populated, cases
 from tests.unit.server.network.test_long_answers import describe, described, names, send, serving
 from tests.waiting import until
 
@@ -137,7 +137,7 @@ def test_every_array_of_every_request_is_counted(
     monkeypatch.setattr(long_requests, "ARRAY_MAX", 20)
     versions = all_versions(REQUEST_NAMES[key])
     for version in dict.fromkeys((versions[0], versions[-1])):
-        for case in cases(key, version, 3_000, bytes(15) + b"1"):
+        for case in cases(key, version, 3_000, Populated(bytes(15) + b"1", {})):
             if " x " not in case.what:
                 continue
             frame = b"".join(codec.encode_request(key, version, 1, None, case.request))
