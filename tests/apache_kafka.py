@@ -82,6 +82,8 @@ TOOLS = {
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    # A program of Kafka's system tests, without a script of its own.
+    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
 }
 
 

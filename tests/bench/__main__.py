@@ -1,7 +1,7 @@
 """`make bench` and `make race`: how fast, how small, and against whom.
 
     python -m tests.bench [--rounds N] [--json FILE] [-o json]     kraftpy alone
-    python -m tests.bench race [--rounds N] [--only WORDS] [--into FILE]
+    python -m tests.bench race [transactions] [--rounds N] [--only WORDS] [--into FILE]
                                                                    Apache Kafka and kraftpy in turn
     python -m tests.bench compare BEFORE.json AFTER.json           two saved runs
     python -m tests.bench partitions                               10,000 partitions on three nodes
@@ -10,15 +10,16 @@
     python -m tests.bench offsets                                  bytes of a committed offset
     python -m tests.bench offsets-load                             10 M of them, read from a log
     python -m tests.bench groups                                   only offsets and rebalances
+    python -m tests.bench transactions                             their CPU, the memory of an id
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
     python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
     python -m tests.bench spark [read | stream | write | pipeline] Spark: ours, Kafka's connector
 
-`--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race is
-of all rows unless `--only` names some by a part of their names (`--only "offset commits"`, several
-times if need be); five rounds of all of it take two hours. `--into` puts its tables into a
-document, between the lines that mark the place there.
+`--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
+a third part, `race transactions`, and is of all rows unless `--only` names some by a part of their
+names (`--only "offset commits"`, several times if need be); five rounds of all of it take two hours
+and a half. `--into` puts its tables into a document, between the lines that mark the place there.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
 """
 
@@ -53,6 +54,8 @@ from tests.bench import (
     rows,
     saturation,
     spark,
+    transaction_costs,
+    transaction_rows,
 )
 from tests.bench.commits import quorum_commits
 from tests.bench.compaction import compaction
@@ -81,7 +84,9 @@ MODES = [
     "amplification",
     "spark",
     "groups",
+    "transactions",
 ]
+TRANSACTIONS = "transactions"
 
 
 def say(text: str) -> None:
@@ -197,48 +202,50 @@ def bench(
     print(text if as_json else f"{figures.bench_table(values)}\nclient: {client_name()}")
 
 
-def race(rounds: int, nodes: int | None, only: Sequence[str], into: Path | None) -> Raced:
-    """All rows that `only` leaves; RuntimeError if it names none.
+class Part(NamedTuple):
+    """What is raced by two entrants: their starts, unless others have them, and rows."""
+
+    rows: list[Row]
+    entrants: Entrants
+    starts: Starts | None = None
+
+
+def parts() -> dict[str, Part]:
+    """All parts, by the names that they have in documents."""
+    one, three = (Kraftpy, ApacheKafka), (KraftpyQuorum, ApacheKafkaQuorum)
+    of_one = Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib)
+    of_three = Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib)
+    return {
+        "nodes 1": Part(rows.for_one(), one, of_one),
+        "nodes 3": Part(rows.for_three(), three, of_three),
+        TRANSACTIONS: Part(transaction_rows.rows(), three),
+    }
+
+
+def race(rounds: int, part: str | None, only: Sequence[str], into: Path | None) -> Raced:
+    """All rows that `only` leaves, of one part or of all; RuntimeError if it names none.
 
     A part is put `into` its place in a document when it is over.
     """
     fetch_broker_jars()
-    parts: dict[int, tuple[Starts, list[Row], Entrants]] = {
-        1: (
-            Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib),
-            rows.for_one(),
-            (Kraftpy, ApacheKafka),
-        ),
-        3: (
-            Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib),
-            rows.for_three(),
-            (KraftpyQuorum, ApacheKafkaQuorum),
-        ),
-    }
-    chosen = parts if nodes is None else [nodes]
+    every = parts()
+    chosen = every if part is None else [part]
     if into is not None:
-        for count in chosen:
-            report.place_in(into, count)
+        for name in chosen:
+            report.place_in(into, name)
     raced = Raced.nothing()
-    for count in chosen:
-        part = Raced.nothing()
-        _race(part, *parts[count], rounds, only)
-        if into is not None and part.ours:
-            report.fill(into, count, part, f"make race ROUNDS={rounds}{said(count, only)}")
-        raced.add(part)
+    for name in chosen:
+        found = Raced.nothing()
+        _race(found, every[name], rounds, only)
+        if into is not None and found.ours:
+            report.fill(into, name, found, f"make race ROUNDS={rounds}{said(name, only)}")
+        raced.add(found)
     if not (raced.ours or raced.failures):
         raise RuntimeError(f"no row has {' or '.join(only)} in its name")
     return raced
 
 
-def _race(
-    raced: Raced,
-    starts: Starts,
-    every: Sequence[Row],
-    classes: Entrants,
-    rounds: int,
-    only: Sequence[str],
-) -> None:
+def _race(raced: Raced, part: Part, rounds: int, only: Sequence[str]) -> None:
     entrants: list[Broker | Quorum] = []
     with contextlib.ExitStack() as stack:
 
@@ -249,11 +256,11 @@ def _race(
             return entrant
 
         try:
-            if is_chosen(starts.figures, only):
-                makers = [functools.partial(enter, make) for make in classes]
-                raced.add(race_starts(starts, makers, rounds, say))
-            if wanted := [row for row in every if is_chosen(row.figures, only)]:
-                ours, theirs = entrants or map(enter, classes)
+            if part.starts is not None and is_chosen(part.starts.figures, only):
+                makers = [functools.partial(enter, make) for make in part.entrants]
+                raced.add(race_starts(part.starts, makers, rounds, say))
+            if wanted := [row for row in part.rows if is_chosen(row.figures, only)]:
+                ours, theirs = entrants or map(enter, part.entrants)
                 ours.start()
                 theirs.start()
                 raced.add(play(wanted, ours, theirs, rounds, say))
@@ -268,12 +275,24 @@ GROUPS = Works(groups_round, quorum_groups_round)
 BENCHES = {"bench": Works(bench_round, quorum_bench_round), "groups": GROUPS}
 
 
-def said(nodes: int, only: Sequence[str]) -> str:
+def said(part: str, only: Sequence[str]) -> str:
     """What of the command says which rows were raced, as `make` takes it."""
-    words = ["--nodes", str(nodes)]
+    words = [part] if part == TRANSACTIONS else f"--{part}".split()
     for each in only:
         words += ["--only", each]
     return f" ARGS={shlex.quote(shlex.join(words))}"
+
+
+def raced_part(nodes: int | None, words: Sequence[str]) -> str | None:
+    """Which part of a race is asked for, None: all of it; RuntimeError for what is none."""
+    if words and (list(words) != [TRANSACTIONS] or nodes is not None):
+        raise RuntimeError(
+            f"a race is of all, of --nodes 1, of --nodes 3 or of `{TRANSACTIONS}`; "
+            f'rows are named with --only, as in --only "{words[0]}"'
+        )
+    if words:
+        return TRANSACTIONS
+    return None if nodes is None else f"nodes {nodes}"
 
 
 def main() -> int:
@@ -288,7 +307,10 @@ def main() -> int:
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the race's tables into FILE")
     parser.add_argument("mode", nargs="?", choices=MODES, default="bench")
     parser.add_argument(
-        "files", nargs="*", type=Path, help="for compare: two saved runs; for spark: what"
+        "files",
+        nargs="*",
+        type=Path,
+        help="for compare: two saved runs; for spark: what; for race: transactions, if only they",
     )
     options = parser.parse_args()
     if options.mode == "compare":
@@ -322,13 +344,17 @@ def main() -> int:
             return 0 if holds else 1
         elif options.mode == "race":
             rounds = options.rounds or RACE_ROUNDS
-            raced = race(rounds, options.nodes, options.only, options.into)
+            part = raced_part(options.nodes, [str(each) for each in options.files])
+            raced = race(rounds, part, options.only, options.into)
             text = figures.save(options.json, client_name(), kraftpy=raced.ours, kafka=raced.theirs)
             table = f"{figures.race_table(raced)}\n{report.conditions()}"
             print(text if options.output == "json" else table)
             if raced.failures:
                 print("\n".join(["these rows failed:", *raced.failures]), file=sys.stderr)
                 return 1
+        elif options.mode == "transactions":
+            values = transaction_costs.run(options.rounds or BENCH_ROUNDS, say)
+            print(figures.bench_table(values))
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":

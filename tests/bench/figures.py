@@ -56,6 +56,34 @@ def _per_second(name: str, unit: str, ratio_floor: float, ratio_goal: float) -> 
     return Figure(name, unit, True, ratio_floor=ratio_floor, ratio_goal=ratio_goal)
 
 
+_TRANSACTIONS = (
+    *(
+        _per_second(f"RF 3: transactions of {count}, {client}", "/s", 1.2, 3.0)
+        for count in ("1 partition", "10 partitions")
+        for client in ("librdkafka", "Java")
+    ),
+    _per_second("RF 3: transactions of 1 partition, 100 clients", "/s", 1.0, 1.5),
+    *(
+        Figure(f"RF 3: begin to seen by read_committed, {rank}", "ms", False, None, None, 1.0, 0.6)
+        for rank in ("p50", "p99")
+    ),
+    *(
+        _per_second(
+            f"RF 3: kafka-producer-perf-test, {duration} ms transactions", "records/s", 1.0, 2.0
+        )
+        for duration in (10, 100, 1000)
+    ),
+    Figure("RF 3: kafka-producer-perf-test without transactions", "records/s", True),
+    Figure("RF 3: kafka-producer-perf-test, 1000 ms transactions to none", "of 1", True, 0.9, 0.97),
+    _per_second("RF 3: TransactionalMessageCopier", "records/s", 1.0, 1.5),
+    _less("CPU of an idempotent 1 KiB batch", "µs"),
+    _less("CPU of a transaction's first batch, leader and coordinator", "µs", 120, 70),
+    _less("CPU of a later batch, more than an idempotent one", "µs", 2, 1),
+    _less("CPU of a transaction's end, one partition", "µs"),
+    _less("CPU of a marker", "µs", 40, 20),
+    _less("memory of a transactional id", "bytes", 600, 350),
+)
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -155,6 +183,7 @@ FIGURES = {
             for protocol in ("classic", "consumer")
             for what in ("50 members join", "one of 50 members leaves")
         ),
+        *_TRANSACTIONS,
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),

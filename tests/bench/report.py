@@ -1,4 +1,4 @@
-"""A race's tables in a document, one for each number of nodes, with machine and command."""
+"""A race's tables in a document, one for each part, with machine and command."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tests.bench.load import client_name
 from tests.bench.race import MEASURE_S, Raced
 
 
-def _place(nodes: int) -> re.Pattern[str]:
-    begin, end = (f"<!-- race, nodes {nodes}: {part} -->" for part in ("begin", "end"))
+def _place(part: str) -> re.Pattern[str]:
+    begin, end = (f"<!-- race, {part}: {which} -->" for which in ("begin", "end"))
     return re.compile(rf"({begin}\n).*?({end})", re.DOTALL)
 
 
-def place_in(document: Path, nodes: int) -> str:
-    """The document's text; RuntimeError if it has no place for a race of so many nodes."""
+def place_in(document: Path, part: str) -> str:
+    """The document's text; RuntimeError if it has no place for this part of a race."""
     text = document.read_text()
-    if not _place(nodes).search(text):
+    if not _place(part).search(text):
         raise RuntimeError(
-            f"{document} has no place for the table: put the lines <!-- race, nodes {nodes}: begin "
-            f"--> and <!-- race, nodes {nodes}: end --> where it belongs"
+            f"{document} has no place for the table: put the lines <!-- race, {part}: begin --> "
+            f"and <!-- race, {part}: end --> where it belongs"
         )
     return text
 
 
-def fill(document: Path, nodes: int, raced: Raced, command: str) -> None:
+def fill(document: Path, part: str, raced: Raced, command: str) -> None:
     """Puts the table into the place that `place_in` has found."""
     found = f"{figures.race_markdown(raced)}\n\n{conditions()}\n\n`{command}`\n"
-    text = place_in(document, nodes)
-    filled = _place(nodes).sub(lambda match: f"{match[1]}\n{found}\n{match[2]}", text)
+    text = place_in(document, part)
+    filled = _place(part).sub(lambda match: f"{match[1]}\n{found}\n{match[2]}", text)
     document.write_text(filled)
 
 

@@ -28,10 +28,10 @@ class Ended(NamedTuple):
 class ToolRunner:
     """A JVM that runs tools; `with ToolRunner(log)` ends it."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, jvm: str = TOOL_JVM) -> None:
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                ["java", *TOOL_JVM.split(), "-cp", f"{fetch_jars()}/*", str(SOURCE)],
+                ["java", *jvm.split(), "-cp", f"{fetch_jars()}/*", str(SOURCE)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

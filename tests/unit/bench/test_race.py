@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import figures, groups, report, rows
+from tests.bench import figures, groups, report, rows, transaction_rows
 from tests.bench.ceiling import mock_broker
 from tests.bench.figures import BARE_COMMIT, CLIENT_ALONE, LOOP_ALONE
 from tests.bench.load import library
@@ -145,7 +145,7 @@ def test_starts_are_taken_alone_and_not_on_a_new_folder() -> None:
 
 
 def test_every_row_has_figures_and_commits_have_floors_and_the_clients_own_rate() -> None:
-    every = [*rows.for_one(), *rows.for_three()]
+    every = [*rows.for_one(), *rows.for_three(), *transaction_rows.rows()]
     names = [name for row in every for name in row.figures]
     assert len(names) == len(set(names))
     assert set(names) <= figures.FIGURES.keys()
@@ -213,7 +213,7 @@ def test_a_document_takes_the_table_of_each_part_in_its_place(
     raced = Raced.nothing()
     raced.ours["start"], raced.theirs["start"] = [1.0], [5.0]
     for _ in range(2):
-        report.fill(document, 1, raced, "make race ROUNDS=1")
+        report.fill(document, "nodes 1", raced, "make race ROUNDS=1")
     text = document.read_text()
     assert text.startswith("before\n<!-- race, nodes 1: begin -->\n\n| ")
     filled = "\na machine\n\n`make race ROUNDS=1`\n\n<!-- race, nodes 1: end -->\nbetween\n"
@@ -222,10 +222,10 @@ def test_a_document_takes_the_table_of_each_part_in_its_place(
     assert text.count("| start (s) |") == 1
     document.write_text(places[0])
     with pytest.raises(RuntimeError, match="race, nodes 3: begin"):
-        report.place_in(document, 3)
+        report.place_in(document, "nodes 3")
 
 
 def test_the_document_has_the_places() -> None:
     document = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
-    for nodes in (1, 3):
-        assert "make race" in report.place_in(document, nodes)
+    for part in ("nodes 1", "nodes 3", "transactions"):
+        assert "make race" in report.place_in(document, part)
