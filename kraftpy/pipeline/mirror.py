@@ -8,7 +8,7 @@ Rules:
 * A cycle is a query of Structured Streaming that reads what is there when it begins, in batches,
   and ends. A job is stopped between cycles, so a batch is repeated only after a crash.
 * One task copies what a batch has of a partition, so records keep their order (see
-  `kraftpy.spark.sink` for what that means when some are sent twice).
+  `kraftpy.spark.delivery` for what that means when some are sent twice).
 * A cycle reads the partitions that the source has when it begins; before that, the target is given
   as many, and all of its brokers know of them.
 * A checkpoint is of two topics. If one of them was deleted and created again, its offsets mean

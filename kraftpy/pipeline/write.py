@@ -9,8 +9,8 @@ Rules:
 * A part is noted, durably, once the brokers have acknowledged all of it and before anything of the
   next is sent. So who finishes a run sends again what was under way when it died, and no more.
 * One task writes what goes into a partition, part by part. Where keys choose partitions, one task
-  writes what comes from a partition. So rows keep their order (see `kraftpy.spark.sink` for what
-  that means when some are sent twice).
+  writes what comes from a partition. So rows keep their order (see `kraftpy.spark.delivery` for
+  what that means when some are sent twice).
 * A run ends by a version of the lake that tells what was written where. What a target has of a
   partition, by the runs that have ended, isn't written to it again.
 * A target has one writer at a time: a second one would take the first one's work for crashed.
@@ -49,10 +49,10 @@ from kraftpy.pipeline.ranges import OffsetRange, Spans, merged, missing, spans_o
 from kraftpy.pipeline.session import refuse_speculation
 from kraftpy.pipeline.target import Target, TargetTopic
 from kraftpy.pipeline.tasks import run_tasks
+from kraftpy.spark.delivery import Part, deliver_parts
 from kraftpy.spark.encoder import partitions_of_keys
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings
-from kraftpy.spark.sink import Part, deliver_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -355,8 +355,8 @@ class _Work:
     """How many partitions keys choose from; None: rows keep their partition."""
 
     def run(self, chain: Sequence[_Link]) -> Iterator[pa.RecordBatch]:
-        written = deliver_parts(self.settings, self._parts(chain))
-        yield pa.RecordBatch.from_pydict({"rows": [written.records]})
+        rows = deliver_parts(self.settings, self._parts(chain))
+        yield pa.RecordBatch.from_pydict({"rows": [rows]})
 
     def _parts(self, chain: Sequence[_Link]) -> Iterator[Part]:
         for link in chain:

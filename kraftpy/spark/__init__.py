@@ -8,6 +8,7 @@ It has the options and the table of Spark's own `format("kafka")` and needs only
 * `brokers`: metadata, offsets and raw fetches for blocking callers
 * `settings`, `positions`, `planning`: what the user asked for, to ranges of offsets, to tasks
 * `source`: the data source; `batch`, `stream`: its readers; `sink`: its writers
+* `delivery`, `exactly_once`: what a task of a writer does, without a transaction and in one
 
 Importing this package imports neither Spark nor numpy.
 """

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -96,6 +97,13 @@ OPTIONS = (
         "records have the time in the column `timestamp`, not now",
     ),
     Option("createTopics", (SINK,), "true", "the brokers may make topics that aren't there"),
+    Option(
+        "exactlyOnce",
+        (SINK,),
+        "false",
+        "who reads what is committed finds each row once (see below)",
+    ),
+    Option("jobId", (SINK,), "", "with exactlyOnce: the name of a batch job"),
     Option("topic", (SINK,), "", "where records go; else the column `topic` says"),
     Option("includeHeaders", (SINK,), "false", "taken and not used: a column `headers` is enough"),
 )
@@ -123,6 +131,12 @@ CLIENT = (
     Option("kafka.enable.idempotence", (SINK,), "true with acks=all", "no duplicates by retries"),
     Option("kafka.compression.type", (SINK,), "none", "none, gzip, snappy, lz4 or zstd"),
     Option("kafka.linger.ms", (SINK,), "5", "how long a batch waits for more records"),
+    Option(
+        "kafka.transaction.timeout.ms",
+        (SINK,),
+        "900000",
+        "with exactlyOnce: how long a batch may take",
+    ),
     Option("kafka.batch.size", (SINK,), "131072", "bytes of a batch"),
     Option("kafka.buffer.memory", (SINK,), "33554432", "bytes of records that wait"),
     Option("kafka.delivery.timeout.ms", (SINK,), "120000", "how long delivering may take"),
@@ -139,9 +153,11 @@ _REFUSED = {
 }
 _UNSAFE = ("kafka.sasl.", "kafka.ssl.")
 # Spark puts these in by itself, or they steer Spark and not the source.
-_SPARKS_OWN = {"path", "checkpointlocation", "__default__", "header"}
+_SPARKS_OWN = {"path", "checkpointlocation", "queryname", "__default__", "header"}
 
 _POSITIONS_LOWER = {"earliest", "latest"}
+_JOB_ID_MAX = 200
+_JOB_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{_JOB_ID_MAX}}}")
 
 
 class _Reader:
@@ -262,6 +278,9 @@ class WriteSettings:
     producer: Mapping[str, Any] = field(default_factory=dict)
     keep_timestamps: bool = False
     create_topics: bool = True
+    exactly_once: bool = False
+    job_id: str | None = None
+    transaction_timeout_ms: int = 900_000
 
 
 def read_settings(options: Options, where: str) -> ReadSettings:
@@ -311,13 +330,55 @@ def write_settings(options: Options) -> WriteSettings:
         producer["idempotent"] = reader.boolean("kafka.enable.idempotence", True)
         if producer["idempotent"] and producer["acks"] != -1:
             raise OptionError("option kafka.enable.idempotence needs kafka.acks=all")
-    return WriteSettings(
+    settings = WriteSettings(
         client=_client(reader),
         topic=reader.text("topic") or None,
         producer=producer,
         keep_timestamps=reader.boolean("keepTimestamps", False),
         create_topics=reader.boolean("createTopics", True),
+        exactly_once=reader.boolean("exactlyOnce", False),
+        job_id=reader.text("jobId"),
+        transaction_timeout_ms=reader.number("kafka.transaction.timeout.ms", 900_000),
     )
+    _check_exactly_once(settings)
+    return settings
+
+
+def _check_exactly_once(settings: WriteSettings) -> None:
+    """Raises OptionError for what goes wrong with the option, or without it."""
+    job = settings.job_id
+    if not settings.exactly_once:
+        if job is not None:
+            raise OptionError("option jobId is of no use without the option exactlyOnce: set both")
+        return
+    if settings.producer["acks"] != -1:
+        raise OptionError("option exactlyOnce needs kafka.acks=all")
+    if not settings.producer.get("idempotent", True):
+        raise OptionError("option exactlyOnce needs kafka.enable.idempotence=true")
+    if settings.topic is None:
+        raise OptionError(
+            "option exactlyOnce needs the option topic, beside which is kept what was written: one"
+            " query or job for each topic"
+        )
+    if job is not None and not _JOB_ID.fullmatch(job):
+        raise OptionError(
+            f"option jobId is 1 to {_JOB_ID_MAX} letters, digits and . _ -, not {job!r:.40}"
+        )
+
+
+def check_job(settings: WriteSettings) -> None:
+    """OptionError unless it is known which batch job this is, where that matters."""
+    if settings.exactly_once and settings.job_id is None:
+        raise OptionError(
+            "option exactlyOnce needs the option jobId, the same whenever the job is repeated:"
+            ' .option("jobId", "copy-of-2026-11-23")'
+        )
+
+
+def check_stream(settings: WriteSettings) -> None:
+    """OptionError for what a stream is not to be told."""
+    if settings.job_id is not None:
+        raise OptionError("option jobId is not for streams: a query is known by its checkpoint")
 
 
 def _client(reader: _Reader) -> ClientSettings:

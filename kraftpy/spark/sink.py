@@ -1,46 +1,49 @@
-"""The writers: rows of a DataFrame to records of topics, at least once.
+"""The writers: rows of a DataFrame to records of topics, at least once or exactly once.
 
 The columns are those of Spark's Kafka sink: `value`, and if wanted `key`, `topic`, `partition` and
-`headers`; with the option keepTimestamps also `timestamp`. A task writes through `kraftpy.client`'s
-idempotent producer, and is done when everything it wrote is acknowledged; so nothing is lost. A
-task that Spark runs again writes its rows again.
+`headers`; with the option keepTimestamps also `timestamp`. What a task does is in
+`kraftpy.spark.delivery`.
 
-What a task does is `deliver`; what makes it a task of a batch or of a stream is around it. Rules:
+At least once, a task is done when everything it wrote is acknowledged; so nothing is lost. A task
+that Spark runs again writes its rows again.
 
-* A task's rows are one part or several. A part is marked once all of it is acknowledged, before any
-  row of the next is sent. A writer that commits a transaction for each part needs another producer
-  and nothing else.
-* Nothing is sent behind a batch that failed. So a part that is sent again repeats the beginning of
-  a partition's rows and goes on: the first copies of all rows are in their order.
+Exactly once (option exactlyOnce), a task writes in a transaction of its own and leaves it open; the
+driver commits all of them when all tasks are done. Rules:
+
+* What a task is called is the same whenever it is done again: a stream's query by its checkpoint,
+  the batch and the task's number are Spark's; a batch job is named by the option jobId.
+* A driver that dies before it has committed anything: the next attempt fences what is open, and
+  writes all rows anew. One that dies amid: tasks whose marker is committed write nothing, the
+  others all. So a batch has to have the same rows in the same tasks when it is repeated; rows are
+  counted to see that.
+* A task of which two attempts may be under way at once (spark.speculation) is refused: each would
+  fence the other.
+* The number of a stream's batch is a local property that Spark doesn't document. A task that
+  doesn't find it writes nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from kraftpy.client.cluster import Cluster
-from kraftpy.client.producer import Producer
-from kraftpy.spark.encoder import Rows, encode_rows, partitions_of_keys, sizes_of
+from kraftpy.client.transactional_producer import OpenTransaction
+from kraftpy.spark.delivery import deliver, deliver_once
+from kraftpy.spark.exactly_once import Series, end_all
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from kraftpy.spark.varints import Numbers
 
 _TEXT = ("string", "binary")
 _TYPES = {
@@ -51,6 +54,7 @@ _TYPES = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 _TIMESTAMP = ("timestamp",)
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 def check_columns(schema: StructType, settings: WriteSettings) -> None:
@@ -75,142 +79,10 @@ def check_columns(schema: StructType, settings: WriteSettings) -> None:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """What a task wrote, and the transaction that it left open for the driver."""
 
     records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of a task, and whom to tell how many they were once all of them are acknowledged."""
-
-    tables: Iterable[pa.RecordBatch]
-    mark: Callable[[int], None]
-
-
-class _Task:
-    """One task's rows on their way to their partitions."""
-
-    def __init__(self, cluster: Cluster, producer: Producer, settings: WriteSettings) -> None:
-        self._cluster = cluster
-        self._producer = producer
-        self._topic = settings.topic
-        self._keep_timestamps = settings.keep_timestamps
-        self._create_topics = settings.create_topics
-        self._batch_size_bytes: int = settings.producer["batch_size_bytes"]
-        self._turn = random.randrange(1 << 16)  # noqa: S311 - tasks should not all begin at 0
-
-    async def send(self, table: pa.RecordBatch) -> None:
-        """Encodes the rows of a table and queues them; returns when there is room for more."""
-        for topic, places in self._topics(table):
-            part = table if places is None else table.take(pa.array(places))
-            rows = Rows(
-                _binary(part, "key"),
-                _binary(part, "value"),
-                part.column("headers") if "headers" in part.schema.names else None,
-                _timestamps_ms(part) if self._keep_timestamps else None,
-            )
-            info = await self._cluster.topic(topic, auto_create=self._create_topics)
-            chosen = self._partitions(part, rows, len(info.partitions))
-            now_ms = int(time.time() * 1000)
-            for partition, here in _groups(chosen):
-                taken = rows if here is None else rows.take(pa.array(here))
-                for records in encode_rows(taken, self._batch_size_bytes, now_ms):
-                    await self._producer.send_encoded(topic, partition, records)
-
-    def _topics(self, table: pa.RecordBatch) -> Iterator[tuple[str, Any]]:
-        """(topic, numbers of its rows, None for all of them)."""
-        if self._topic is not None:
-            yield self._topic, None
-            return
-        column = table.column("topic")
-        if column.null_count:
-            raise ValueError("the column topic is null in some row; every row needs a topic")
-        coded = column.dictionary_encode()
-        for number, places in _groups(coded.indices.to_numpy().astype(np.int64)):
-            yield coded.dictionary[number].as_py(), places
-
-    def _partitions(self, table: pa.RecordBatch, rows: Rows, count: int) -> Numbers:
-        chosen = partitions_of_keys(rows.key, count)
-        keyless = np.flatnonzero(chosen < 0)
-        if len(keyless):
-            sizes = sizes_of(rows.value)[keyless]
-            turns = np.cumsum(sizes) // self._batch_size_bytes
-            chosen[keyless] = (turns + self._turn) % count
-            self._turn += int(turns[-1]) + 1
-        if "partition" in table.schema.names:
-            given = table.column("partition")
-            said = given.fill_null(-1).to_numpy().astype(np.int64)
-            valid = given.is_valid().to_numpy(zero_copy_only=False)
-            if np.any(said[valid] < 0):
-                raise ValueError(f"the column partition has {said[valid].min()}, less than 0")
-            chosen = np.where(valid, said, chosen)
-        return chosen
-
-
-def _binary(table: pa.RecordBatch, name: str) -> pa.Array:
-    if name not in table.schema.names:
-        return pa.nulls(table.num_rows, pa.binary())
-    return table.column(name).cast(pa.binary())
-
-
-def _timestamps_ms(table: pa.RecordBatch) -> Numbers:
-    column = table.column("timestamp")
-    if column.null_count:
-        raise ValueError("the column timestamp is null in some row; every row needs one")
-    return column.cast(pa.int64()).to_numpy().astype(np.int64) // 1000
-
-
-def _groups(numbers: Numbers) -> Iterator[tuple[int, Any]]:
-    """(number, places where it stands in rising order, None for everywhere)."""
-    if len(numbers) and (numbers == numbers[0]).all():
-        yield int(numbers[0]), None
-        return
-    order = np.argsort(numbers, kind="stable")
-    edges = np.flatnonzero(np.diff(numbers[order])) + 1
-    for places in np.split(order, edges):
-        if len(places):
-            yield int(numbers[places[0]]), places
-
-
-def deliver(settings: WriteSettings, tables: Iterable[pa.RecordBatch]) -> Written:
-    """Writes the rows of a task; returns when all of them are acknowledged, or raises."""
-    return deliver_parts(settings, [Part(tables, lambda _: None)])
-
-
-def deliver_parts(settings: WriteSettings, parts: Iterable[Part]) -> Written:
-    """Writes the parts of a task one after the other, and marks each; or raises."""
-
-    async def run() -> Written:
-        total = 0
-        client = settings.client
-        async with (
-            Cluster(
-                client.bootstrap,
-                client_id=client.client_id,
-                request_timeout_ms=client.request_timeout_ms,
-                connect_timeout_ms=client.connect_timeout_ms,
-            ) as cluster,
-            Producer(
-                cluster,
-                stop_on_failure=True,
-                auto_create=settings.create_topics,
-                **settings.producer,
-            ) as producer,
-        ):
-            task = _Task(cluster, producer, settings)
-            for part in parts:
-                records = 0
-                for table in part.tables:
-                    await task.send(table)
-                    records += table.num_rows
-                    await asyncio.sleep(0)  # the next table may be long in coming
-                await producer.flush()
-                part.mark(records)
-                total += records
-        return Written(total)
-
-    return asyncio.run(run())
+    transaction: OpenTransaction | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -220,14 +92,82 @@ class BatchWriter(DataSourceArrowWriter):
         self.settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return deliver(self.settings, iterator)
+        job = self.settings.job_id
+        if job is None:
+            return Written(deliver(self.settings, iterator))
+        return _write_once(self.settings, job, 0, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        end_all(self.settings, _open(messages), committed=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        end_all(self.settings, _open(messages), committed=False)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream to topics; a batch that is repeated is written again."""
+    """Writes the batches of a stream to topics.
+
+    One that is repeated is written again, unless each is to be written exactly once.
+    """
 
     def __init__(self, settings: WriteSettings) -> None:
         self.settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return deliver(self.settings, iterator)
+        if not self.settings.exactly_once:
+            return Written(deliver(self.settings, iterator))
+        return _write_once(self.settings, _property(_QUERY), int(_property(_BATCH)), iterator)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        end_all(self.settings, _open(messages), committed=True)
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        end_all(self.settings, _open(messages), committed=False)
+
+
+def refuse_two_attempts() -> TaskContext:
+    """The task that this is; raises OptionError if Spark may have another attempt of it now."""
+    context = TaskContext.get()
+    assert context is not None
+    if (context.getLocalProperty("spark.speculation") or "false").lower() == "true":
+        raise OptionError(
+            "spark.speculation has tasks run twice at once, and of exactlyOnce each would stop the"
+            " other: set it to false (--conf spark.speculation=false)"
+        )
+    return context
+
+
+def _property(name: str) -> str:
+    """What Spark says of the task's query; raises OptionError if it doesn't."""
+    context = TaskContext.get()
+    assert context is not None
+    value: str | None = context.getLocalProperty(name)
+    if not value:
+        raise OptionError(
+            f"option exactlyOnce needs what this Spark doesn't tell its tasks (the property {name}"
+            " of a stream's tasks): leave it out, or use PySpark 4.2"
+        )
+    return value
+
+
+def _write_once(
+    settings: WriteSettings, query: str, batch: int, tables: Iterable[pa.RecordBatch]
+) -> Written:
+    context = refuse_two_attempts()
+    assert settings.topic is not None
+    series = Series.of_task(query, context.partitionId(), settings.topic)
+    return Written(*deliver_once(settings, series, batch, tables))
+
+
+def _open(messages: Sequence[WriterCommitMessage | None]) -> list[OpenTransaction]:
+    """The transactions that the driver has to end."""
+    written = (message for message in messages if isinstance(message, Written))
+    return [each.transaction for each in written if each.transaction is not None]

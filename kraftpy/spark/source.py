@@ -27,7 +27,15 @@ from pyspark.sql.types import (
 
 from kraftpy.spark.batch import BatchReader, PushingBatchReader
 from kraftpy.spark.positions import OptionError
-from kraftpy.spark.settings import BATCH, STREAM, WriteSettings, read_settings, write_settings
+from kraftpy.spark.settings import (
+    BATCH,
+    STREAM,
+    WriteSettings,
+    check_job,
+    check_stream,
+    read_settings,
+    write_settings,
+)
 from kraftpy.spark.sink import BatchWriter, StreamWriter, check_columns
 from kraftpy.spark.stream import StreamReader
 
@@ -70,7 +78,9 @@ class KraftpySource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise OptionError('a topic can only be appended to: .mode("append")')
-        return BatchWriter(self._write_settings(schema))
+        settings = self._write_settings(schema)
+        check_job(settings)
+        return BatchWriter(settings)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -79,7 +89,9 @@ class KraftpySource(DataSource):
             raise OptionError(
                 'a topic can only be appended to: .outputMode("append"), or "update" with a key'
             )
-        return StreamWriter(self._write_settings(schema))
+        settings = self._write_settings(schema)
+        check_stream(settings)
+        return StreamWriter(settings)
 
     def _write_settings(self, schema: StructType) -> WriteSettings:
         settings = write_settings(self.options)

@@ -303,8 +303,8 @@ def _fill(
     import pyarrow as pa
 
     from kraftpy.spark.decoder import COLUMNS
+    from kraftpy.spark.delivery import deliver
     from kraftpy.spark.settings import write_settings
-    from kraftpy.spark.sink import deliver
     from tests.spark.topics import create_topic
 
     create_topic(bootstrap, topic, PARTITIONS)

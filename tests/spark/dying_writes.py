@@ -17,7 +17,7 @@ from typing import Any
 import kraftpy.pipeline.write as module
 from kraftpy.cli.app import app
 from kraftpy.pipeline.lake import Lake
-from kraftpy.spark.sink import Part
+from kraftpy.spark.delivery import Part
 from tests.spark.dying import dying_after
 
 IN_TASKS = ("some rows sent", "part sent", "part noted")

@@ -15,6 +15,8 @@ from kraftpy.spark.settings import (
     OPTIONS,
     SINK,
     STREAM,
+    check_job,
+    check_stream,
     read_settings,
     write_settings,
 )
@@ -91,6 +93,44 @@ def test_settings_of_the_client() -> None:
         LEAST | {"topic": "t", "kafka.acks": "1", "kafka.compression.type": "ZSTD"}
     )
     assert (sink.topic, sink.producer["acks"], sink.producer["compression"]) == ("t", 1, "zstd")
+
+
+ONCE = {**LEAST, "topic": "t", "exactlyOnce": "true"}
+
+
+def test_writing_exactly_once() -> None:
+    settings = write_settings(ONCE)
+    assert settings.exactly_once
+    assert settings.transaction_timeout_ms == 900_000
+    check_stream(settings)
+    with pytest.raises(OptionError, match=r'jobId, the same whenever.*option\("jobId"'):
+        check_job(settings)
+    job = write_settings(ONCE | {"jobId": " a.b-1_ ", "kafka.transaction.timeout.ms": "7"})
+    assert (job.job_id, job.transaction_timeout_ms) == ("a.b-1_", 7)
+    check_job(job)
+    with pytest.raises(OptionError, match="a query is known by its checkpoint"):
+        check_stream(job)
+    check_job(write_settings(LEAST | {"topic": "t"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exactlyOnce": "yes"}, "exactlyOnce is true or false, not 'yes'"),
+        ({"kafka.acks": "1"}, "exactlyOnce needs kafka.acks=all"),
+        ({"kafka.enable.idempotence": "false"}, "needs kafka.enable.idempotence=true"),
+        ({"topic": " "}, "exactlyOnce needs the option topic"),
+        ({"jobId": ""}, "jobId is 1 to 200 letters, digits and . _ -, not ''"),
+        ({"jobId": "a b"}, "jobId is 1 to 200 letters"),
+        ({"jobId": "é"}, "jobId is 1 to 200 letters"),
+        ({"jobId": "x" * 201}, "jobId is 1 to 200 letters"),
+        ({"exactlyOnce": "false", "jobId": "a"}, "jobId is of no use without the option exactlyO"),
+        ({"kafka.transaction.timeout.ms": "0"}, "kafka.transaction.timeout.ms is at least 1"),
+    ],
+)
+def test_what_is_refused_with_exactly_once(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        write_settings(ONCE | options)
 
 
 @pytest.mark.parametrize(
