@@ -259,7 +259,7 @@ def test_a_transaction_is_ended_by_another_than_its_producer(
 def test_a_transaction_that_takes_too_long_is_aborted(kafka: str, topic: str, version: str) -> None:
     async def work(cluster: Cluster, topic: str) -> None:
         async with TransactionalProducer(
-            cluster, topic, linger_ms=0, transaction_timeout_ms=1
+            cluster, topic, linger_ms=0, transaction_timeout_ms=1_000
         ) as producer:
             await producer.begin_transaction()
             await (await producer.send(topic, b"slow"))

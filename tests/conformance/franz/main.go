@@ -125,6 +125,11 @@ func runSession(c command, left int64) error {
 		return err
 	}
 	defer member.Close()
+	// Ends what the session before left open. It would come with the first record otherwise, and no
+	// record comes before the offsets are stable.
+	if _, _, err := member.Client().ProducerID(ctx); err != nil {
+		return err
+	}
 	for left > 0 {
 		fetches := member.PollRecords(ctx, c.Batch)
 		if fetches.NumRecords() == 0 {
