@@ -295,7 +295,8 @@ def raced_part(nodes: int | None, words: Sequence[str]) -> str | None:
     return None if nodes is None else f"nodes {nodes}"
 
 
-def main() -> int:
+def asked(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """What these words ask for, or those of the command line; ends the program if it's nothing."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, help=f"{BENCH_ROUNDS}, of a race {RACE_ROUNDS}")
     parser.add_argument("--nodes", type=int, choices=[1, 3], help="only one node, only three")
@@ -312,10 +313,16 @@ def main() -> int:
         type=Path,
         help="for compare: two saved runs; for spark: what; for race: transactions, if only they",
     )
-    options = parser.parse_args()
+    # What `make race` was given with ARGS stands behind its options.
+    options = parser.parse_intermixed_args(words)
+    if options.mode == "compare" and len(options.files) != 2:
+        parser.error("compare needs two files, saved with --json")
+    return options
+
+
+def main() -> int:
+    options = asked()
     if options.mode == "compare":
-        if len(options.files) != 2:
-            parser.error("compare needs two files, saved with --json")
         print(figures.compare_table(*(figures.load_run(file) for file in options.files)))
         return 0
     programs.require(f"make bench ARGS={options.mode}", *NEEDED.get(options.mode, ()))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import transaction_costs, transactions
-from tests.bench.__main__ import TRANSACTIONS, parts, raced_part, said
+from tests.bench.__main__ import TRANSACTIONS, asked, parts, raced_part, said
 from tests.bench.ceiling import mock_broker
 from tests.bench.figures import CLIENT_ALONE, FIGURES
 from tests.bench.load import library
@@ -55,6 +55,10 @@ def test_transactions_are_a_part_of_the_race() -> None:
     for nodes, words in ((3, [TRANSACTIONS]), (None, ["commits"])):
         with pytest.raises(RuntimeError, match="--only"):
             raced_part(nodes, words)
+    for line in ("race transactions --rounds 3", "race --rounds 3 transactions --only Java"):
+        options = asked(line.split())
+        assert (options.mode, options.rounds) == ("race", 3)
+        assert raced_part(options.nodes, [str(each) for each in options.files]) == TRANSACTIONS
     assert said(TRANSACTIONS, ["Java"]) == " ARGS='transactions --only Java'"
     assert said("nodes 1", []) == " ARGS='--nodes 1'"
     part = parts()[TRANSACTIONS]
