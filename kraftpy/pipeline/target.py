@@ -52,6 +52,8 @@ class Target:
         settings = write_settings(self.options)
         if settings.producer["acks"] != -1:
             raise OptionError("option kafka.acks has to be all: else what a broker loses is lost")
+        if settings.job_id is not None:
+            raise OptionError("option jobId is not for a pipeline, which names what it does itself")
         return settings
 
     def brokers(self, *, patiently: bool = False) -> Brokers:

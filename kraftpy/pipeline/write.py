@@ -8,6 +8,9 @@ Rules:
   Files of that version stay while the run is under way.
 * A part is noted, durably, once the brokers have acknowledged all of it and before anything of the
   next is sent. So who finishes a run sends again what was under way when it died, and no more.
+* With the option exactlyOnce a part is a transaction, and committed with it is a marker: its
+  number. So one that was committed and not noted is known, and isn't sent again. A run goes on as
+  it was begun, with transactions or without.
 * One task writes what goes into a partition, part by part. Where keys choose partitions, one task
   writes what comes from a partition. So rows keep their order (see `kraftpy.spark.delivery` for
   what that means when some are sent twice).
@@ -49,8 +52,9 @@ from kraftpy.pipeline.ranges import OffsetRange, Spans, merged, missing, spans_o
 from kraftpy.pipeline.session import refuse_speculation
 from kraftpy.pipeline.target import Target, TargetTopic
 from kraftpy.pipeline.tasks import run_tasks
-from kraftpy.spark.delivery import Part, deliver_parts
+from kraftpy.spark.delivery import Part, deliver_parts, deliver_parts_once
 from kraftpy.spark.encoder import partitions_of_keys
+from kraftpy.spark.exactly_once import Series, take_over
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings
 
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("key", "value", "offset", "timestamp", "headers")
 _DONE = "rows bigint"
 _BY_KEY = "partitions by key"
+_ONCE = "exactly once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class Writer:
             self._sweep()
             for begun in self.unfinished():
                 if abandon:
+                    self._note_committed(begun)
                     self._end(begun, self._noted(begun, whole=False))
                 else:
                     yield self.run(begun)
@@ -167,11 +173,17 @@ class Writer:
             kind="write",
             topics={topic: version.topics[topic] for topic in topics},
             ranges=tuple(parts),
-            options={_BY_KEY: str(target.partitions)} if wanted.by_key else {},
+            options=self._plan_options(target, by_key=wanted.by_key),
             created_at_ms=clock_ms(),
             targets={self._target.topic: target.identity},
             reads=version.number,
         )
+
+    def _plan_options(self, target: TargetTopic, *, by_key: bool) -> dict[str, str]:
+        options = {_BY_KEY: str(target.partitions)} if by_key else {}
+        if self._target.settings().exactly_once:
+            options[_ONCE] = "true"
+        return options
 
     def run(self, plan: Plan) -> WriteOutcome:
         """Sends what a plan says and isn't noted yet, and ends its run.
@@ -291,14 +303,33 @@ class Writer:
             return
         with self._target.brokers() as brokers:
             self._target.await_known(brokers, 1)
-        work = _Work(
+        work = self._work(plan)
+        run_tasks(self._spark(), [partial(work.run, chain) for chain in chains], _DONE)
+
+    def _work(self, plan: Plan) -> _Work:
+        return _Work(
             folder=self._lake.folder,
             plan=self._lake.plan_path(plan.run),
             notes=self._notes / plan.run,
-            settings=self._target.settings(),
+            settings=replace(self._target.settings(), exactly_once=_ONCE in plan.options),
             by_key=int(plan.options[_BY_KEY]) if _BY_KEY in plan.options else None,
         )
-        run_tasks(self._spark(), [partial(work.run, chain) for chain in chains], _DONE)
+
+    def _note_committed(self, plan: Plan) -> None:
+        """Notes the parts that were committed in a transaction by who couldn't note them.
+
+        Whoever still writes for the run is fenced.
+        """
+        if _ONCE not in plan.options:
+            return
+        work = self._work(plan)
+        done = set(numbered(self._notes / plan.run))
+        chains = _chains(plan, self._lake.version(plan.reads), done)
+        markers = take_over(work.settings, [work.series(chain) for chain in chains])
+        for chain, marker in zip(chains, markers, strict=True):
+            for link in chain:
+                if marker is not None and link.number < marker.offset:
+                    work.note(link, sum(batch.num_rows for batch in work.rows(link)))
 
     def _noted(self, plan: Plan, *, whole: bool = True) -> dict[int, int]:
         """The rows of each part that is in the target."""
@@ -355,20 +386,41 @@ class _Work:
     """How many partitions keys choose from; None: rows keep their partition."""
 
     def run(self, chain: Sequence[_Link]) -> Iterator[pa.RecordBatch]:
-        rows = deliver_parts(self.settings, self._parts(chain))
+        parts = self._parts(chain)
+        if self.settings.exactly_once:
+            rows = deliver_parts_once(self.settings, self.series(chain), parts)
+        else:
+            rows = deliver_parts(self.settings, (part for _, part in parts))
         yield pa.RecordBatch.from_pydict({"rows": [rows]})
 
-    def _parts(self, chain: Sequence[_Link]) -> Iterator[Part]:
+    def series(self, chain: Sequence[_Link]) -> Series:
+        """The transactions of a chain: the same whenever it is done, whatever is left of it."""
+        assert self.settings.topic is not None
+        source = chain[0].part
+        # Rows that keep their partition may come from several topics, as in `_chains`.
+        topic = source.topic if self.by_key is not None else ""
+        name = f"{self.plan.stem}.{topic}.{source.partition}"
+        return Series(f"kraftpy.{name}", f"kraftpy-write.{name}", (self.settings.topic, 0))
+
+    def note(self, link: _Link, rows: int) -> None:
+        """Notes that a part is in the target."""
+        _write_note(self._note_path(link), rows)
+
+    def _note_path(self, link: _Link) -> Path:
+        return self.notes / f"{link.number}.json"
+
+    def _parts(self, chain: Sequence[_Link]) -> Iterator[tuple[int, Part]]:
         for link in chain:
-            note = self.notes / f"{link.number}.json"
-            if not note.exists():  # an attempt before this one may have come that far
+            # An attempt before this one may have come that far.
+            if not self._note_path(link).exists():
                 # One that was given up may go on after another has done its work: by then the run
                 # has ended, and its notes are gone.
                 if not self.plan.exists():
                     raise LakeError(f"{self.plan} is gone: the run has ended without this task")
-                yield Part(self._rows(link), partial(_write_note, note))
+                yield link.number, Part(self.rows(link), partial(self.note, link))
 
-    def _rows(self, link: _Link) -> Iterator[pa.RecordBatch]:
+    def rows(self, link: _Link) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, with the partitions that they go to."""
         for batch in read_rows(self.folder, link.files, link.part, _COLUMNS):
             partitions = self._partitions(batch, link.part.partition)
             yield batch.append_column("partition", partitions)

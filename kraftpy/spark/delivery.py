@@ -6,8 +6,9 @@ Rules:
   row of the next is sent.
 * Nothing is sent behind a batch that failed. So a part that is sent again repeats the beginning of
   a partition's rows and goes on: the first copies of all rows are in their order.
-* `deliver_once` writes in a transaction, which a marker goes into. So what was committed is known
-  by its marker, and only counted when it comes again (see `kraftpy.spark.exactly_once`).
+* `deliver_once` and `deliver_parts_once` write in transactions, and a marker goes into each. So
+  what was committed is known by its marker, and isn't written when it comes again (see
+  `kraftpy.spark.exactly_once`).
 """
 
 from __future__ import annotations
@@ -179,6 +180,36 @@ def deliver_once(
                 rows = await _send_all(Sender(cluster, producer, settings), tables)
                 await producer.mark(Marker(batch + 1, rows))
                 return rows, await producer.hand_over_transaction()
+
+    return asyncio.run(run())
+
+
+def deliver_parts_once(
+    settings: WriteSettings, series: Series, parts: Iterable[tuple[int, Part]]
+) -> int:
+    """Writes parts with rising numbers, each in a transaction, and marks each once it is committed.
+
+    One that was committed before is only counted. How many rows they have, or raises.
+    """
+
+    async def run() -> int:
+        total = 0
+        async with connect(settings.client) as cluster:
+            producer = MarkingProducer(cluster, settings, series)
+            async with producer:
+                sender = Sender(cluster, producer, settings)
+                for number, part in parts:
+                    marker = await producer.begin()
+                    if marker is not None and marker.offset > number:
+                        await producer.abort_transaction()
+                        rows = sum(table.num_rows for table in part.tables)
+                    else:
+                        rows = await _send_all(sender, part.tables)
+                        await producer.mark(Marker(number + 1, rows))
+                        await producer.commit_transaction()
+                    part.mark(rows)
+                    total += rows
+        return total
 
     return asyncio.run(run())
 

@@ -161,6 +161,21 @@ class MarkingProducer(TransactionalProducer):
         return error
 
 
+def take_over(settings: WriteSettings, several: Sequence[Series]) -> list[Marker | None]:
+    """Aborts what others have open of these series, and fences them; how far each has come."""
+
+    async def run() -> list[Marker | None]:
+        found = []
+        async with connect(settings.client) as cluster:
+            for series in several:
+                producer = MarkingProducer(cluster, settings, series)
+                async with producer:
+                    found.append(await producer.begin())
+        return found
+
+    return asyncio.run(run())
+
+
 def end_all(
     settings: WriteSettings, transactions: Sequence[OpenTransaction], *, committed: bool
 ) -> None:

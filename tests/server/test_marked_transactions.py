@@ -19,6 +19,7 @@ from kraftpy.spark.exactly_once import (
     Series,
     connect,
     end_all,
+    take_over,
 )
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings, write_settings
@@ -64,12 +65,7 @@ def on(settings: WriteSettings, work: Callable[[Cluster], Awaitable[Any]]) -> An
 def found(settings: WriteSettings, task: int = 0) -> Marker | None:
     """The marker that the next attempt finds."""
 
-    async def look(cluster: Cluster) -> Marker | None:
-        producer = MarkingProducer(cluster, settings, series(settings, task))
-        async with producer:
-            return await producer.begin()
-
-    marker: Marker | None = on(settings, look)
+    (marker,) = take_over(settings, [series(settings, task)])
     return marker
 
 

@@ -13,14 +13,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import kraftpy.pipeline.write as module
 from kraftpy.cli.app import app
 from kraftpy.pipeline.lake import Lake
 from kraftpy.spark.delivery import Part
+from kraftpy.spark.exactly_once import MarkingProducer
 from tests.spark.dying import dying_after
 
 IN_TASKS = ("some rows sent", "part sent", "part noted")
+MARKED = "part marked"
+"""With exactlyOnce: all of it is written and not committed."""
 STAGES = ("planned", *IN_TASKS, "all parts", "committed")
 
 
@@ -32,9 +36,22 @@ def failing_work(stage: str, fail: Callable[[], None]) -> type[module._Work]:
     """What tasks do, but `fail` is called when the first part gets to the stage."""
 
     class Work(module._Work):
-        def _parts(self, chain: Any) -> Iterator[Part]:
-            for part in super()._parts(chain):
-                yield Part(_failing_rows(part) if stage == IN_TASKS[0] else part.tables, mark(part))
+        def run(self, chain: Any) -> Iterator[Any]:
+            with patch.object(MarkingProducer, "commit_transaction", commit):
+                yield from super().run(chain)
+
+        def _parts(self, chain: Any) -> Iterator[tuple[int, Part]]:
+            for number, part in super()._parts(chain):
+                tables = _failing_rows(part) if stage == IN_TASKS[0] else part.tables
+                yield number, Part(tables, mark(part))
+
+    commit_transaction = MarkingProducer.commit_transaction
+
+    async def commit(producer: MarkingProducer) -> None:
+        if stage == MARKED:
+            await producer.flush()
+            fail()
+        await commit_transaction(producer)
 
     def _failing_rows(part: Part) -> Iterable[Any]:
         for table in part.tables:
@@ -70,7 +87,7 @@ def main(stage: str, arguments: list[str]) -> None:
     driver = os.getpid()
     if stage == "planned":
         Lake.freeze = dying_after(Lake.freeze)  # type: ignore[method-assign]
-    elif stage in IN_TASKS:
+    elif stage in (*IN_TASKS, MARKED):
         module._Work = failing_work(stage, partial(_kill, driver))  # type: ignore[misc]
     elif stage == "all parts":
         writer = module.Writer

@@ -15,13 +15,14 @@ ALL = Wanted()
 COLUMNS = ("partition", "key", "value", "timestamp", "headers")
 
 
-def records(spark: Any, bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
+def records(spark: Any, bootstrap: str, topic: str, **options: str) -> list[tuple[Any, ...]]:
     """What is in a topic, partition by partition, in the order of its offsets."""
     frame = (
         spark.read.format("kraftpy")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("includeHeaders", "true")
+        .options(**options)
         .load()
     )
     found = frame.orderBy("partition", "offset").select(*COLUMNS).collect()
@@ -40,9 +41,14 @@ class Writing:
         return Writer(self.loading.lake(), target, lambda: self.loading.spark, max_part_rows)
 
     def write(
-        self, wanted: Wanted = ALL, *, max_part_rows: int = PART, abandon: bool = False
+        self,
+        wanted: Wanted = ALL,
+        *,
+        max_part_rows: int = PART,
+        abandon: bool = False,
+        **options: str,
     ) -> list[WriteOutcome]:
-        return list(self.writer(max_part_rows).write(wanted, abandon=abandon))
+        return list(self.writer(max_part_rows, **options).write(wanted, abandon=abandon))
 
     def wanted(self) -> list[tuple[Any, ...]]:
         """The rows of the lake as they should be in the topic."""
@@ -51,6 +57,11 @@ class Writing:
 
     def written(self) -> list[tuple[Any, ...]]:
         return records(self.loading.spark, self.loading.bootstrap, self.target)
+
+    def committed(self) -> list[tuple[Any, ...]]:
+        """What readers of committed records find."""
+        isolation = {"kafka.isolation.level": "read_committed"}
+        return records(self.loading.spark, self.loading.bootstrap, self.target, **isolation)
 
 
 def first_copies(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

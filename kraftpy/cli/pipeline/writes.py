@@ -67,7 +67,7 @@ def write(
 
     Keys, values, headers, timestamps and partitions are those of the lake. A run that was begun
     and not ended, because it crashed, is finished first; it sends nothing again but what was under
-    way.
+    way, and for readers of committed records not even that with --option exactlyOnce=true.
 
     \b
     kraftpy pipeline write /data/lake flights-again
