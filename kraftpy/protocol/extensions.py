@@ -23,6 +23,8 @@ FORCE_INTERNAL_TAG = 10_000
 # TransactionLogValue, a record of `__transaction_state`: the epoch that the producer had before, an
 # int16. Kafka forgets it with the coordinator (KAFKA-20357).
 LAST_PRODUCER_EPOCH_TAG = 10_000
+# The same: nothing but zeros, in the place of what the end of the transaction will have more.
+ROOM_TAG = 10_001
 
 # The client id of requests that one broker passes on to another, which must not pass them on again.
 FORWARDED_CLIENT_ID = "kraftpy-forwarded"

@@ -14,6 +14,7 @@
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
     python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
+    python -m tests.bench transactional-ids                        100,000 that nobody ends
     python -m tests.bench spark [read | stream | write | pipeline] Spark: ours, Kafka's connector
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
@@ -56,6 +57,7 @@ from tests.bench import (
     spark,
     transaction_costs,
     transaction_rows,
+    transactional_ids,
 )
 from tests.bench.commits import quorum_commits
 from tests.bench.compaction import compaction
@@ -82,6 +84,7 @@ MODES = [
     "compaction",
     "metrics",
     "amplification",
+    "transactional-ids",
     "spark",
     "groups",
     "transactions",
@@ -343,6 +346,8 @@ def main() -> int:
             text, holds = amplification.run(say, options.only)
             print(text)
             return 0 if holds else 1
+        elif options.mode == "transactional-ids":
+            print(transactional_ids.run(say))
         elif options.mode == "spark":
             text, holds = spark.run(
                 options.rounds or BENCH_ROUNDS, say, *map(str, options.files[:1])

@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.core.coordination import partition_for
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.messages import FindCoordinatorRequest
+from kraftpy.protocol.errors import ErrorCode as E
+from kraftpy.protocol.messages import AddOffsetsToTxnRequest, FindCoordinatorRequest
 from kraftpy.testing import Cluster
 from tests.clients.transactors import (
     TRANSACTORS,
@@ -19,10 +20,11 @@ from tests.clients.transactors import (
     OwnTransactor,
     Transactor,
 )
+from tests.server.test_transactions import Id
 from tests.server.wire import Wire
 from tests.waiting import wait_until
 
-from .support import Writer, leader_of, read_all
+from .support import Writer, connect, leader_of, read_all
 
 COORDINATORS = "__transaction_state"
 COORDINATOR_PARTITIONS = 50
@@ -97,6 +99,50 @@ def test_it_is_killed_amid_a_transaction(
         producer.close()
         cluster.restart(victim)
         cluster.wait_healthy()
+
+
+@pytest.mark.parametrize("kind", TRANSACTORS, ids=lambda kind: kind.name)
+def test_it_is_killed_before_the_producer_comes(
+    cluster: Cluster, topic: str, kind: type[Transactor]
+) -> None:
+    """Which asks for it while there is none."""
+    name = id_of(cluster, topic)
+    victim = coordinator_of(cluster, name)
+    cluster.kill(victim)
+    try:
+        producer = kind(cluster.bootstrap, name)
+        producer.begin()
+        producer.produce(topic, b"committed")
+        producer.commit()
+        producer.close()
+        assert read_all(cluster.bootstrap, topic) == [b"committed"]
+    finally:
+        cluster.restart(victim)
+        cluster.wait_healthy()
+
+
+def test_another_broker_knows_nothing_of_a_transaction(cluster: Cluster, topic: str) -> None:
+    """It says so, and the one that does know isn't disturbed."""
+    name = id_of(cluster, topic)
+    coordinator = coordinator_of(cluster, name)
+    with connect(cluster, coordinator) as wire:
+        own = Id(wire, name)
+        wait_until(lambda: own.init() is E.NONE, "the coordinator")
+        assert own.add((topic, 0)) == [E.NONE]
+        for node in cluster.nodes.keys() - {coordinator}:
+            with connect(cluster, node) as elsewhere:
+                other = Id(elsewhere, name)
+                other.producer = own.producer
+                assert other.init(producer=own.producer) is E.NOT_COORDINATOR
+                assert other.add((topic, 0)) == [E.NOT_COORDINATOR]
+                offsets = AddOffsetsToTxnRequest(name, *own.producer, "group")
+                added = elsewhere.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, offsets)
+                assert added.error_code == E.NOT_COORDINATOR
+                assert other.end() is E.NOT_COORDINATOR
+                assert other.described().error_code == E.NOT_COORDINATOR
+        assert own.described().transaction_state == "Ongoing"
+        assert own.end() is E.NONE
+        own.wait_ended()
 
 
 def test_a_transaction_times_out_at_the_next_coordinator(cluster: Cluster, topic: str) -> None:

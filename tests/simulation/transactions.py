@@ -110,7 +110,7 @@ class CoordinatorReplica(Replica):
     def _tick(self) -> None:
         assert self.machine is not None
         self._later(_TICK_MS, self._tick)
-        self._owed.wake(self.now_ms)
+        self._owed.wake()
         self._carry_out(self.machine.handle_timers(self.now_ms))
 
     def _leader_of(self, partition: Name) -> int | None:

@@ -69,5 +69,6 @@ class TransactionSettings(GroupSettings):
         int64(1),
         "268435456",
         "Memory for transactional ids and the partitions of their transactions. No id comes in "
-        "when it is used up (COORDINATOR_NOT_AVAILABLE). kraftpy's own.",
+        "when half of it is used up, no partition when all of it is (COORDINATOR_NOT_AVAILABLE). "
+        "kraftpy's own.",
     )

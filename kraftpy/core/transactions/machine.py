@@ -42,6 +42,9 @@ from kraftpy.protocol.errors import ErrorCode
 
 QUEUE_MAX = 64
 
+# So much of what is due is done in one go: what is left is due at once.
+DUE_TOGETHER = 100
+
 # An InitProducerId that had a transaction aborted waits for that: producers give up much later.
 FENCE_WAIT_MS = 5_000
 
@@ -357,7 +360,7 @@ class TransactionMachine:
             more_bytes = size_bytes(transactional_id, verdict.transaction) - size_bytes(
                 transactional_id, batch.current
             )
-            if not self._memory.has_room(more_bytes):
+            if not self._memory.has_room(more_bytes, is_new=batch.current is None):
                 return _UNAVAILABLE
         return verdict
 
@@ -501,17 +504,26 @@ class TransactionMachine:
         return min((each for each in deadlines if each is not None), default=None)
 
     def handle_timers(self, now_ms: int) -> Effects[TransactionRecord]:
-        while (waited := self._waits.pop_due(now_ms)) is not None:
+        for _ in range(DUE_TOGETHER):
+            if not self._handle_next(now_ms):
+                break
+        return self._out.take()
+
+    def _handle_next(self, now_ms: int) -> bool:
+        """Does what is due next; whether there was anything."""
+        if (waited := self._waits.pop_due(now_ms)) is not None:
             transactional_id, request = waited
             self._end_wait(transactional_id, request, _CONCURRENT)
             self._discard_unused(transactional_id)
-        while (to_retry := self._retries.pop_due(now_ms)) is not None:
+        elif (to_retry := self._retries.pop_due(now_ms)) is not None:
             lane = self._lanes[to_retry]
             if not lane.is_writing:
                 self._advance(to_retry, lane, now_ms)
-        while (overdue := self._timeouts.pop_due(now_ms)) is not None:
+        elif (overdue := self._timeouts.pop_due(now_ms)) is not None:
             self._abort_overdue(overdue, now_ms)
-        return self._out.take()
+        else:
+            return False
+        return True
 
     def _abort_overdue(self, transactional_id: str, now_ms: int) -> None:
         overdue = self._transactions[transactional_id]

@@ -28,10 +28,13 @@ from kraftpy.core.transactions.states import Partition
 from kraftpy.protocol.errors import ErrorCode, error_code
 from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-REQUEST_MARKERS_MAX = 1_000
+REQUEST_MARKERS_MAX = 200
 IN_FLIGHT_MAX = 8
 RETRY_MIN_MS = 10
 RETRY_MAX_MS = 1_000
+
+# For so many of those that were woken, or have waited, the leader is looked up in one go.
+SORTED_TOGETHER = 1_000
 
 GONE = -1
 """What there is no leader of, and never will be."""
@@ -134,6 +137,7 @@ class OwedMarkers:
         self._queues: dict[int, deque[_Item]] = {}
         self._in_flight: dict[int, int] = {}
         self._waits: Deadlines[_Item] = Deadlines()
+        self._woken: deque[_Item] = deque()
         self._finished: list[Debt] = []
 
     def __len__(self) -> int:
@@ -155,24 +159,25 @@ class OwedMarkers:
         for debt in self._debts.pop(owner, {}).values():
             debt.left.clear()
 
-    def wake(self, now_ms: int) -> None:
+    def wake(self) -> None:
         """Leaders have changed: what waits is due."""
-        items = self._waits.clear()
+        self._woken.extend(self._waits.clear())
         for queue in self._queues.values():
-            items += queue
+            self._woken.extend(queue)
         self._queues.clear()
-        for item in items:
-            self._due(item, now_ms)
 
     def next_deadline(self) -> int | None:
-        """When something is to be tried again."""
-        return self._waits.next()
+        """When something is to be tried again: 0 for at once."""
+        return 0 if self._woken else self._waits.next()
 
     # -- sending
 
     def take(self, now_ms: int) -> list[MarkerRequest]:
         """What may be sent now."""
-        while (item := self._waits.pop_due(now_ms)) is not None:
+        for _ in range(SORTED_TOGETHER):
+            item = self._woken.popleft() if self._woken else self._waits.pop_due(now_ms)
+            if item is None:
+                break
             self._due(item, now_ms)
         requests = []
         for node_id in list(self._queues):

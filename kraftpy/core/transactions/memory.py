@@ -1,9 +1,10 @@
 """What the transactional ids of a broker take in memory, counted and bounded.
 
-An id is kept for a week after its last use, and any client may open another: beyond
-`transaction.coordinator.max.memory.bytes` no id comes in, and no partition joins a transaction
-(COORDINATOR_NOT_AVAILABLE: clients try again). Those that are in stay in. Sizes are what text
-takes, and a guess for the objects around it.
+An id is kept for a week after its last use, and any client may open another. No id comes in when
+half of `transaction.coordinator.max.memory.bytes` is used up, and no partition joins a transaction
+when all of it is (COORDINATOR_NOT_AVAILABLE: clients try again). So those that are in stay in, and
+can write though somebody opens ids without end. Sizes are what text takes, and a guess for the
+objects around it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class TransactionMemory:
         self._limit_bytes = limit_bytes
         self.used_bytes = 0
 
-    def has_room(self, more_bytes: int) -> bool:
-        """Whether ids may take so much more. What takes no more always may."""
-        return more_bytes <= 0 or self.used_bytes + more_bytes <= self._limit_bytes
+    def has_room(self, more_bytes: int, *, is_new: bool) -> bool:
+        """Whether an id may take so much more. What takes no more always may."""
+        limit_bytes = self._limit_bytes // 2 if is_new else self._limit_bytes
+        return more_bytes <= 0 or self.used_bytes + more_bytes <= limit_bytes

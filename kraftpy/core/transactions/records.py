@@ -3,6 +3,9 @@
 A record without a value is a tombstone. The last epoch has no field in Kafka's value, and after a
 change of the coordinator nobody there knows a retry from a zombie (KAFKA-20357): here it is a
 tagged field of our own, which Kafka's readers skip.
+
+What can't be written can't be ended: the record of a transaction with many partitions has room for
+all that its end adds, so that no partition comes in that would make the end larger than a batch.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from kraftpy.core.transactions.states import (
     Transaction,
     TransactionState,
     shared,
+    shared_partition,
 )
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.extensions import LAST_PRODUCER_EPOCH_TAG
+from kraftpy.protocol.extensions import LAST_PRODUCER_EPOCH_TAG, ROOM_TAG
 from kraftpy.protocol.messages import TransactionLogKey, TransactionLogValue
 
 # A key's text has a 16-bit length.
@@ -31,6 +35,9 @@ TRANSACTIONAL_ID_MAX_BYTES = 32_767
 _KEY_VERSION = 0
 _VALUE_VERSION = 1
 _EPOCH_BYTES = 2
+# By so much the end of a transaction may be larger than what is open: an id, an epoch, a version.
+_ROOM_BYTES = 24
+_SURELY_FIT = 100
 
 PartitionsSchema = TransactionLogValue.PartitionsSchema
 
@@ -50,12 +57,13 @@ def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
 
 
 def _encode_value(transaction: Transaction) -> bytes:
-    last_epoch = transaction.last_producer_epoch
-    tags = (
-        None
-        if last_epoch == NO_PRODUCER_EPOCH
-        else {LAST_PRODUCER_EPOCH_TAG: last_epoch.to_bytes(_EPOCH_BYTES, "big", signed=True)}
-    )
+    tags = {}
+    if transaction.last_producer_epoch != NO_PRODUCER_EPOCH:
+        last_epoch = transaction.last_producer_epoch.to_bytes(_EPOCH_BYTES, "big", signed=True)
+        tags[LAST_PRODUCER_EPOCH_TAG] = last_epoch
+    is_open = transaction.state is TransactionState.ONGOING
+    if is_open and len(transaction.partitions) > _SURELY_FIT:
+        tags[ROOM_TAG] = bytes(_ROOM_BYTES)
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -74,7 +82,7 @@ def _encode_value(transaction: Transaction) -> bytes:
         transaction_last_update_timestamp_ms=transaction.update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
-        _tags=tags,
+        _tags=tags or None,
     )
     return encode_versioned("TransactionLogValue", _VALUE_VERSION, value)
 
@@ -120,7 +128,7 @@ def _transaction(transactional_id: str, value: TransactionLogValue) -> Transacti
     partitions = NO_PARTITIONS
     if value.transaction_partitions:
         partitions = frozenset(
-            (each.topic, index)
+            shared_partition((each.topic, index))
             for each in value.transaction_partitions
             for index in each.partition_ids
         )

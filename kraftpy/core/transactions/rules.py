@@ -34,6 +34,7 @@ from kraftpy.core.transactions.states import (
     Transaction,
     TransactionState,
     shared,
+    shared_partition,
 )
 from kraftpy.protocol.errors import ErrorCode
 
@@ -216,7 +217,7 @@ def judge_add(
     if (refused := _judge_owner(current, producer_id, epoch)) is not None:
         return refused
     is_open = current.state is TransactionState.ONGOING
-    together = current.partitions.union(partitions)
+    together = current.partitions.union(map(shared_partition, partitions))
     if is_open and len(together) == len(current.partitions):
         return Answer(ErrorCode.NONE)
     transaction = current._replace(

@@ -96,6 +96,12 @@ class Cause(Enum):
 NO_PARTITIONS: frozenset[Partition] = frozenset()
 
 
+@lru_cache(maxsize=10_000)
+def shared_partition(partition: Partition) -> Partition:
+    """The same partition, once in memory: many transactions write to it."""
+    return partition
+
+
 @lru_cache(maxsize=256)
 def shared(timeout_ms: int) -> int:
     """The same number, once in memory: nearly all producers have one of few timeouts."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, NamedTuple, Protocol
 
@@ -28,6 +27,7 @@ from kraftpy.server.coordination.partition import (
     M,
     Owner,
 )
+from kraftpy.server.coordination.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -70,28 +70,6 @@ class LoadProgress(NamedTuple):
     def percent(self) -> float:
         """0 to 100."""
         return 100 * min(self.bytes / self.total_bytes, 1) if self.total_bytes else 0.0
-
-
-class Turns:
-    """Lets one of those who wait go on in each turn of the loop, first come, first served."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def soon(self, go_on: Callable[[], None]) -> None:
-        self._waiting.append(go_on)
-        if len(self._waiting) == 1:
-            self._loop.call_soon(self._next)
-
-    def _next(self) -> None:
-        try:
-            # It stays in the queue while it works, so that nobody else begins in this turn.
-            self._waiting[0]()
-        finally:
-            self._waiting.popleft()
-            if self._waiting:
-                self._loop.call_soon(self._next)
 
 
 class Loading(Generic[M]):

@@ -16,6 +16,8 @@ The machine decides, this shell carries out (docs/architecture.md, decision 8):
   still counts.
 * A client that goes away while its request is parked cancels the future; the answer is dropped when
   it comes.
+* However many partitions have something due, one has its turn in each turn of the loop, and a
+  machine does some of it at a time.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kraftpy.core.coordination import Codec, Effects, Machine, Write, together
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.coordination.turns import Turns
 from kraftpy.server.network.prompt_future import when_done
 
 log = logging.getLogger(__name__)
@@ -104,6 +107,10 @@ class Owner(Protocol[M]):
     @property
     def gathers(self) -> bool:
         """Whether the writes of a turn of the loop go into the log together."""
+
+    @property
+    def timer_turns(self) -> Turns:
+        """Who has something due takes turns."""
 
     def now_ms(self) -> int:
         """The clock of the machines."""
@@ -349,6 +356,9 @@ class CoordinatorPartition(Generic[M]):
         self._timer = self._loop.call_at(deadline_s, self._on_timer)
 
     def _on_timer(self) -> None:
+        self._owner.timer_turns.soon(self._handle_timers)
+
+    def _handle_timers(self) -> None:
         self._timer = None
         machine = self.machine
         if machine is None:

@@ -26,13 +26,14 @@ from kraftpy.core.coordination import Effects, partition_for
 from kraftpy.metrics.instruments import LOAD_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.internal_topic import InternalTopic, TopicHost
-from kraftpy.server.coordination.loading import Loading, LoadProgress, Task, Turns
+from kraftpy.server.coordination.loading import Loading, LoadProgress, Task
 from kraftpy.server.coordination.partition import (
     CoordinatorLog,
     CoordinatorPartition,
     M,
     PartitionLog,
 )
+from kraftpy.server.coordination.turns import Turns
 from kraftpy.server.network.prompt_future import PromptFuture
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class CoordinatorRuntime(Generic[M]):
         self._topic = topic
         self._partitions: dict[int, CoordinatorPartition[M]] = {}
         self._loading: dict[int, Loading[M]] = {}
+        self.timer_turns = Turns(host.loop)
         self._load_turns = Turns(host.loop)
         self._upkeep: list[asyncio.Task[None]] = []
         self._stopped = False

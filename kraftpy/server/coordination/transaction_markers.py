@@ -3,12 +3,14 @@
 What is owed, to whom, and when again, is `OwedMarkers`' to say; here it is sent. Rules:
 
 * What became due in a turn of the loop goes out together.
+* Of many transactions that have all their markers, so many are told of in one go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # A leader says after a second that a marker isn't committed yet; its answer is on its way.
 ANSWER_TIMEOUT_MS = 10_000
+
+TOLD_TOGETHER = 100
 
 
 class MarkerHost(Protocol):
@@ -48,6 +52,8 @@ class MarkerSender:
         self._loop = host.loop
         self._written = written
         self._owed = OwedMarkers(self._leader_of)
+        self._ended: deque[Debt] = deque()
+        self._telling: asyncio.Handle | None = None
         self._pump: asyncio.Handle | None = None
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +82,7 @@ class MarkerSender:
     async def stop(self) -> None:
         """Sends nothing more; what is under way is given up."""
         self._stopped = True
-        for handle in (self._pump, self._timer):
+        for handle in (self._pump, self._timer, self._telling):
             if handle is not None:
                 handle.cancel()
         for task in self._sending:
@@ -105,7 +111,7 @@ class MarkerSender:
         now_ms = self._now_ms()
         if self._woken:
             self._woken = False
-            self._owed.wake(now_ms)
+            self._owed.wake()
         for request in self._owed.take(now_ms):
             task = self._loop.create_task(self._deliver(request))
             self._sending.add(task)
@@ -153,5 +159,13 @@ class MarkerSender:
         self._finish(outcome.finished)
 
     def _finish(self, debts: list[Debt]) -> None:
-        for debt in debts:
-            self._written(debt.markers)
+        self._ended.extend(debts)
+        if self._telling is None and not self._stopped:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._telling = None
+        for _ in range(min(len(self._ended), TOLD_TOGETHER)):
+            self._written(self._ended.popleft().markers)
+        if self._ended:
+            self._telling = self._loop.call_soon(self._tell)

@@ -62,6 +62,8 @@ _FIRST_END_OF_VERSION_2 = 5
 _ADDED_TOGETHER = 1_000
 _LOOKED_AT_TOGETHER = 1_000
 _SHORT_CHARS = 1_000
+# So many states are said to be none.
+_UNKNOWN_NAMED_MAX = 1_000
 
 AddedTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 Topics = Sequence[AddedTopic]
@@ -297,11 +299,13 @@ async def list_transactions(
     broker: Broker, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """The transactional ids that this broker coordinates, those that pass all filters."""
+    pace = Pace()
     state_filters = await distinct(request.state_filters)
     unknown = [name for name in state_filters if name not in BY_LABEL]
+    await pace.keep()
     wanted = _Filter(request, state_filters, broker.now_ms())
+    await pace.keep()
     listed: list[Listed] = []
-    pace = Pace()
     try:
         pattern = request.transactional_id_pattern
         matches = _matcher(pattern) if pattern else None
@@ -312,7 +316,9 @@ async def list_transactions(
                 await pace.keep()  # to match a long one takes long
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown[:_UNKNOWN_NAMED_MAX], transaction_states=listed
+    )
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from kraftpy.core.transactions.machine import FENCE_WAIT_MS, QUEUE_MAX
-from kraftpy.core.transactions.memory import ID_BYTES, size_bytes
+from kraftpy.core.transactions.machine import DUE_TOGETHER, FENCE_WAIT_MS, QUEUE_MAX
+from kraftpy.core.transactions.memory import ID_BYTES, OPEN_BYTES, PARTITION_BYTES, size_bytes
 from kraftpy.core.transactions.records import TransactionRecord, decode_record, encode_record
 from kraftpy.core.transactions.states import Cause
 from kraftpy.protocol.errors import ErrorCode as E
@@ -419,16 +419,23 @@ def test_what_is_decided_is_not_forgotten_before_its_end() -> None:
 
 
 def test_ids_that_are_left_take_so_much_and_no_more() -> None:
-    driver = Driver(limit_bytes=100 * (ID_BYTES + 4))
+    driver = Driver(limit_bytes=200 * (ID_BYTES + 4))
     tokens = [driver.init(key=f"{number:04}") for number in range(1_000)]
     errors = [driver.error(token) for token in tokens]
     assert errors == [E.NONE] * 100 + [E.COORDINATOR_NOT_AVAILABLE] * 900
     assert len(driver.machine) == 100
     assert driver.machine._lanes == {}
     assert driver.memory.used_bytes == 100 * (ID_BYTES + 4)
-    assert driver.error(driver.add(PRODUCER, P0, key="0000")) is E.COORDINATOR_NOT_AVAILABLE
     assert driver.producer(driver.init(key="0000")) == (1000, 1), "who is in stays in"
     driver.move()
+    assert driver.memory.used_bytes == 100 * (ID_BYTES + 4)
+    # And writes, until transactions, too, have taken what there is.
+    adds = [driver.add((1000 + n, 1 - bool(n)), P0, key=f"{n:04}") for n in range(100)]
+    errors = [driver.error(token) for token in adds]
+    in_all = 100 * (ID_BYTES + 4) // (OPEN_BYTES + PARTITION_BYTES)
+    assert errors == [E.NONE] * in_all + [E.COORDINATOR_NOT_AVAILABLE] * (100 - in_all)
+    driver.advance(TIMEOUT_MS)
+    driver.write_markers()
     assert driver.memory.used_bytes == 100 * (ID_BYTES + 4)
     driver.advance(EXPIRATION_MS)
     _, effects = driver.machine.expire(driver.machine.transactional_ids(), driver.now_ms)
@@ -473,6 +480,18 @@ def test_an_id_takes_no_more_than_is_counted(count: int) -> None:
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert taken / 500 < size_bytes("some-transactional-id-00000", last)
+
+
+def test_of_very_many_that_are_overdue_so_many_are_aborted_in_one_go() -> None:
+    driver = Driver()
+    for number in range(2 * DUE_TOGETHER + 1):
+        driver.opened(key=f"id-{number}")
+    driver.now_ms += TIMEOUT_MS
+    aborted = []
+    while driver.machine.next_deadline() is not None:
+        driver.carry_out(driver.machine.handle_timers(driver.now_ms))
+        aborted.append(len(driver.markers))
+    assert aborted == [DUE_TOGETHER, 2 * DUE_TOGETHER, 2 * DUE_TOGETHER + 1]
 
 
 def test_deadlines_of_ended_transactions_are_not_kept() -> None:

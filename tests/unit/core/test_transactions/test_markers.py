@@ -10,6 +10,7 @@ from kraftpy.core.transactions.markers import (
     IN_FLIGHT_MAX,
     REQUEST_MARKERS_MAX,
     RETRY_MAX_MS,
+    SORTED_TOGETHER,
     MarkerRequest,
     Outcome,
     OwedMarkers,
@@ -116,7 +117,7 @@ def test_leaders_change() -> None:
     assert set(requests) == {2}
     cluster.answer(requests[2], E.NOT_LEADER_OR_FOLLOWER)
     cluster.leaders.update({P0: 3, P1: 3})
-    cluster.owed.wake(0)
+    cluster.owed.wake()
     (request,) = cluster.take().values()
     assert (request.node_id, partitions_of(request)) == (3, {P0, P1})
 
@@ -200,3 +201,20 @@ def test_requests_are_bounded() -> None:
     cluster.answer(requests[0])
     (request,) = cluster.owed.take(0)
     assert len(request.items) == REQUEST_MARKERS_MAX
+
+
+def test_of_very_many_so_many_are_sorted_in_one_go() -> None:
+    cluster = Cluster()
+    partitions = [("many", number) for number in range(2 * SORTED_TOGETHER + 1)]
+    cluster.leaders.update(dict.fromkeys(partitions, None))
+    cluster.owed.owe(OWNER, markers(*partitions), 0)
+    cluster.leaders.update(dict.fromkeys(partitions, 1))
+    cluster.owed.wake()
+    sent: list[int] = []
+    while cluster.owed.next_deadline() == 0:
+        requests = cluster.owed.take(0)
+        sent.append(sum(len(each.items) for each in requests))
+        for request in requests:
+            cluster.answer(request)
+    assert sent == [SORTED_TOGETHER, SORTED_TOGETHER, 1]
+    assert len(cluster.owed) == 0

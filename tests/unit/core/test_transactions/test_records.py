@@ -13,11 +13,12 @@ from kraftpy.core.transactions.records import (
     decode_record,
     encode_record,
 )
+from kraftpy.core.transactions.states import EPOCH_MAX
 from kraftpy.protocol.codec import encode_versioned
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.messages import TransactionLogValue
 
-from .driver import Driver, unused
+from .driver import TIMEOUT_MS, Driver, unused
 
 INT16 = st.integers(0, 32767)
 INT64 = st.integers(-1, 2**63 - 1)
@@ -50,6 +51,26 @@ def transactions(draw: st.DrawFn) -> Transaction:
 def test_there_and_back(transactional_id: str, transaction: Transaction | None) -> None:
     record = TransactionRecord(transactional_id, transaction)
     assert decode_record(*encode_record(record)) == record
+
+
+def test_a_transaction_that_fits_into_a_batch_can_end() -> None:
+    """Whatever its end adds: an epoch, a version, and an id for one that is exhausted."""
+    partitions = [("a", number) for number in range(101)]
+    for epoch in (0, EPOCH_MAX):
+        for version in (0, 2):
+            for act in ("commit", "abort", "fence", "time out"):
+                driver = Driver()
+                producer = driver.opened(*partitions, epoch=epoch)
+                before = len(driver.batches[-1])
+                driver.batches.clear()
+                if act == "fence":
+                    driver.init()
+                elif act == "time out":
+                    driver.advance(TIMEOUT_MS)
+                else:
+                    driver.end(producer, commit=act == "commit", version=version)
+                (batch,) = driver.batches
+                assert len(batch) <= before, (epoch, version, act)
 
 
 def test_bytes_are_kafkas() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.coordination import partition_for
-from kraftpy.core.transactions import Wish
+from kraftpy.core.transactions import Markers, Wish
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import split_batches
-from kraftpy.server.coordination import partition
+from kraftpy.server.coordination import partition, transaction_markers
 from tests.unit.server.coordination.fake_transactions import ID, LOCAL, PARTITIONS, leading, topic
 
 
@@ -168,6 +168,38 @@ async def test_late_transactions_are_told_once_in_each_state(
     await host.reach("CompleteCommit")
     assert await told() == []
     assert host.coordinator._late == set()
+
+
+async def test_very_many_that_end_at_once_end_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transaction_markers, "TOLD_TOGETHER", 2)
+    host = leading()
+    host.block_size = 100
+    names = [f"t-{number}" for number in range(9)]
+    for name in names:
+        answer = await host.init(name)
+        await host.coordinator.add_partitions(name, (answer.producer_id, 0), [LOCAL], 0)
+    told: list[int] = []
+    written = host.coordinator._markers._written
+
+    def counted(markers: Markers) -> None:
+        told[-1] += 1
+        written(markers)
+
+    tell = host.coordinator._markers._tell
+    monkeypatch.setattr(host.coordinator._markers, "_written", counted)
+    monkeypatch.setattr(host.coordinator._markers, "_tell", lambda: (told.append(0), tell()))
+    host.metadata.topics["a"] = topic(-1, -1)
+    for name in names:
+        producer_id = host.coordinator.describe(name).producer_id
+        await host.coordinator.end(name, (producer_id, 0), 0, is_commit=True)
+    del host.metadata.topics["a"]
+    host.coordinator.topic_changed("a")
+    async with asyncio.timeout(5):
+        while sum(told) < len(names):
+            await asyncio.sleep(0.001)
+    assert [count for count in told if count] == [2, 2, 2, 2, 1]
 
 
 async def test_a_newcomer_waits_for_the_abort() -> None:
