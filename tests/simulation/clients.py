@@ -32,6 +32,13 @@ class Client:
         self.world = world
         self.name = name
         self.leader_epoch = -1
+        self._connection: Connection | None = None
+
+    def connected(self, leader: Broker) -> Connection:
+        """The connection that there is, while it holds: no request overtakes another's repeat."""
+        if self._connection is None or not self._connection.leads_to(leader):
+            self._connection = Connection(self.world.network, leader)
+        return self._connection
 
     def find_leader(self) -> Broker | None:
         up = [broker for broker in self.world.brokers.values() if broker.up and broker.applied]
@@ -67,7 +74,6 @@ class Producer(Client):
         self.pending: list[_Sent] = []
         self._sequence = 0
         self._count = 0
-        self._connection: Connection | None = None
         self._leader: Broker | None = None
         self._tries = 0
         self._known = False
@@ -251,7 +257,7 @@ class Member(Client):
             def answer(error: ErrorCode, _: int) -> None:
                 world.network.send(leader.id, CLIENT, self._committed, error, offset)
 
-            Connection(world.network, leader).send(
+            self.connected(leader).send(
                 leader.produce_arrived, self.name, header_of(1), ((self.number, offset),), answer
             )
         world.schedule.after(TIMEOUT_MS, self._again, attempt)

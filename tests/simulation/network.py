@@ -73,6 +73,10 @@ class Connection:
         self._last_arrival = 0.0
         self._broken = False
 
+    def leads_to(self, broker: Broker) -> bool:
+        """Whether what is sent still gets there."""
+        return self._broker is broker and self._life == broker.life and not self._broken
+
     def send(self, message: Message, *args: Any) -> None:
         network, schedule = self._network, self._network._schedule
         arrivals = network._arrivals()

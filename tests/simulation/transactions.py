@@ -33,7 +33,6 @@ from kraftpy.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchH
 from kraftpy.protocol.records import EndTxnMarker
 from tests.simulation.clients import CLIENT, RETRY_MS, TIMEOUT_MS, Client
 from tests.simulation.log import header_of, stamped
-from tests.simulation.network import Connection
 from tests.simulation.replica import Name, ProduceAnswer, Replica
 
 if TYPE_CHECKING:
@@ -542,7 +541,7 @@ class Transactor(Client):
             network.to_broker(CLIENT, leader, at_coordinator, leader, question, answer)
         else:
             # In the first version, what comes twice would end the next transaction: Kafka's hole.
-            Connection(network, leader).send(at_coordinator, leader, question, answer)
+            self.connected(leader).send(at_coordinator, leader, question, answer)
 
     def _pause(self, mean_ms: float) -> _Steps:
         schedule = self.world.schedule
