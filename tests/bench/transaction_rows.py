@@ -20,9 +20,9 @@ from tests.quorums import Quorum
 CLIENTS = 100
 PARTITIONS = (1, 10)  # of a transaction
 # Of a run, of seconds: by the duration of its transactions.
-PERF_RECORDS = {10: 100_000, 100: 150_000, 1000: 300_000}
+PERF_RECORDS = {10: 100_000, 100: 150_000, 1000: 120_000}
 LONG_MS = 1000
-COPY_RECORDS = 20_000
+COPY_RECORDS = 8_000
 
 SEEN = tuple(f"RF 3: begin to seen by read_committed, {rank}" for rank in ("p50", "p99"))
 COPIER = "RF 3: TransactionalMessageCopier"

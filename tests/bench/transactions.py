@@ -39,6 +39,7 @@ JVM = "-Xmx512m -XX:+UseSerialGC"
 
 _JAVA_CLIENT = Path(__file__).with_name("TransactionsClient.java")
 _SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
+_COPIED = re.compile(r'"consumed":(\d+),"remaining":(\d+)')
 
 Rate = Callable[[float], float]
 """Works for so many seconds or a little longer; so many a second."""
@@ -202,7 +203,8 @@ def copy(runner: ToolRunner, bootstrap: str, source: str, target: str, records: 
     ended = runner.run("transactional-message-copier", *words)
     seconds = time.perf_counter() - started_at
     # It tells of itself before each transaction, and ends with the last.
-    last = f'"consumed":{records - COPIED_TOGETHER},"remaining":{COPIED_TOGETHER}'
-    if ended.code or last not in ended.out:
+    told = _COPIED.findall(ended.out)
+    copied, left = map(int, told[-1]) if told else (0, 0)
+    if ended.code or copied + left != records or left > COPIED_TOGETHER:
         raise BrokerError(f"TransactionalMessageCopier: {ended.out[-1000:]}{ended.err[-1000:]}")
     return Rated(records, seconds)
