@@ -32,8 +32,8 @@ quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
 	$(BIN)/kraftpy dev --brokers 3
 
 # Half of the time that tests take they wait, for processes and for deadlines: more workers than cores.
-test: WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-conformance reference: WORKERS ?= auto
+test conformance: WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+reference: WORKERS ?= auto
 
 # The tests that come first start most of the processes: nobody may be dealt them in one large hand.
 test: $(BIN)/.group-test  ## everything that needs only Python
@@ -59,7 +59,7 @@ race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (two 
 
 conformance: $(BIN)/.group-conformance  ## kcat, kafkajs and Kafka's own tools against a broker; says what is missing
 	$(BIN)/python -c "from tests.conformance import conftest; conftest.prepare()"
-	$(BIN)/pytest -n $(WORKERS) -m conformance tests/conformance
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m conformance tests/conformance
 
 reference: $(BIN)/.group-conformance  ## the client and conformance tests against Apache Kafka itself
 	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kraftpy.testing.consistency import HistoryReader
 from kraftpy.testing.consistency.clients import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from kraftpy.testing.consistency.operations import Operation, pair
@@ -38,6 +40,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.timeout(400)
 def test_apache_kafka_keeps_every_promise(tmp_path: Path) -> None:
     """All workloads without faults, through all clients; what they asked for was really done."""
     (tmp_path / "kafka").mkdir()
