@@ -11,6 +11,8 @@ Rules:
   `kraftpy.spark.delivery` for what that means when some are sent twice).
 * A cycle reads the partitions that the source has when it begins; before that, the target is given
   as many, and all of its brokers know of them.
+* With the option exactlyOnce of the sink a task writes in a transaction, and drops what was
+  committed before (`kraftpy.spark.copying`).
 * A checkpoint is of two topics. If one of them was deleted and created again, its offsets mean
   other records, and the checkpoint is refused: before a cycle, and behind it.
 * Clusters that have answered once are waited for when they are away later.
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_COLUMNS: Final = ("key", "value", "partition", "timestamp", "headers")
+_COLUMNS: Final[tuple[str, ...]] = ("key", "value", "partition", "timestamp", "headers")
 _POLL_S: Final = 1
 _NOT_COPIED: Final = frozenset(
     {
@@ -279,9 +281,15 @@ class Mirror:
         retries = read_settings(options, STREAM).client.patient().retries
         options["fetchOffset.numRetries"] = str(retries)
         frame = spark.readStream.format("kraftpy").options(**options).load()
+        sink, columns = "kraftpy", _COLUMNS
+        if self._target.settings().exactly_once:
+            from kraftpy.spark.copying import SINK, CopyingSink
+
+            spark.dataSource.register(CopyingSink)
+            sink, columns = SINK, (*_COLUMNS, "offset")
         query = (
-            frame.select(*_COLUMNS)
-            .writeStream.format("kraftpy")
+            frame.select(*columns)
+            .writeStream.format(sink)
             .options(**self._target.options)
             .option("checkpointLocation", url_of(self._checkpoint / "spark"))
             .trigger(availableNow=True)

@@ -9,6 +9,7 @@ It has the options and the table of Spark's own `format("kafka")` and needs only
 * `settings`, `positions`, `planning`: what the user asked for, to ranges of offsets, to tasks
 * `source`: the data source; `batch`, `stream`: its readers; `sink`: its writers
 * `delivery`, `exactly_once`: what a task of a writer does, without a transaction and in one
+* `copying`: the writer of a mirror that copies exactly once
 
 Importing this package imports neither Spark nor numpy.
 """

@@ -6,14 +6,15 @@ Rules:
   row of the next is sent.
 * Nothing is sent behind a batch that failed. So a part that is sent again repeats the beginning of
   a partition's rows and goes on: the first copies of all rows are in their order.
-* `deliver_once` and `deliver_parts_once` write in transactions, and a marker goes into each. So
-  what was committed is known by its marker, and isn't written when it comes again (see
-  `kraftpy.spark.exactly_once`).
+* `deliver_once`, `deliver_parts_once` and `deliver_behind` write in transactions, and a marker goes
+  into each. So what was committed is known by its marker, and isn't written when it comes again
+  (see `kraftpy.spark.exactly_once`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,13 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.producer import Producer
 from kraftpy.client.transactional_producer import OpenTransaction
 from kraftpy.spark.encoder import Rows, encode_rows, partitions_of_keys, sizes_of
-from kraftpy.spark.exactly_once import Marker, MarkingProducer, Series, connect
+from kraftpy.spark.exactly_once import (
+    Marker,
+    MarkingProducer,
+    RepeatedError,
+    Series,
+    connect,
+)
 from kraftpy.spark.settings import WriteSettings
 
 if TYPE_CHECKING:
@@ -212,6 +219,59 @@ def deliver_parts_once(
         return total
 
     return asyncio.run(run())
+
+
+def deliver_behind(
+    settings: WriteSettings, series_of: Callable[[int], Series], tables: Iterable[pa.RecordBatch]
+) -> int:
+    """Writes rows of one partition of a source from the marker on, in a transaction; how many.
+
+    Their columns `partition` and `offset` say where they come from; the marker is the offset behind
+    the last of them. Raises as `deliver_once` does.
+    """
+    rest = iter(tables)
+    first = next((table for table in rest if table.num_rows), None)
+    if first is None:
+        return 0
+    partition = first.column("partition")[0].as_py()
+
+    async def run() -> int:
+        async with connect(settings.client) as cluster:
+            producer = MarkingProducer(cluster, settings, series_of(partition))
+            async with producer:
+                marker = await producer.begin()
+                source = _Behind(partition, 0 if marker is None else marker.offset)
+                new = source.rows(itertools.chain([first], rest))
+                rows = await _send_all(Sender(cluster, producer, settings), new)
+                if rows:
+                    await producer.mark(Marker(source.next, rows))
+                await producer.commit_transaction()
+                return rows
+
+    return asyncio.run(run())
+
+
+class _Behind:
+    """The rows of a partition of a source from an offset on; `next` is behind the last of them."""
+
+    def __init__(self, partition: int, start: int) -> None:
+        self.next = start
+        self._partition = partition
+
+    def rows(self, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in tables:
+            if table.num_rows == 0:
+                continue
+            offsets = table.column("offset").to_numpy()
+            partitions = table.column("partition").to_numpy()
+            if (partitions != self._partition).any() or (np.diff(offsets) <= 0).any():
+                raise RepeatedError(
+                    "a task has rows of several partitions, or not in the order of their offsets"
+                )
+            new = table.slice(int(np.searchsorted(offsets, self.next)))
+            if new.num_rows:
+                self.next = int(offsets[-1]) + 1
+                yield new
 
 
 async def _send_all(sender: Sender, tables: Iterable[pa.RecordBatch]) -> int:

@@ -116,7 +116,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self.settings.exactly_once:
             return Written(deliver(self.settings, iterator))
-        return _write_once(self.settings, _property(_QUERY), int(_property(_BATCH)), iterator)
+        return _write_once(self.settings, query_of_task(), int(_property(_BATCH)), iterator)
 
     def commit(
         self,
@@ -143,6 +143,11 @@ def refuse_two_attempts() -> TaskContext:
             " other: set it to false (--conf spark.speculation=false)"
         )
     return context
+
+
+def query_of_task() -> str:
+    """The id of the query that this task is of; raises OptionError if Spark doesn't say."""
+    return _property(_QUERY)
 
 
 def _property(name: str) -> str:

@@ -86,6 +86,7 @@ def dying(stage: str, die: Callable[[], None]) -> ExitStack:
     """Has `die` called when a task, or the driver's commit, gets to the stage."""
     begin, send = MarkingProducer.begin, Sender.send
     mark, end = MarkingProducer.mark, module.end_transaction
+    commit = MarkingProducer.commit_transaction
     ended: list[Any] = []
 
     async def dying_begin(producer: MarkingProducer) -> Any:
@@ -112,6 +113,11 @@ def dying(stage: str, die: Callable[[], None]) -> ExitStack:
             die()
         await asyncio.sleep(60)
 
+    async def dying_commit(producer: MarkingProducer) -> None:
+        await producer.flush()
+        die()
+        await commit(producer)
+
     stack = ExitStack()
     if stage == "begun":
         stack.enter_context(patch.object(MarkingProducer, "begin", dying_begin))
@@ -119,6 +125,8 @@ def dying(stage: str, die: Callable[[], None]) -> ExitStack:
         stack.enter_context(patch.object(Sender, "send", dying_send))
     elif stage == "all rows sent":
         stack.enter_context(patch.object(MarkingProducer, "mark", dying_mark))
+    elif stage == "marked":  # by who commits by itself
+        stack.enter_context(patch.object(MarkingProducer, "commit_transaction", dying_commit))
     elif stage == "some committed":
         stack.enter_context(patch.object(module, "end_transaction", dying_end))
     return stack

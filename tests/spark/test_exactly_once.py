@@ -158,6 +158,7 @@ def test_a_job_without_a_name_is_refused(spark: Any, broker: Broker, new_topic: 
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """This process is a task; its local properties."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # and none is left behind
     context = TaskContext()
     properties: dict[str, str] = {}
     monkeypatch.setattr(context, "_localProperties", properties)

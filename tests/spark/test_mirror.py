@@ -52,11 +52,12 @@ class Mirroring:
         self.target = target
         self.folder = folder
         self.options: dict[str, str] = {}
+        self.to_options: dict[str, str] = {}
         self.to_topic = TOPIC
 
     def mirror(self) -> Mirror:
         door = Door(self.source, "kraftpy", self.options)
-        target = Target(self.target, self.to_topic, {})
+        target = Target(self.target, self.to_topic, self.to_options)
         return Mirror(door, TOPIC, target, self.folder / "at", lambda: self.spark, BATCH)
 
     def copy(self) -> Cycle:
@@ -113,10 +114,10 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def mirroring(spark: Any, broker: Broker, far: str, tmp_path: Path) -> Iterator[Mirroring]:
-    yield from _mirroring(Mirroring(spark, broker.bootstrap, far, tmp_path))
+    yield from mirroring_of(Mirroring(spark, broker.bootstrap, far, tmp_path))
 
 
-def _mirroring(pair: Mirroring) -> Iterator[Mirroring]:
+def mirroring_of(pair: Mirroring) -> Iterator[Mirroring]:
     create_topic(pair.source, TOPIC, 2, max_message_bytes=300_000, min_insync_replicas=1)
     try:
         fill(pair.source, TOPIC, numbered(ROWS, 2), compression="lz4")
@@ -139,7 +140,7 @@ def pair(
     source, target = request.param.split(" to ")
     if source == target:
         ends["far"], target = request.getfixturevalue("far"), "far"
-    yield from _mirroring(Mirroring(spark, str(ends[source]), str(ends[target]), tmp_path))
+    yield from mirroring_of(Mirroring(spark, str(ends[source]), str(ends[target]), tmp_path))
 
 
 @pytest.mark.usefixtures("other_file_system")

@@ -75,7 +75,7 @@ def mirror(
 
     Keys, values, headers, timestamps and partitions are kept; offsets are not. A topic that isn't
     there is made, with the partitions and settings of this one. After a crash the last batch may
-    be sent again.
+    be sent again, but for readers of committed records with --to-option exactlyOnce=true.
 
     \b
     kraftpy pipeline mirror flights --to-bootstrap far:9092 --checkpoint /data/mirror --every 10
