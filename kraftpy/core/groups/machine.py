@@ -59,8 +59,8 @@ DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 ListedGroup = ListGroupsResponse.ListedGroup
 
-_CLASSIC_GROUP_TYPE = "classic"
-_CONSUMER_GROUP_TYPE = "consumer"
+CLASSIC_GROUP_TYPE = "classic"
+CONSUMER_GROUP_TYPE = "consumer"
 
 
 class GroupMachine:
@@ -160,7 +160,7 @@ class GroupMachine:
             log.error(
                 "group %r: the log has a classic and a consumer group; it is taken for a %s one",
                 group_id,
-                _CLASSIC_GROUP_TYPE if is_classic else _CONSUMER_GROUP_TYPE,
+                CLASSIC_GROUP_TYPE if is_classic else CONSUMER_GROUP_TYPE,
             )
             if is_classic:
                 del self._consumers.groups[group_id]
@@ -359,13 +359,13 @@ class GroupMachine:
         consumer = self._consumers.groups.get(group_id)
         if consumer is not None:
             return ListedGroup(
-                group_id, CONSUMER_PROTOCOL_TYPE, consumer.state.value, _CONSUMER_GROUP_TYPE
+                group_id, CONSUMER_PROTOCOL_TYPE, consumer.state.value, CONSUMER_GROUP_TYPE
             )
         group = self._groups.get(group_id)
         if group is None:
-            return ListedGroup(group_id, "", GroupState.EMPTY.value, _CLASSIC_GROUP_TYPE)
+            return ListedGroup(group_id, "", GroupState.EMPTY.value, CLASSIC_GROUP_TYPE)
         return ListedGroup(
-            group_id, group.protocol_type or "", group.state.value, _CLASSIC_GROUP_TYPE
+            group_id, group.protocol_type or "", group.state.value, CLASSIC_GROUP_TYPE
         )
 
     def summary(self, group_id: str) -> tuple[str, str, int]:

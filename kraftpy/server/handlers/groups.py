@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.groups import Client, OffsetRow, refused_offset
 from kraftpy.core.groups.commits import commit_error_response
+from kraftpy.core.groups.consumer.state import ConsumerGroupState
 from kraftpy.core.groups.group import GroupState
+from kraftpy.core.groups.machine import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -50,7 +52,14 @@ from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, at_once, distinct, elements, in_slices
+from kraftpy.server.network.long_answers import (
+    Pace,
+    at_once,
+    distinct,
+    elements,
+    in_parts,
+    in_slices,
+)
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -59,6 +68,9 @@ if TYPE_CHECKING:
 COMMIT_RECORD_MIN_BYTES = 40
 
 _DELETED_TOGETHER = 1_000
+
+_STATES = {each.value.lower() for each in (*GroupState, *ConsumerGroupState)}
+_TYPES = {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE}
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
@@ -482,9 +494,11 @@ async def list_groups(
 ) -> ListGroupsResponse:
     """The groups that this broker coordinates."""
     groups: list[ListGroupsResponse.ListedGroup] = []
+    states = await _that_may_fit(request.states_filter, _STATES)
+    types = await _that_may_fit(request.types_filter, _TYPES)
     pace = Pace()
     try:
-        for some in broker.groups.list_groups(request.states_filter, request.types_filter):
+        for some in broker.groups.list_groups(states, types):
             groups += some
             await pace.keep()
     except KafkaError as error:
@@ -492,7 +506,15 @@ async def list_groups(
     return ListGroupsResponse(groups=groups)
 
 
-@handles(ApiKey.DELETE_GROUPS)
+async def _that_may_fit(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """The names that are known, in small letters; one stands for all others."""
+    found: set[str] = set()
+    async for some in in_parts(names):
+        found.update(each.lower() if each.lower() in known else "" for each in some)
+    return list(found)
+
+
+@handles(ApiKey.DELETE_GROUPS, long=True)
 async def delete_groups(
     broker: Broker, ctx: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
@@ -502,12 +524,14 @@ async def delete_groups(
     for start in range(0, len(names), _DELETED_TOGETHER):
         some = names[start : start + _DELETED_TOGETHER]
         errors += await asyncio.gather(*_deletions(broker, some))
-    return DeleteGroupsResponse(
-        results=[
-            DeleteGroupsResponse.DeletableGroupResult(name, error, error.message if error else None)
-            for name, error in zip(names, errors, strict=True)
-        ]
-    )
+
+    def result(number: int) -> DeleteGroupsResponse.DeletableGroupResult:
+        name, error = names[number], errors[number]
+        return DeleteGroupsResponse.DeletableGroupResult(
+            name, error, error.message if error else None
+        )
+
+    return DeleteGroupsResponse(results=elements(range(len(names)), result))
 
 
 def _deletions(broker: Broker, names: Iterable[str]) -> Iterable[asyncio.Future[ErrorCode]]:

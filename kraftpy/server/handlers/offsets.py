@@ -32,7 +32,7 @@ from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_deletion_of_records
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import TOGETHER_MAX, Pace, elements
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.record_policy import QUICK_BYTES, opens_quickly
 from kraftpy.storage.readable_log import BatchToOpen, TimestampOffset
@@ -227,7 +227,7 @@ def _offsets_before(partition: Partition, wanted: Wanted, found: int) -> list[in
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, long=True)
-def offset_for_leader_epoch(
+async def offset_for_leader_epoch(
     broker: Broker, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """The end offset of the largest epoch at or below the one asked for (KIP-101, KIP-279).
@@ -235,8 +235,13 @@ def offset_for_leader_epoch(
     A partition that is named more than once is answered once, as Kafka does.
     """
     wanted: dict[str, dict[int, OffsetForLeaderEpochRequest.OffsetForLeaderPartition]] = {}
+    pace = Pace()
     for topic in request.topics:
-        wanted.setdefault(topic.topic, {}).update({p.partition: p for p in topic.partitions})
+        partitions = wanted.setdefault(topic.topic, {})
+        for start in range(0, len(topic.partitions), TOGETHER_MAX):
+            some = topic.partitions[start : start + TOGETHER_MAX]
+            partitions.update({each.partition: each for each in some})
+            await pace.keep()
     return OffsetForLeaderEpochResponse(
         topics=elements(list(wanted.items()), partial(_epoch_ends, broker))
     )

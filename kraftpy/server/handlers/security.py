@@ -26,9 +26,8 @@ from kraftpy.protocol.messages import (
     DescribeUserScramCredentialsResponse,
 )
 from kraftpy.server.handlers.registry import handles
-from kraftpy.server.handlers.topics import repeated
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import elements
+from kraftpy.server.network.long_answers import elements, in_parts
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -108,12 +107,17 @@ def _check_filter(components: Sequence[DescribeClientQuotasRequest.ComponentData
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, long=True)
-def describe_user_scram_credentials(
+async def describe_user_scram_credentials(
     broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Nobody has credentials."""
-    names = [user.name for user in request.users or ()]
-    twice = repeated(names)
+    once: dict[str, None] = {}
+    twice = set()
+    async for some in in_parts(request.users or ()):
+        for user in some:
+            if user.name in once:
+                twice.add(user.name)
+            once[user.name] = None
 
     def result(
         name: str,
@@ -125,5 +129,4 @@ def describe_user_scram_credentials(
             name, code, message
         )
 
-    once = list(dict.fromkeys(names))
-    return DescribeUserScramCredentialsResponse(results=elements(once, result))
+    return DescribeUserScramCredentialsResponse(results=elements(list(once), result))

@@ -21,7 +21,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from itertools import islice
 from struct import Struct
 from time import perf_counter
@@ -44,7 +52,7 @@ REFUSALS_MAX_BYTES = 16 * 1024 * 1024
 # So many pieces are looked at together: few enough that joining them is no slice of its own.
 _PIECES_MAX = 256
 _CHUNK_BYTES = 64 * 1024
-_DISTINCT_TOGETHER = 1_000
+TOGETHER_MAX = 1_000
 
 _SIZE = Struct(">i").pack
 
@@ -179,14 +187,20 @@ async def in_slices(work: Generator[None, None, T]) -> T:
         await pace.keep()
 
 
+async def in_parts(items: Iterable[T]) -> AsyncIterator[list[T]]:
+    """Many items, some at a time, with others having the loop in between."""
+    pace = Pace()
+    iterator = iter(items)
+    while some := list(islice(iterator, TOGETHER_MAX)):
+        yield some
+        await pace.keep()
+
+
 async def distinct(items: Iterable[K]) -> list[K]:
     """Each of many items once, in their order."""
     found: dict[K, None] = {}
-    pace = Pace()
-    iterator = iter(items)
-    while some := list(islice(iterator, _DISTINCT_TOGETHER)):
+    async for some in in_parts(items):
         found.update(dict.fromkeys(some))
-        await pace.keep()
     return list(found)
 
 

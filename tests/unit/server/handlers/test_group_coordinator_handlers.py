@@ -277,6 +277,27 @@ def test_a_group_that_is_not_there_is_an_error_since_version_6() -> None:
         assert response.groups[0].group_state == "Dead"
 
 
+def test_the_names_that_groups_are_listed_by_are_few_however_many_there_are() -> None:
+    asked: list[tuple[set[str], set[str]]] = []
+
+    def list_groups(states: list[str], types: list[str]) -> list[Any]:
+        asked.append(({*states}, {*types}))
+        return []
+
+    for states, types in (
+        ([], []),
+        (["Stable", "EMPTY"], ["Classic"]),
+        ([f"s{n}" for n in range(5_000)], [*(f"t{n}" for n in range(5_000)), "consumer"]),
+    ):
+        request_ = messages.ListGroupsRequest(states_filter=states, types_filter=types)
+        asyncio.run(groups.list_groups(broker(list_groups=list_groups), context(5), request_))
+    assert asked == [
+        (set(), set()),
+        ({"stable", "empty"}, {"classic"}),
+        ({""}, {"", "consumer"}),
+    ]
+
+
 def test_delete_waits_for_each_group() -> None:
     async def delete() -> messages.DeleteGroupsResponse:
         loop = asyncio.get_running_loop()
