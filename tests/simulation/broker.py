@@ -262,6 +262,7 @@ class Broker:
                 and follower.may_begin_anew(state, self.id, replica.leader_epoch)
             ):
                 self.world.note(f"broker {self.id} begins {name} anew")
+                self.world.invariants.begins_anew(self.id, name)
                 self.replicas.pop(name).resign()
                 self._forget(name)
                 replica = None

@@ -163,6 +163,15 @@ class Invariants:
             self._lost_in[broker_id, name] = -1 if known is None else known.epoch
             self._lost_since_in_sync.add((broker_id, name))
 
+    def begins_anew(self, broker_id: int, name: Name) -> None:
+        """A damaged replica is dropped, which an unclean election may have chosen meanwhile."""
+        partition = self.world.partition(name)
+        if partition.leader != broker_id or partition.leader_epoch != self.oldest_epoch[name]:
+            return
+        for batch in self.batches.pop(name, []):
+            self.losses += len(batch.values)
+            self.lost.update(batch.values)
+
     def check_candidates(self, name: Name) -> None:
         """Leader Candidate Completeness."""
         committed = self.batches[name]

@@ -64,10 +64,14 @@ class Network:
 
 
 class Connection:
-    """From a client to a broker: in order, and after the first loss nothing arrives any more."""
+    """To a broker: in order, nothing twice, and after the first loss nothing arrives any more.
 
-    def __init__(self, network: Network, broker: Broker) -> None:
+    From a client, or from the broker `source`.
+    """
+
+    def __init__(self, network: Network, broker: Broker, source: int = -1) -> None:
         self._network = network
+        self._source = source
         self._broker = broker
         self._life = broker.life
         self._last_arrival = 0.0
@@ -80,7 +84,8 @@ class Connection:
     def send(self, message: Message, *args: Any) -> None:
         network, schedule = self._network, self._network._schedule
         arrivals = network._arrivals()
-        if self._broken or not arrivals:
+        is_cut = (self._source, self._broker.id) in network.cut
+        if self._broken or is_cut or not arrivals:
             self._broken = True
             return
         self._last_arrival = max(self._last_arrival, schedule.now + arrivals[0])

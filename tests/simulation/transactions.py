@@ -33,6 +33,7 @@ from kraftpy.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchH
 from kraftpy.protocol.records import EndTxnMarker
 from tests.simulation.clients import CLIENT, RETRY_MS, TIMEOUT_MS, Client
 from tests.simulation.log import header_of, stamped
+from tests.simulation.network import Connection
 from tests.simulation.replica import Name, ProduceAnswer, Replica
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class CoordinatorReplica(Replica):
         self.machine = machine
         self._owed = OwedMarkers(self._leader_of)
         self._writes: list[tuple[int, Write[TransactionRecord]]] = []
+        self._connections: dict[int, Connection] = {}
         for batch in self.log.batches:
             for record in batch.values:
                 assert isinstance(record, TransactionRecord)
@@ -174,7 +176,12 @@ class CoordinatorReplica(Replica):
                 world.network.to_broker(target.id, me, answered, response)
 
         machine = self.machine
-        world.network.to_broker(me.id, target, write_markers, target, request.message(), answer)
+        # In the first version, a marker that comes twice would end the next transaction, too.
+        connection = self._connections.get(target.id)
+        if connection is None or not connection.leads_to(target):
+            connection = Connection(world.network, target, me.id)
+            self._connections[target.id] = connection
+        connection.send(write_markers, target, request.message(), answer)
         self._later(_MARKERS_TIMEOUT_MS, answered, None)
 
     def _answered(self, request: MarkerRequest, response: WriteTxnMarkersResponse | None) -> None:
