@@ -184,14 +184,7 @@ class _Reader:
         return records
 
     def bounds(self, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
-        found = {}
-        for place in places:
-            try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), TIMEOUT_S)
-            except KafkaException as error:
-                raise UnknownError(str(error)) from None
-            found[place] = (low, high)
-        return found
+        return bounds_of(self._consumer, places)
 
     def close(self) -> None:
         self._consumer.close()
@@ -328,6 +321,18 @@ def group_metadata_of(member: Member) -> Any:
     """As whom a transaction commits offsets of this member."""
     assert isinstance(member, _Member), "a member of this library"
     return member._consumer.consumer_group_metadata()
+
+
+def bounds_of(consumer: Consumer, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
+    """Where each partition begins and ends; raises UnknownError."""
+    found = {}
+    for place in places:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(*place), TIMEOUT_S)
+        except KafkaException as error:
+            raise UnknownError(str(error)) from None
+        found[place] = (low, high)
+    return found
 
 
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:

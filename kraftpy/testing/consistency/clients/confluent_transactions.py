@@ -23,7 +23,7 @@ from kraftpy.testing.consistency.clients import (
     UnknownError,
     key_of,
 )
-from kraftpy.testing.consistency.clients.confluent import base, group_metadata_of
+from kraftpy.testing.consistency.clients.confluent import base, bounds_of, group_metadata_of
 
 _BATCH_MAX = 2_000
 _POLL_S = 0.01  # a call takes that long, whatever there is
@@ -180,14 +180,7 @@ class _Committed:
             raise GoneError(str(error))
 
     def bounds(self, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
-        found = {}
-        for place in places:
-            try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), TIMEOUT_S)
-            except KafkaException as error:
-                raise UnknownError(str(error)) from None
-            found[place] = (low, high)
-        return found
+        return bounds_of(self._consumer, places)
 
     def close(self) -> None:
         self._consumer.close()
