@@ -37,8 +37,8 @@ def marker_unreplicated() -> None:
     )
 
 
-def prepare_unreplicated() -> None:
-    """A transaction coordinator takes what it has appended for committed."""
+def take_appended_for_committed(takes: Callable[[str], bool]) -> None:
+    """Coordinators don't wait for the replicas of these topics."""
     append = ReplicaManager.append_records
 
     def append_records(
@@ -47,11 +47,16 @@ def prepare_unreplicated() -> None:
         target = self.get(topic, partition)
         offset = -1 if target is None else target.log.log_end_offset
         done = append(self, topic, partition, batch)
-        if topic == TRANSACTIONS_TOPIC and not done.done() and offset >= 0:
+        if takes(topic) and not done.done() and offset >= 0:
             done.set_result(offset)
         return done
 
     ReplicaManager.append_records = append_records  # type: ignore[method-assign]
+
+
+def prepare_unreplicated() -> None:
+    """A transaction coordinator takes what it has appended for committed."""
+    take_appended_for_committed(lambda topic: topic == TRANSACTIONS_TOPIC)
 
 
 def complete_early() -> None:
