@@ -13,7 +13,8 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
   which is never more than there are replicas. They have all committed records, since the high
   watermark stands still meanwhile. It is empty once the ISR is that large again. Whoever stopped
   uncleanly is taken out.
-* Without a leader the ISR is empty, and `last_known_elr` names who led last.
+* Without a leader the ISR is empty, and `last_known_elr` names who led last, as long as that is a
+  replica: one that was removed and comes again has nothing.
 * A reassignment is complete when all of its target replicas are in the ISR, also where an election
   has made it the ISR: no proposal need ever follow that would show it again.
 * Every change raises the partition epoch once. A change of leader raises the leader epoch, and so
@@ -40,11 +41,16 @@ NOBODY = -1
 
 
 class Electorate(NamedTuple):
-    """The brokers at the time of an event. `closing` ones shut down and may lead a while longer."""
+    """The brokers at the time of an event. `closing` ones shut down and may lead a while longer.
+
+    `removed_are_forgotten`: the metadata has the level at which nobody is the last known leader who
+    isn't a replica; below it, voters of earlier releases go on with them.
+    """
 
     brokers: Mapping[int, Broker]
     active: frozenset[int]
     closing: frozenset[int]
+    removed_are_forgotten: bool
 
 
 class Assignment(NamedTuple):
@@ -153,6 +159,7 @@ def _seats(
     leader = _elected(old, electorate, rules, wish, replicas, in_sync, elr)
     if leader == NO_LEADER:
         last_known = old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
+        last_known = _remaining(last_known, old, electorate, replicas)
         return leader, (), _eligible(old, wish, replicas, in_sync, (), needed), last_known
     if leader in in_sync:
         isr = in_sync
@@ -165,6 +172,18 @@ def _seats(
     if isr is not in_sync:
         elr = _eligible(old, wish, replicas, in_sync, isr, needed)
     return leader, isr, elr, ()
+
+
+def _remaining(
+    last_known: tuple[int, ...],
+    old: PartitionState,
+    electorate: Electorate,
+    replicas: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Those of `last_known` who are replicas before and after the event."""
+    if not electorate.removed_are_forgotten:
+        return last_known
+    return tuple([each for each in last_known if each in old.replicas and each in replicas])
 
 
 def _eligible(
@@ -210,7 +229,7 @@ def _elected(
     if old.leader in isr and old.leader in electorate.closing:
         return old.leader
     if not isr and not eligible:
-        for replica in old.last_known_elr:
+        for replica in _remaining(old.last_known_elr, old, electorate, replicas):
             if replica in active and _has_data(old, replica) and replica in replicas:
                 return replica
     if rules.unclean or wish.unclean:

@@ -21,13 +21,15 @@ The levels:
 2. Brokers serve transactions: the leader of any partition knows what to do with their batches.
    Features have levels of their own (`update_features`), and `transaction.version` begins with 2.
    Once: from there on it's what an operator makes of it.
+3. Whoever led last is forgotten when it isn't a replica any more, and no reassignment is changed or
+   cancelled so that nobody in sync would stay (`elections`, `reassignment_commands`).
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 2
+LEVEL = 3
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
@@ -35,6 +37,9 @@ UNKNOWN_FIELDS_STOP = 1
 
 TRANSACTIONS = 2
 """The level from which on brokers serve transactions."""
+
+REMOVED_ARE_FORGOTTEN = 3
+"""The level from which on only a replica is the last known leader, and only they can stay."""
 
 TRANSACTION_VERSION = "transaction.version"
 """The feature that says by which version of the protocol clients are to write (KIP-890)."""

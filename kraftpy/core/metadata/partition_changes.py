@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from kraftpy.core.metadata.elections import NO_WISH, Electorate, Wish, settled
+from kraftpy.core.metadata.levels import REMOVED_ARE_FORGOTTEN
 from kraftpy.core.metadata.records import (
     LOST_DIRECTORY,
     UNASSIGNED_DIRECTORY,
@@ -35,6 +36,7 @@ def electorate_of(state: MetadataTables) -> Electorate:
         state.brokers,
         frozenset(each.id for each in brokers if each.active),
         frozenset(each.id for each in brokers if each.in_controlled_shutdown and not each.fenced),
+        state.level >= REMOVED_ARE_FORGOTTEN,
     )
 
 

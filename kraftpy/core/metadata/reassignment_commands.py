@@ -3,8 +3,9 @@
 Rules: while a reassignment is on, a partition has the old replicas and the new ones; once all of
 the new ones are in the ISR, the others go, in the same change. Another target replaces the one
 under way: what was added for it and isn't wanted now goes at once. No `replicas` cancels. What
-stays must be able to serve: if none in sync or eligible would remain, the change is refused, unless
-the topic permits unclean elections. With `keep_replication_factor` a target of another size is
+stays must be able to serve: if none in sync would remain, the change is refused, unless the topic
+permits unclean elections. Where nobody is in sync, or below the metadata level that says so, an
+eligible one is enough. With `keep_replication_factor` a target of another size is
 refused (KIP-860).
 """
 
@@ -87,7 +88,9 @@ def _reassigned(
     old: PartitionState, assignment: Assignment, electorate: Electorate, rules: TopicRules
 ) -> PartitionState:
     kept = set(assignment.replicas)
-    capable = set(old.isr) | set(old.elr)
+    capable = set(old.isr)
+    if not capable or not electorate.removed_are_forgotten:
+        capable |= set(old.elr)
     if capable and not capable & kept and not rules.unclean:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

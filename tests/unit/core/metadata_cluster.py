@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 
-from kraftpy.core.metadata import MetadataState, PartitionState, Result
+from kraftpy.core.metadata import LEVEL, MetadataState, PartitionState, Result
 from kraftpy.core.metadata.commands import COMMANDS, Command, encode
 from kraftpy.core.metadata.judgement import judge
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -78,12 +78,14 @@ def new_topic(
 class Cluster:
     """Applies commands at consecutive indexes."""
 
-    def __init__(self, brokers: int = 0, **fields: Any) -> None:
+    def __init__(self, brokers: int = 0, *, level: int = LEVEL, **fields: Any) -> None:
         self.state = MetadataState()
         for broker_id in range(1, brokers + 1):
             self.ok(registration(broker_id, **fields))
         for broker_id in range(1, brokers + 1):
             self.unfence(broker_id)
+        if level:
+            self.ok({"type": "raise_level", "level": level})
 
     def apply(self, command: Any) -> Result:
         """Judges the command as a proposer does, and applies what is left of it."""

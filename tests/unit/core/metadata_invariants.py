@@ -68,11 +68,13 @@ def check_partition(partition: PartitionState, electorate: Electorate, rules: To
     assert LOST_DIRECTORY not in {directories[each] for each in (*isr, *elr)}
     if partition.leader == NO_LEADER:
         assert isr == ()
-        assert len(partition.last_known_elr) == 1
+        if electorate.removed_are_forgotten:
+            assert set(partition.last_known_elr) <= set(replicas)
+        assert len(partition.last_known_elr) == 1 or electorate.removed_are_forgotten
         assert not set(elr) & electorate.active
-        (last,) = partition.last_known_elr
-        if not elr and last in replicas and directories[last] != LOST_DIRECTORY:
-            assert last not in electorate.active
+        for last in partition.last_known_elr:
+            if not elr and last in replicas and directories[last] != LOST_DIRECTORY:
+                assert last not in electorate.active
         if rules.unclean:
             assert not set(replicas) & electorate.active
     else:

@@ -24,7 +24,7 @@ def partition(cluster: Cluster, topic: str = "t", index: int = 0) -> PartitionSt
 
 
 def test_the_index_of_the_registration_is_the_broker_epoch() -> None:
-    cluster = Cluster()
+    cluster = Cluster(level=0)
     cluster.ok({"type": "barrier"})
     result = cluster.ok(registration(7, rack="a"))
     assert result.value == {"broker_epoch": 2}
@@ -56,7 +56,7 @@ def test_one_life_that_registers_again_keeps_its_state_and_its_partitions() -> N
 
 
 def test_a_second_process_is_refused_while_the_first_one_lives() -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     assert cluster.error(registration(1, life=2)) == (
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         "another process is broker 1 right now: give this one another node.id, or stop the other "
@@ -254,7 +254,7 @@ def test_a_malformed_command_changes_nothing(command: Any, sentence: str) -> Non
 
 def test_an_unknown_command_ends_whoever_applies_it() -> None:
     """A later release has carried it out: who goes on without it would be wrong from there on."""
-    state = Cluster(1).state
+    state = Cluster(1, level=0).state
     before = packed(state)
     with pytest.raises(LaterReleaseError, match=r"a command 'make_tea' at index 3 .* Upgrade"):
         state.apply(3, {"type": "make_tea"})
@@ -274,5 +274,5 @@ def test_an_index_is_applied_once() -> None:
 
 
 def test_a_barrier_changes_nothing() -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     assert cluster.ok({"type": "barrier"}).value == {"index": 3}

@@ -13,7 +13,7 @@ from kraftpy.protocol.errors import ErrorCode
 
 
 def raised() -> Cluster:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     cluster.ok({"type": "raise_level", "level": TRANSACTIONS})
     return cluster
 
@@ -29,7 +29,7 @@ def transaction_version(level: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("before", range(TRANSACTIONS))
 def test_the_newest_protocol_of_transactions_is_in_use_once_all_nodes_know_it(before: int) -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     if before:
         cluster.ok({"type": "raise_level", "level": before})
     assert cluster.state.features == {}
@@ -69,7 +69,7 @@ def test_several_change_together() -> None:
 
 
 def test_before_their_level_there_are_none() -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     cluster.ok({"type": "raise_level", "level": TRANSACTIONS - 1})
     assert "features" not in cluster.state.snapshot()
     assert f"it takes {TRANSACTIONS}" in str(cluster.state.why_not("update_features", dict))

@@ -38,7 +38,7 @@ RAISE = {"type": "raise_level", "level": LEVEL}
 
 
 def raised(brokers: int = 1) -> Cluster:
-    cluster = Cluster(brokers)
+    cluster = Cluster(brokers, level=0)
     cluster.ok(RAISE)
     return cluster
 
@@ -47,7 +47,7 @@ def raised(brokers: int = 1) -> Cluster:
 
 
 def test_the_level_begins_at_0_and_rises() -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     assert cluster.state.level == 0
     result = cluster.ok(RAISE)
     assert result.value == {"level": LEVEL}
@@ -62,14 +62,14 @@ def test_a_level_that_has_been_reached_is_no_change() -> None:
 
 
 def test_a_level_is_1_or_more() -> None:
-    cluster = Cluster()
+    cluster = Cluster(level=0)
     error, message = cluster.error({"type": "raise_level", "level": 0})
     assert error is ErrorCode.INVALID_REQUEST
     assert message == f"command.level must be a whole number from 1 to {INT_MAX}"
 
 
 def test_whoever_does_not_know_the_level_stops() -> None:
-    state = Cluster(1).state
+    state = Cluster(1, level=0).state
     before = packed(state)
     with pytest.raises(LaterReleaseError, match=rf"level {LEVEL + 1}, .* Upgrade this node"):
         state.apply(state.applied_index + 1, RAISE | {"level": LEVEL + 1})
@@ -77,7 +77,7 @@ def test_whoever_does_not_know_the_level_stops() -> None:
 
 
 def test_a_snapshot_of_level_0_is_that_of_earlier_releases() -> None:
-    snapshot = Cluster(1).state.snapshot()
+    snapshot = Cluster(1, level=0).state.snapshot()
     assert snapshot["version"] == 2
     assert "level" not in snapshot
 
@@ -106,7 +106,7 @@ LATER: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("command", LATER)
 def test_at_level_0_they_are_passed_over_as_earlier_releases_do(command: dict[str, Any]) -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, level=0)
     cluster.ok(command)
 
 

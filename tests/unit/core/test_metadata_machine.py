@@ -73,6 +73,7 @@ class Disks:
             nobody_else = not any(held.get(each, LOST) == self.committed[place] for each in capable)
             last_known = new.leader in old.last_known_elr and nobody_else
             assert permitted or last_known, "a leader without all records, for no reason"
+            assert permitted or new.leader in held, "it was no replica since it led last"
             self.committed[place] = held.setdefault(new.leader, LOST)
         for each in set(held) - set(new.replicas):
             del held[each]
@@ -194,6 +195,11 @@ def _on_broker(kind: str) -> Callable[[Life, int, int, int], dict[str, Any] | No
     return make
 
 
+def _unregister(life: Life, a: int, b: int, c: int) -> dict[str, Any] | None:
+    broker = life.state.brokers.get(life.broker(a))
+    return None if broker is None else {"type": "unregister_broker", "broker_id": broker.id}
+
+
 def _create(life: Life, a: int, b: int, c: int) -> dict[str, Any]:
     life.topics += 1
     item = new_topic(NAMES[a % 3], 1 + b % 3, 1 + c % 4, topic_id=uuid_of(500 + life.topics))
@@ -283,7 +289,7 @@ STEPS: dict[str, Callable[[Life, int, int, int], dict[str, Any] | None]] = {
     "configure": _configure,
     "grow": _grow,
     "delete": _delete,
-    "unregister": _on_broker("unregister_broker"),
+    "unregister": _unregister,
 }
 _rare = ("delete", "unregister", "grow")
 _often = [name for name in STEPS if name not in _rare]

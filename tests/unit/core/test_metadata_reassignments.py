@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from metadata_cluster import Cluster, new_topic, restored, uuid_of
 
-from kraftpy.core.metadata import NO_LEADER, PartitionChanged
+from kraftpy.core.metadata import LEVEL, NO_LEADER, PartitionChanged
+from kraftpy.core.metadata.levels import REMOVED_ARE_FORGOTTEN
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -150,6 +151,47 @@ def test_cancelling_may_lose_records_if_the_topic_permits_it(cluster: Cluster) -
     cluster.set_config("t", "unclean.leader.election.enable", "true")
     cluster.ok(CANCEL)
     expect(cluster, (1, 2, 3), isr=(2,), leader=2)
+
+
+def _only_the_added_one_in_sync(level: int) -> Cluster:
+    """A partition on 1, 2, 3 to which 4 is added; it leads alone, and 1 is eligible, but down."""
+    cluster = Cluster(6, level=level)
+    cluster.create(new_topic("t", assignments=[[1, 2, 3]], configs={"min.insync.replicas": "2"}))
+    cluster.ok(move(1, 2, 3, 4))
+    cluster.set_isr(1, 4)
+    cluster.kill(1)
+    expect(cluster, (1, 2, 3, 4), (4,), isr=(4,), leader=4)
+    assert cluster.partition().elr == (1,)
+    return cluster
+
+
+def test_cancelling_keeps_a_replica_that_is_in_sync() -> None:
+    """Kafka refuses it too: to be eligible is no reason to take the one that is in sync away."""
+    cluster = _only_the_added_one_in_sync(LEVEL)
+    assert cluster.partition_errors(CANCEL)[0][0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    cluster.kill(4)
+    cluster.ok(CANCEL)
+    state = cluster.partition()
+    assert (state.replicas, state.leader, state.elr) == ((1, 2, 3), NO_LEADER, (1,))
+
+
+@pytest.mark.parametrize("level", [LEVEL, REMOVED_ARE_FORGOTTEN - 1])
+def test_whoever_led_last_and_was_removed_has_nothing_when_it_comes_again(level: int) -> None:
+    """Also where an earlier release still has it as the last known leader."""
+    cluster = _only_the_added_one_in_sync(level)
+    cluster.kill(4)
+    cluster.ok(CANCEL)
+    assert cluster.partition().last_known_elr == (() if level == LEVEL else (4,))
+    cluster.ok({"type": "raise_level", "level": LEVEL})
+    cluster.register(1)
+    assert cluster.partition().elr == (), "it stopped uncleanly"
+    cluster.start(4)
+    cluster.ok(move(1, 2, 3, 4))
+    state = cluster.partition()
+    assert (state.replicas, state.leader, state.elr) == ((1, 2, 3, 4), NO_LEADER, ())
+    cluster.fence(4)
+    cluster.unfence(4)
+    assert (cluster.partition().leader, cluster.partition().last_known_elr) == (NO_LEADER, ())
 
 
 def test_another_target_replaces_the_one_under_way(cluster: Cluster) -> None:
