@@ -119,7 +119,7 @@ class Producer(Client):
         assert connection is not None
 
         def answer(error: ErrorCode, base_offset: int) -> None:
-            world.network.send(leader.id, CLIENT, self._answered, sent, tries, error, base_offset)
+            connection.answer(self._answered, sent, tries, error, base_offset)
 
         connection.send(leader.produce_arrived, self.name, sent.header, sent.values, answer)
         world.schedule.after(TIMEOUT_MS, self._timed_out, sent, tries)

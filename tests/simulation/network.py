@@ -64,7 +64,7 @@ class Network:
 
 
 class Connection:
-    """To a broker: in order, nothing twice, and after the first loss nothing arrives any more.
+    """To a broker and back: in order, nothing twice, and after the first loss nothing any more.
 
     From a client, or from the broker `source`.
     """
@@ -74,7 +74,7 @@ class Connection:
         self._source = source
         self._broker = broker
         self._life = broker.life
-        self._last_arrival = 0.0
+        self._last_arrival = self._last_answer = 0.0
         self._broken = False
 
     def leads_to(self, broker: Broker) -> bool:
@@ -92,3 +92,14 @@ class Connection:
         schedule.after(
             self._last_arrival - schedule.now, self._broker.receive, self._life, message, args
         )
+
+    def answer(self, message: Message, *args: Any) -> None:
+        """Back from the broker."""
+        network, schedule = self._network, self._network._schedule
+        arrivals = network._arrivals()
+        is_cut = (self._broker.id, self._source) in network.cut
+        if self._broken or is_cut or not arrivals:
+            self._broken = True
+            return
+        self._last_answer = max(self._last_answer, schedule.now + arrivals[0])
+        schedule.after(self._last_answer - schedule.now, message, *args)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.metadata import MetadataState, PartitionChanged, PartitionState, Result
+from kraftpy.core.metadata import LEVEL, MetadataState, PartitionChanged, PartitionState, Result
 from tests.simulation.invariants import brief
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ class Quorum:
         return len(self.log)
 
     def start(self) -> None:
+        self.raise_level()
         self.world.schedule.after(TICK_MS, self._tick)
+
+    def raise_level(self) -> None:
+        """A new cluster's first command."""
+        self.apply({"type": "raise_level", "level": LEVEL})
 
     # -- proposals
 

@@ -323,6 +323,11 @@ class Replica:
         elif fetched.diverging is not None:
             self._cut(role, role.truncation(log, *fetched.diverging))
         else:
+            if fetched.batches and log.log_end_offset == log.log_start_offset:
+                # The leader's log may start inside a batch (DeleteRecords); it sends all of it.
+                base_offset = fetched.batches[0].base_offset
+                if base_offset < log.log_end_offset:
+                    log.truncate_fully_and_start_at(base_offset)
             for batch in fetched.batches:
                 # A batch around the fetch offset comes as a whole, and is at our end as well.
                 if batch.base_offset < log.log_end_offset:

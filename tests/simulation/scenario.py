@@ -108,6 +108,7 @@ class Scenario:
         self.world.brokers.clear()
         self.network = self.world.network = _Network(self.world)
         self.quorum = self.world.quorum = _Quorum(self.world, [1])
+        self.quorum.raise_level()
         self.said: list[str] = []
         self._told = ""
 
