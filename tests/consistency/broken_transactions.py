@@ -116,9 +116,13 @@ def no_admission() -> None:
     """A partition takes a batch whatever the coordinator says of its transaction."""
     ask: Callable[..., Any] = TransactionQuestions.admit
 
-    async def admit(self: TransactionQuestions, *about: Any) -> ErrorCode:
-        await ask(self, *about)
-        return ErrorCode.NONE
+    def admit(self: TransactionQuestions, *about: Any) -> Any:
+        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        partitions = about[2]
+        ask(self, *about).add_done_callback(
+            lambda _: told.set_result(dict.fromkeys(partitions, ErrorCode.NONE))
+        )
+        return told
 
     TransactionQuestions.admit = admit  # type: ignore[assignment, method-assign]
 

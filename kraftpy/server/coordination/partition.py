@@ -5,7 +5,8 @@ The machine decides, this shell carries out (docs/architecture.md, decision 8):
 * What a machine gives back is carried out in order: batches are appended, then replies go to the
   futures that the requests wait on, then messages go to other brokers.
 * A coordinator may have the writes of a turn of the loop gathered into one batch. If that can't be
-  written as it is, each of them is by itself.
+  written as it is, each of them is by itself. Who is in a hurry has them appended at once where
+  that commits them: as long as the log's last append was.
 * What somebody else appends to the log takes its place among the writes (`follow`).
 * Outcomes of appends are handed to the machine in the order of their log, whatever order the
   appends end in, so that what it knows never goes back to something older. A coordinator with two
@@ -130,13 +131,14 @@ the loop's time. A plain tuple, as every commit makes one."""
 class _Queue:
     """The appends under way to one log, in its order."""
 
-    __slots__ = ("appends", "draining", "encode", "last_offset", "topic")
+    __slots__ = ("appends", "draining", "encode", "is_prompt", "last_offset", "topic")
 
     def __init__(self, topic: str, encode: Callable[[Write[Any], int], bytes]) -> None:
         self.topic = topic
         self.encode = encode
         self.appends: deque[_Append] = deque()
         self.draining = False
+        self.is_prompt = False
         self.last_offset = -1
 
 
@@ -199,10 +201,12 @@ class CoordinatorPartition(Generic[M]):
 
     # -- carrying out effects
 
-    def carry_out(self, effects: Effects[Any], now_ms: int) -> None:
-        """Does what the machine asked for at `now_ms`."""
+    def carry_out(self, effects: Effects[Any], now_ms: int, *, at_once: bool = False) -> None:
+        """Does what the machine asked for at `now_ms`; `at_once`: somebody is in a hurry."""
         for write in effects.writes:
-            if self._gathers:
+            if self._gathers and not (
+                at_once and not self._gathered and self._queues[write.log].is_prompt
+            ):
                 self._gather(write)
             else:
                 self._append((write,), now_ms)
@@ -262,7 +266,8 @@ class CoordinatorPartition(Generic[M]):
         future: asyncio.Future[int],
         now_ms: int,
     ) -> None:
-        if future.done() and not queue.appends:
+        queue.is_prompt = future.done()
+        if queue.is_prompt and not queue.appends:
             queue.appends.append((writes, future, math.inf))
             self._drain(queue, now_ms)
             return

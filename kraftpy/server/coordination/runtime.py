@@ -228,17 +228,23 @@ class CoordinatorRuntime(Generic[M]):
     # -- operations
 
     def write(
-        self, key: str, operation: Operation[M, T], abandon: Operation[M, T] | None = None
+        self,
+        key: str,
+        operation: Operation[M, T],
+        abandon: Operation[M, T] | None = None,
+        *,
+        at_once: bool = False,
     ) -> T | asyncio.Future[T]:
         """Carries out what may change the key; gives the reply, or a future of it.
 
-        `abandon` is carried out when the client goes away before. Raises KafkaError:
-        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        `abandon` is carried out when the client goes away before; `at_once`: with what is gathered
+        before the turn of the loop is over, if that is all that there is to wait for. Raises
+        KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         """
         partition, machine = self._route(key)
         future: asyncio.Future[T] = PromptFuture(loop=self._loop)
         now_ms = self.now_ms()
-        partition.carry_out(operation(machine, future, now_ms), now_ms)
+        partition.carry_out(operation(machine, future, now_ms), now_ms, at_once=at_once)
         if future.done():
             return future.result()
         if abandon is not None:

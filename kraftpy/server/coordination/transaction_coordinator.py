@@ -233,21 +233,13 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         producer: tuple[int, int],
         partitions: Iterable[Partition],
         version: int,
-        *,
-        from_broker: bool = False,
     ) -> Answer:
         """AddPartitionsToTxn and AddOffsetsToTxn of one id."""
         return await self._answer(
             self.write(
                 check_id(transactional_id),
                 lambda machine, token, now_ms: machine.add_partitions(
-                    token,
-                    transactional_id,
-                    producer,
-                    partitions,
-                    version,
-                    now_ms,
-                    from_broker=from_broker,
+                    token, transactional_id, producer, partitions, version, now_ms
                 ),
             )
         )
@@ -260,23 +252,43 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         *,
         adds: bool,
     ) -> list[ErrorCode]:
+        """What each of these partitions is told; see `judge`."""
+        found = self.judge(check_id(transactional_id), producer, partitions, adds=adds)
+        if isinstance(found, asyncio.Future):
+            return [(await found).error] * len(partitions)
+        return found
+
+    def judge(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Sequence[Partition],
+        *,
+        adds: bool,
+    ) -> list[ErrorCode] | asyncio.Future[Answer]:
         """For each of these partitions, whether it is in the producer's transaction.
 
-        As their leaders ask: with `adds` they are added to it.
+        As their leaders ask: with `adds` they are added to it, and all are told the same. That is
+        in the log at once where nobody has to be waited for.
         """
-        check_id(transactional_id)
         if not self._host.in_touch:
             # Another coordinator may have ended the transaction that is open here.
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if adds:
-            answer = await self.add_partitions(
-                transactional_id, producer, partitions, VERSION_2, from_broker=True
+        if not adds:
+            return self.read(
+                transactional_id,
+                lambda machine, now_ms: machine.verify(transactional_id, producer, partitions),
             )
-            return [answer.error] * len(partitions)
-        return self.read(
+        answer: Answer | asyncio.Future[Answer] = self.write(
             transactional_id,
-            lambda machine, now_ms: machine.verify(transactional_id, producer, partitions),
+            lambda machine, token, now_ms: machine.add_partitions(
+                token, transactional_id, producer, partitions, VERSION_2, now_ms, from_broker=True
+            ),
+            at_once=True,
         )
+        if isinstance(answer, asyncio.Future):
+            return answer
+        return [answer.error] * len(partitions)
 
     async def end(
         self, transactional_id: str, producer: tuple[int, int], version: int, *, is_commit: bool

@@ -3,10 +3,13 @@
 A batch of a transaction that its coordinator doesn't know of would never end. So the leader asks
 whether its partition is in the transaction, or, for producers of version 2, has it added. Rules:
 
-* What is asked in a turn of the loop goes to a coordinator in one request; one that is at this
-  broker is asked directly.
-* A question is asked once, and so many are open at a time. Who gets no answer hears that the
-  coordinator isn't available, and the producer sends its batch again.
+* All partitions of a request are asked about together, and what is asked in a turn of the loop goes
+  to a coordinator in one request.
+* One that is at this broker is called directly, and may have answered when `admit` returns. So few
+  are in one turn of the loop (`AT_ONCE_MAX`); the others are called in turns. Who waited for an
+  answer goes on in `turns`, as one write of a coordinator may answer many.
+* A question is asked once, and about so many partitions at a time. Who gets no answer hears that
+  the coordinator isn't available, and the producer sends its batch again.
 * A producer that may wait has CONCURRENT_TRANSACTIONS asked again for a while: the markers of its
   last transaction are about to be written.
 * With `transaction.partition.verification.enable=false` nobody is asked for the old ones.
@@ -20,13 +23,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
-from kraftpy.core.transactions import Partition
+from kraftpy.core.transactions import Answer, Partition
 from kraftpy.core.transactions.records import by_topic
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -37,12 +41,16 @@ from kraftpy.server.coordination.transaction_coordinator import (
     TransactionCoordinator,
     check_id,
 )
+from kraftpy.server.coordination.turns import Turns
+from kraftpy.server.network.prompt_future import PromptFuture, when_done
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
 
 OPEN_MAX = 10_000
 REQUEST_MAX = 1_000
+AT_ONCE_MAX = 20
+TURN_S = 0.002
 # The coordinator gives up on a write before; its answer is on its way.
 ANSWER_TIMEOUT_MS = WRITE_TIMEOUT_MS + 1_000
 
@@ -74,6 +82,7 @@ class Subject(NamedTuple):
 
 
 Answers = dict[Partition, ErrorCode]
+_Answered = Callable[[Answers], None]
 
 
 class QuestionHost(Protocol):
@@ -94,16 +103,65 @@ class QuestionHost(Protocol):
 
 
 class _Question(NamedTuple):
+    """`asked`: who is to hear of which partitions."""
+
     subject: Subject
-    asked: dict[Partition, list[asyncio.Future[ErrorCode]]]
+    asked: list[tuple[Sequence[Partition], _Answered]]
+
+    def partitions(self) -> list[Partition]:
+        """Each once."""
+        return list(dict.fromkeys(each for some, _ in self.asked for each in some))
 
     def settle(self, answers: Answers) -> None:
         """What isn't answered is not available."""
-        for partition, futures in self.asked.items():
-            error = answers.get(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            for future in futures:
-                if not future.done():
-                    future.set_result(error)
+        for partitions, answered in self.asked:
+            missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            answered({each: answers.get(each, missing) for each in partitions})
+
+
+class _Inquiry:
+    """The partitions of one request; `future` gives what its producer is told of each."""
+
+    __slots__ = (
+        "_answers",
+        "_deadline_s",
+        "_pause_ms",
+        "_questions",
+        "_subject",
+        "_tell",
+        "future",
+    )
+
+    def __init__(
+        self,
+        questions: TransactionQuestions,
+        subject: Subject,
+        tell: Callable[[ErrorCode], ErrorCode],
+    ) -> None:
+        self.future: PromptFuture[Answers] = PromptFuture(loop=questions.loop)
+        self._questions = questions
+        self._subject = subject
+        self._tell = tell
+        self._answers: Answers = {}
+        self._deadline_s = questions.loop.time() + questions.patience_s
+        self._pause_ms = _PAUSE_MIN_MS
+
+    def ask(self, partitions: Sequence[Partition]) -> None:
+        self._questions.ask(self._subject, partitions, self._answered)
+
+    def _answered(self, answers: Answers) -> None:
+        self._answers |= answers
+        if self._subject.adds and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values():
+            loop, pause_s = self._questions.loop, self._pause_ms / 1000
+            if not self.future.done() and loop.time() + pause_s <= self._deadline_s:
+                self._pause_ms = min(2 * self._pause_ms, self._questions.pause_max_ms)
+                concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+                again = [each for each, error in answers.items() if error is concurrent]
+                loop.call_later(pause_s, self.ask, again)
+                return
+        if not self.future.done():  # done: whoever asked has gone
+            told = {each: self._tell(error) for each, error in self._answers.items()}
+            self.future.set_result(told)
 
 
 class TransactionQuestions:
@@ -111,81 +169,109 @@ class TransactionQuestions:
 
     def __init__(self, host: QuestionHost) -> None:
         self.answers = Counter({ErrorCode.NONE: 0})
+        self.loop = host.loop
+        self.turns = Turns(host.loop, TURN_S)
         self._host = host
         self._due: dict[Subject, _Question] = {}
         self._open = 0
+        self._at_once = 0
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def admit(
+    @property
+    def patience_s(self) -> float:
+        """For how long producers that may wait have their questions asked again."""
+        return self._host.config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+
+    @property
+    def pause_max_ms(self) -> int:
+        """How long the pause between two of them becomes."""
+        return self._host.config.add_partitions_to_txn_retry_backoff_ms
+
+    def admit(
         self,
         transactional_id: str,
         producer: tuple[int, int],
-        partition: Partition,
+        partitions: Sequence[Partition],
         produce_version: int,
-    ) -> ErrorCode:
-        """Whether the partition is in the producer's transaction, as a Produce is to be told.
-
-        Raises KafkaError: INVALID_REQUEST for what is no transactional id.
-        """
+    ) -> asyncio.Future[Answers]:
+        """Whether they are in the producer's transaction, as a Produce is to be told."""
         adds = produce_version >= FIRST_PRODUCE_OF_VERSION_2
-        error = await self._admit(Subject(transactional_id, *producer, adds), partition)
-        if error is ErrorCode.TRANSACTION_ABORTABLE:
-            knows_it = produce_version >= FIRST_PRODUCE_WITH_ABORTABLE
-            return error if knows_it else ErrorCode.INVALID_TXN_STATE
-        return _told(error, ErrorCode.NOT_ENOUGH_REPLICAS, knows_concurrent=adds)
+        told = partial(
+            _told,
+            again=ErrorCode.NOT_ENOUGH_REPLICAS,
+            knows_abortable=produce_version >= FIRST_PRODUCE_WITH_ABORTABLE,
+            knows_concurrent=adds,
+        )
+        return self._inquire(Subject(transactional_id, *producer, adds), partitions, told)
 
-    async def admit_offsets(
+    def admit_offsets(
         self,
         transactional_id: str,
         producer: tuple[int, int],
         partition: Partition,
         commit_version: int,
-    ) -> ErrorCode:
-        """The same as a TxnOffsetCommit is to be told. Raises KafkaError as `admit` does."""
+    ) -> asyncio.Future[Answers]:
+        """The same as a TxnOffsetCommit is to be told."""
         adds = commit_version >= FIRST_COMMIT_OF_VERSION_2
-        error = await self._admit(Subject(transactional_id, *producer, adds), partition)
-        if error is ErrorCode.TRANSACTION_ABORTABLE:
-            knows_it = commit_version >= FIRST_COMMIT_WITH_ABORTABLE
-            return error if knows_it else ErrorCode.INVALID_TXN_STATE
-        return _told(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, knows_concurrent=adds)
+        told = partial(
+            _told,
+            again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            knows_abortable=commit_version >= FIRST_COMMIT_WITH_ABORTABLE,
+            knows_concurrent=adds,
+        )
+        return self._inquire(Subject(transactional_id, *producer, adds), [partition], told)
 
-    async def _admit(self, subject: Subject, partition: Partition) -> ErrorCode:
-        """What the coordinator says in the end. Raises KafkaError: INVALID_REQUEST."""
-        check_id(subject.transactional_id)
-        is_version_2 = subject.adds
-        loop, config = self._host.loop, self._host.config
-        if not is_version_2 and not config.transaction_partition_verification_enable:
-            return ErrorCode.NONE
-        deadline_s = loop.time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        pause_ms = _PAUSE_MIN_MS
-        while True:
-            error = await self.ask(subject, partition)
-            is_over = loop.time() + pause_ms / 1000 > deadline_s
-            if error is not ErrorCode.CONCURRENT_TRANSACTIONS or not is_version_2 or is_over:
-                return error
-            await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, config.add_partitions_to_txn_retry_backoff_ms)
+    def _inquire(
+        self,
+        subject: Subject,
+        partitions: Sequence[Partition],
+        told: Callable[[ErrorCode], ErrorCode],
+    ) -> asyncio.Future[Answers]:
+        inquiry = _Inquiry(self, subject, told)
+        try:
+            check_id(subject.transactional_id)
+        except KafkaError as error:
+            inquiry.future.set_result(dict.fromkeys(partitions, error.code))
+        else:
+            if subject.adds or self._host.config.transaction_partition_verification_enable:
+                inquiry.ask(partitions)
+            else:
+                inquiry.future.set_result(dict.fromkeys(partitions, ErrorCode.NONE))
+        return inquiry.future
 
-    def ask(self, subject: Subject, partition: Partition) -> asyncio.Future[ErrorCode]:
-        """The coordinator's answer, once."""
-        loop = self._host.loop
-        future: asyncio.Future[ErrorCode] = loop.create_future()
-        if self._open >= OPEN_MAX:
-            self.answers[ErrorCode.COORDINATOR_NOT_AVAILABLE] += 1
-            future.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return future
-        self._open += 1
-        future.add_done_callback(self._ended)
-        if not self._due:
-            loop.call_soon(self._send)
-        question = self._due.setdefault(subject, _Question(subject, {}))
-        question.asked.setdefault(partition, []).append(future)
-        return future
+    def ask(self, subject: Subject, partitions: Sequence[Partition], answered: _Answered) -> None:
+        """Calls `answered` with what the coordinator says of each, maybe before this returns."""
 
-    def _ended(self, future: asyncio.Future[ErrorCode]) -> None:
-        self._open -= 1
-        if not future.cancelled():
-            self.answers[future.result()] += 1
+        def counted(answers: Answers) -> None:
+            self._open -= len(partitions)
+            self.answers.update(answers.values())
+            answered(answers)
+
+        is_refused = self._open >= OPEN_MAX
+        self._open += len(partitions)
+        if is_refused:
+            counted(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif self._is_next(subject.transactional_id):
+            self._ask_here(_Question(subject, [(partitions, counted)]))
+        else:
+            if not self._due:
+                self.loop.call_soon(self._send)
+            question = self._due.setdefault(subject, _Question(subject, []))
+            question.asked.append((partitions, counted))
+
+    def _is_next(self, transactional_id: str) -> bool:
+        """Whether a coordinator at this broker may be called in this turn of the loop."""
+        if self._due or self._at_once >= AT_ONCE_MAX:
+            return False
+        if self._coordinator(transactional_id) != self._host.node_id:
+            return False
+        if not self._at_once:
+            self.loop.call_soon(self._turn_over)
+        self._at_once += 1
+        return True
+
+    def _turn_over(self) -> None:
+        self._at_once = 0
 
     def _send(self) -> None:
         due, self._due = self._due, {}
@@ -199,10 +285,12 @@ class TransactionQuestions:
         for node_id, questions in by_node.items():
             if node_id == self._host.node_id:
                 for question in questions:
-                    self._start(self._ask_here(question))
+                    self.turns.soon(partial(self._ask_here, question))
             else:
                 for some in _requests(questions):
-                    self._start(self._ask_there(node_id, some))
+                    task = self.loop.create_task(self._ask_there(node_id, some))
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
 
     def _coordinator(self, transactional_id: str) -> int | None:
         topic = self._host.metadata.topics.get(TRANSACTIONS_TOPIC)
@@ -211,22 +299,20 @@ class TransactionQuestions:
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
         return None if leader < 0 else leader
 
-    def _start(self, asking: Coroutine[Any, Any, None]) -> None:
-        task = self._host.loop.create_task(asking)
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
-
-    async def _ask_here(self, question: _Question) -> None:
+    def _ask_here(self, question: _Question) -> None:
         transactional_id, producer_id, epoch, adds = question.subject
-        producer = producer_id, epoch
-        partitions = list(question.asked)
+        partitions = question.partitions()
         try:
-            errors = await self._host.transactions.admit(
-                transactional_id, producer, partitions, adds=adds
+            found = self._host.transactions.judge(
+                transactional_id, (producer_id, epoch), partitions, adds=adds
             )
         except KafkaError as error:
-            errors = [error.code] * len(partitions)
-        question.settle(dict(zip(partitions, errors, strict=True)))
+            question.settle(dict.fromkeys(partitions, error.code))
+            return
+        if isinstance(found, asyncio.Future):
+            when_done(found, lambda done: question.settle(_of_all(partitions, done)))
+        else:
+            question.settle(dict(zip(partitions, found, strict=True)))
 
     async def _ask_there(self, node_id: int, questions: list[_Question]) -> None:
         found: dict[str, Answers] = {}
@@ -264,9 +350,12 @@ def _message(questions: Iterable[_Question]) -> AddPartitionsToTxnRequest:
                 producer_id=subject.producer_id,
                 producer_epoch=subject.producer_epoch,
                 verify_only=not subject.adds,
-                topics=[AddedTopic(topic, indexes) for topic, indexes in by_topic(asked)],
+                topics=[
+                    AddedTopic(topic, indexes) for topic, indexes in by_topic(question.partitions())
+                ],
             )
-            for subject, asked in questions
+            for question in questions
+            for subject in (question.subject,)
         ]
     )
 
@@ -283,8 +372,18 @@ def _answers(response: AddPartitionsToTxnResponse) -> dict[str, Answers]:
     }
 
 
-def _told(error: ErrorCode, again: ErrorCode, *, knows_concurrent: bool) -> ErrorCode:
+def _of_all(partitions: Sequence[Partition], done: asyncio.Future[Answer]) -> Answers:
+    return {} if done.cancelled() else dict.fromkeys(partitions, done.result().error)
+
+
+def _told(
+    error: ErrorCode, *, again: ErrorCode, knows_abortable: bool, knows_concurrent: bool
+) -> ErrorCode:
     """What a producer hears of a coordinator's answer; `again` has it send its request again."""
+    if error is ErrorCode.NONE:
+        return error
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error in _PASSING:

@@ -11,15 +11,15 @@ The request's records are views of the receive buffer, so appends happen before 
 returns, and only acknowledgements wait. But a batch that has to be opened and takes long, and what
 the request has behind it or behind the first `SLICE_S`, is copied and appended in slices: the
 connection's next request is taken when that is done, so that a producer's batches stay in order.
-So is the first batch of a transaction, for which its coordinator is asked
-(`transactional_batches`).
+So is the first batch of a transaction whose coordinator is asked (`transactional_batches`), and
+hasn't answered yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
@@ -27,18 +27,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, NotAdmitted, Token
-from kraftpy.metrics.instruments import Histogram
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
 from kraftpy.protocol.record_rules import InvalidRecords, RecordRules
 from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import CorruptBatch
+from kraftpy.server.handlers.acknowledgements import Pending, Waiting, fail
 from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
 from kraftpy.server.handlers.registry import handles
-from kraftpy.server.handlers.transactional_batches import Question, are_of_several, note_refused
+from kraftpy.server.handlers.transactional_batches import (
+    Question,
+    are_of_several,
+    ask_for_batches,
+    note_refused,
+    question_of_batch,
+)
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
+from kraftpy.server.network.prompt_future import PromptFuture, when_done
 from kraftpy.server.replication.appended import Appended
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.record_policy import TakesLong
@@ -60,113 +67,22 @@ TOGETHER_MAX = 200
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.BatchIndexAndErrorMessage
 TopicResponse = ProduceResponse.TopicProduceResponse
-Pending = tuple[Partition, Appended, ProduceResponse.PartitionProduceResponse]
+_Answer = ProduceResponse | asyncio.Future[ProduceResponse] | None
 
 
 class _Later(NamedTuple):
     """A batch that can't be appended at once.
 
-    `rules` if it has to be opened first, `question` if the coordinator is asked.
+    `rules` if it has to be opened first, `question` if the coordinator is asked; `conforms` when it
+    has been opened.
     """
 
     partition: Partition
-    records: bytearray
+    records: memoryview
     answer: ProduceResponse.PartitionProduceResponse
     rules: RecordRules | None = None
     question: Question | None = None
-
-
-class _Waiting:
-    """A Produce whose acknowledgements are still due, bounded by its timeout.
-
-    The timeout is told of the partitions that are still due and of no other: a producer without
-    idempotence writes twice what it is wrongly told to send again.
-    """
-
-    __slots__ = (
-        "_acks",
-        "_commits",
-        "_deposed",
-        "_due",
-        "_errors",
-        "_name_leaders",
-        "_response",
-        "_started_s",
-        "_timer",
-        "future",
-    )
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        response: ProduceResponse,
-        acks: int,
-        timeout_ms: int,
-        name_leaders: Callable[[ProduceResponse], None],
-        errors: Counter[int],
-        commits: Histogram,
-    ) -> None:
-        self._commits = commits
-        self._started_s = perf_counter()
-        self.future: asyncio.Future[ProduceResponse] = loop.create_future()
-        self._errors = errors
-        self._response = response
-        self._acks = acks
-        self._name_leaders = name_leaders
-        self._deposed = False
-        self._due: dict[int, tuple[Partition, ProduceResponse.PartitionProduceResponse]] = {}
-        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
-
-    def start(self, pending: list[Pending]) -> None:
-        """Waits for the flush, where one is pending, and then with acks=-1 for the watermark."""
-        for number, (partition, _, answer) in enumerate(pending):
-            self._due[number] = partition, answer
-        for number, (partition, appended, _) in enumerate(pending):
-            self._wait(number, partition, appended)
-
-    def _wait(self, number: int, partition: Partition, appended: Appended) -> None:
-        def reached(error: ErrorCode) -> None:
-            self._reached(number, error)
-
-        def flushed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and self._acks == -1:
-                partition.when_committed(appended.end_offset, reached)
-            else:
-                reached(error)
-
-        if appended.flush_pending:
-            partition.when_flushed(appended.end_offset, flushed)
-        else:
-            partition.when_committed(appended.end_offset, reached)
-
-    def _reached(self, number: int, error: ErrorCode) -> None:
-        partition, answer = self._due.pop(number)
-        if error is ErrorCode.NONE and self._acks == -1 and partition.acks_all_error:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        if error is not ErrorCode.NONE:
-            _fail(answer, error, None, self._errors)
-            self._deposed = self._deposed or error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not self._due:
-            if self._acks == -1:
-                self._commits.observe(perf_counter() - self._started_s)
-            # Also when the client left meanwhile: its timeout may be weeks away.
-            self._timer.cancel()
-            if not self.future.done():
-                self._finish()
-
-    def _finish(self) -> None:
-        if self._deposed:
-            self._name_leaders(self._response)
-        self.future.set_result(self._response)
-
-    def _time_out(self) -> None:
-        if self.future.done():
-            return
-        for partition, answer in self._due.values():
-            late = self._acks == -1
-            error = partition.timeout_error if late else ErrorCode.REQUEST_TIMED_OUT
-            _fail(answer, error, None, self._errors)
-        self._finish()
+    conforms: bool = False
 
 
 @handles(ApiKey.PRODUCE, concurrent=True)
@@ -249,11 +165,11 @@ def _produce(
             answer = PartitionResponse(data.index)
             answers.append(answer)
             if refused is not None:
-                _fail(answer, *refused, ctx.errors)
+                fail(answer, *refused, ctx.errors)
                 continue
             partition = broker.replicas.get(topic_data.name, data.index)
             if topic_data.name in INTERNAL_TOPICS:
-                _fail(
+                fail(
                     answer,
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"{topic_data.name} belongs to the broker; clients can't write to it",
@@ -263,12 +179,12 @@ def _produce(
                 error = broker.missing_partition_error(topic_data.name, data.index)
                 if not topic_data.name and ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
                     error = ErrorCode.UNKNOWN_TOPIC_ID
-                _fail(answer, error, None, ctx.errors)
+                fail(answer, error, None, ctx.errors)
                 misdirected = True
             elif (later and is_plain) or (
                 parts >= SLICE_CHECK_PARTITIONS and perf_counter() > slice_ends_s
             ):
-                later.append(_Later(partition, bytearray(data.records or b""), answer))
+                later.append(_Later(partition, data.records or memoryview(b""), answer))
             else:
                 parts += 1
                 if parts == SLICE_CHECK_PARTITIONS:
@@ -276,32 +192,22 @@ def _produce(
                 try:
                     appended = _append(broker, partition, data.records, request, answer, ctx)
                 except (NotAdmitted, TakesLong) as error:
-                    part = _Later(partition, bytearray(data.records or b""), answer)
-                    later.append(_prepared(broker, ctx, request, part, error))
+                    part = _Later(partition, data.records or memoryview(b""), answer)
+                    later.append(_prepared(ctx, part, error))
                 else:
                     _note(pending, partition, appended, answer, acks)
         response.responses.append(TopicResponse(topic_data.name, topic_data.topic_id, answers))
     if later:
-        ctx.may_overlap = False
-        # The records of a client that leaves after acks=0 are written all the same.
-        appending = _append_later(broker, ctx, request, response, pending, later, misdirected)
-        return asyncio.shield(broker.loop.create_task(appending))
+        end = partial(_answer, broker, ctx, request, response, pending, misdirected)
+        return _Rest(broker, ctx, request, deque(later), end, pending).start()
     return _answer(broker, ctx, request, response, pending, misdirected)
 
 
-def _prepared(
-    broker: Broker,
-    ctx: RequestContext,
-    request: ProduceRequest,
-    part: _Later,
-    error: NotAdmitted | TakesLong,
-) -> _Later:
+def _prepared(ctx: RequestContext, part: _Later, error: NotAdmitted | TakesLong) -> _Later:
     """The same with what has to be done before it can be appended."""
     if isinstance(error, TakesLong):
         return part._replace(rules=error.rules)
-    return part._replace(
-        question=Question.of_batch(broker, ctx, request, part.partition, error.header)
-    )
+    return part._replace(question=question_of_batch(ctx, part.partition, error.header))
 
 
 def _note(
@@ -325,7 +231,7 @@ def _answer(
     response: ProduceResponse,
     pending: list[Pending],
     misdirected: bool,
-) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+) -> _Answer:
     """All has been appended that can be."""
     if request.acks == 0:
         _raise_if_failed(response)
@@ -335,7 +241,7 @@ def _answer(
     if not pending:
         return response
     name_leaders = partial(name_leaders_of_produce, broker, ctx)
-    waiting = _Waiting(
+    waiting = Waiting(
         broker.loop,
         response,
         request.acks,
@@ -348,34 +254,6 @@ def _answer(
     return waiting.future
 
 
-async def _append_later(
-    broker: Broker,
-    ctx: RequestContext,
-    request: ProduceRequest,
-    response: ProduceResponse,
-    pending: list[Pending],
-    later: list[_Later],
-    misdirected: bool,
-) -> ProduceResponse | None:
-    """Appends what couldn't be at once, in its order, and answers."""
-    memory = broker.listener.request_memory
-    size_bytes = sum(len(part.records) for part in later)
-    memory.reserve(size_bytes)
-    named = 0
-    try:
-        pace = Pace()
-        for part in later:
-            appended = await _append_elsewhere(broker, part, request, ctx)
-            _note(pending, part.partition, appended, part.answer, request.acks)
-            named = _bound_names(part.answer, named)
-            await pace.keep()
-    finally:
-        memory.release(size_bytes)
-    answer = _answer(broker, ctx, request, response, pending, misdirected)
-    ctx.let_overlap()
-    return await answer if isinstance(answer, asyncio.Future) else answer
-
-
 def _bound_names(answer: PartitionResponse, named: int) -> int:
     """Leaves out which records are bad where the answer names enough; how many it would name."""
     named += len(answer.record_errors)
@@ -384,35 +262,167 @@ def _bound_names(answer: PartitionResponse, named: int) -> int:
     return named
 
 
-async def _append_elsewhere(
-    broker: Broker, part: _Later, request: ProduceRequest, ctx: RequestContext
-) -> Appended | None:
-    """As `_append`; the coordinator is asked if need be, and another process opens the batch."""
-    partition, data, answer, rules, question = part
-    records = memoryview(data)
-    token: Token | None = None
-    conforms = False
-    try:
-        while True:
-            if question is not None and token is None:
-                token = await question.answer()
-            if rules is not None:
-                records, rules = await broker.opener.conform(data, rules), None
-                conforms = True
-            try:
-                return _append(broker, partition, records, request, answer, ctx, conforms, token)
-            except TakesLong as error:
-                rules = error.rules
-            except NotAdmitted as error:
-                question = Question.of_batch(broker, ctx, request, partition, error.header)
-    except KafkaError as error:
-        _refuse(partition, answer, error, ctx)
-        if request.transactional_id is not None:
-            note_refused(partition, records, error)
-        return None
-    finally:
-        if question is not None:
-            question.settle()
+def _copied(part: _Later) -> _Later:
+    return part._replace(records=memoryview(bytearray(part.records)))
+
+
+class _Rest:
+    """What is left of a request: batches that couldn't be appended at once, in their order.
+
+    Those that only wait for a coordinator's answer go on in the turns of such answers, others in a
+    task. The records of a client that leaves after acks=0 are written all the same.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        later: deque[_Later],
+        answer: Callable[[], _Answer],
+        pending: list[Pending],
+    ) -> None:
+        self._broker = broker
+        self._ctx = ctx
+        self._request = request
+        self._later = later
+        self._answer = answer
+        self._pending = pending
+        self._named = 0
+        self._held_bytes = 0
+        self._future: PromptFuture[ProduceResponse | None] = PromptFuture(loop=broker.loop)
+
+    def start(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+        """Asks the coordinator; gives the answer to the request."""
+        questions = [part.question for part in self._later if part.question is not None]
+        ask_for_batches(self._broker, self._ctx, self._request, questions)
+        is_asked = self._later[0].question is not None
+        if is_asked and len(self._later) <= SLICE_CHECK_PARTITIONS and self._append_answered():
+            return self._answer()
+        self._ctx.may_overlap = False
+        self._later = deque(_copied(part) for part in self._later)
+        self._held_bytes = sum(len(part.records) for part in self._later)
+        self._broker.listener.request_memory.reserve(self._held_bytes)
+        self._wait()
+        return self._future
+
+    def _wait(self) -> None:
+        part = self._later[0]
+        if part.rules is None and part.question is not None:
+            assert part.question.answers is not None
+            turns = self._broker.transaction_questions.turns
+            when_done(part.question.answers, lambda _: turns.soon(self._go_on))
+        else:
+            self._broker.loop.create_task(self._append_others()).add_done_callback(self._ended)
+
+    def _go_on(self) -> None:
+        """The coordinator has answered."""
+        try:
+            if self._append_answered():
+                self._finish()
+            else:
+                self._wait()
+        except Exception as error:
+            self._give_up(error)
+
+    def _append_answered(self) -> bool:
+        """Appends up to a batch that has to wait, as long as a slice; whether that was all."""
+        ends_s = perf_counter() + SLICE_S
+        while self._later:
+            part = self._later[0]
+            answers = None if part.question is None else part.question.answers
+            if part.rules is not None or (answers is not None and not answers.done()):
+                return False
+            self._append_next(part)
+            if perf_counter() >= ends_s:
+                break
+        return not self._later
+
+    async def _append_others(self) -> None:
+        pace = Pace()
+        while self._later:
+            part = self._later[0]
+            if part.question is not None and part.question.answers is not None:
+                await part.question.answers
+            if part.rules is not None:
+                try:
+                    records = await self._broker.opener.conform(bytes(part.records), part.rules)
+                except KafkaError as error:
+                    self._refuse(part, error)
+                    self._done(part)
+                    continue
+                part = part._replace(records=records, rules=None, conforms=True)
+            self._append_next(part)
+            await pace.keep()
+
+    def _append_next(self, part: _Later) -> None:
+        """Appends the first batch, or notes what has to be done before."""
+        broker, ctx, request = self._broker, self._ctx, self._request
+        partition, records, answer, _, question, conforms = part
+        try:
+            token = None if question is None else question.token()
+            appended = _append(broker, partition, records, request, answer, ctx, conforms, token)
+        except TakesLong as error:
+            self._later[0] = part._replace(rules=error.rules)
+        except NotAdmitted as error:
+            asked = question_of_batch(ctx, partition, error.header)
+            self._later[0] = part._replace(question=asked)
+            ask_for_batches(broker, ctx, request, [asked])
+        except KafkaError as error:
+            self._refuse(part, error)
+            self._done(part)
+        else:
+            _note(self._pending, partition, appended, answer, request.acks)
+            self._done(part)
+
+    def _refuse(self, part: _Later, error: KafkaError) -> None:
+        _refuse(part.partition, part.answer, error, self._ctx)
+        if self._request.transactional_id is not None:
+            note_refused(part.partition, part.records, error)
+
+    def _done(self, part: _Later) -> None:
+        self._later.popleft()
+        self._named = _bound_names(part.answer, self._named)
+        if part.question is not None:
+            part.question.settle()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._give_up(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._give_up(error)
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            answer = self._answer()
+        except KafkaError as error:
+            self._give_up(error)
+            return
+        self._release()
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda done: self._tell(done.result()))
+            self._ctx.let_overlap()
+        else:
+            self._tell(answer)
+
+    def _tell(self, answer: ProduceResponse | None) -> None:
+        if not self._future.done():  # done: the client has gone
+            self._future.set_result(answer)
+
+    def _give_up(self, error: BaseException) -> None:
+        for part in self._later:
+            if part.question is not None:
+                part.question.settle()
+        self._later.clear()
+        self._release()
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    def _release(self) -> None:
+        self._broker.listener.request_memory.release(self._held_bytes)
+        self._held_bytes = 0
 
 
 def _refusal(ctx: RequestContext, request: ProduceRequest) -> tuple[ErrorCode, str] | None:
@@ -482,27 +492,15 @@ def _refuse(
 ) -> None:
     """Says in `answer` why the batch wasn't appended, and which of its records are to blame."""
     if isinstance(error, KafkaError):
-        _fail(answer, error.code, error.message, ctx.errors)
+        fail(answer, error.code, error.message, ctx.errors)
     elif isinstance(error, CorruptBatch | OversizedBatch):
-        _fail(answer, error.code, str(error), ctx.errors)
+        fail(answer, error.code, str(error), ctx.errors)
     else:
-        _fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error), ctx.errors)
+        fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error), ctx.errors)
     if isinstance(error, InvalidRecords):
         answer.record_errors = [RecordError(*each) for each in error.record_errors]
     partition.numbers.batches += 1
     partition.numbers.failed_batches += 1
-
-
-def _fail(
-    answer: ProduceResponse.PartitionProduceResponse,
-    code: ErrorCode,
-    message: str | None,
-    errors: Counter[int],
-) -> None:
-    errors[code] += 1
-    answer.error_code = code
-    answer.base_offset = -1
-    answer.error_message = message
 
 
 def _raise_if_failed(response: ProduceResponse) -> None:

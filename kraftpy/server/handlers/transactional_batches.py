@@ -4,6 +4,7 @@
 it's asked. Rules:
 
 * A request has transactional batches of one producer: INVALID_PRODUCER_ID_MAPPING, as in Kafka.
+* The coordinator is asked for all batches of a request together.
 * The answer counts for the leadership in which it was asked for.
 * What is refused so that the producer sends it again is noted: what it has sent behind that doesn't
   come first.
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from kraftpy.core.transactions import VERSION_0, VERSION_2
 from kraftpy.core.transactions.admission import Token
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest
 from kraftpy.protocol.records import BatchHeader, read_batch_header
-from kraftpy.server.coordination.transaction_questions import FIRST_PRODUCE_OF_VERSION_2
+from kraftpy.server.coordination.transaction_questions import (
+    FIRST_PRODUCE_OF_VERSION_2,
+    Answers,
+)
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.replication.partition import Partition
 
@@ -40,47 +44,27 @@ _SENT_AGAIN: Final = frozenset(
 class Question:
     """The coordinator is asked for a producer (id and epoch); `settle` has to follow.
 
-    `version` is that of its transactions; `asking` gives what the coordinator says.
+    `version` is that of its transactions. What the coordinator says of the partition (`place`) will
+    be among `answers`.
     """
 
-    __slots__ = ("_admission", "_answer", "_partition", "_token")
+    __slots__ = ("_admission", "_partition", "_token", "answers", "place", "producer")
 
-    def __init__(
-        self,
-        partition: Partition,
-        producer: tuple[int, int],
-        version: int,
-        asking: Coroutine[Any, Any, ErrorCode],
-    ) -> None:
+    def __init__(self, partition: Partition, producer: tuple[int, int], version: int) -> None:
+        self.answers: asyncio.Future[Answers] | None = None
+        self.place = partition.topic, partition.index
+        self.producer = producer
         self._partition = partition
         self._admission = partition.admission
         self._token = self._admission.ask(*producer, version)
-        self._answer = asyncio.get_running_loop().create_task(asking)
 
-    @classmethod
-    def of_batch(
-        cls,
-        broker: Broker,
-        ctx: RequestContext,
-        request: ProduceRequest,
-        partition: Partition,
-        header: BatchHeader,
-    ) -> Question:
-        """For a batch of a Produce."""
-        assert request.transactional_id is not None
-        version = VERSION_2 if ctx.api_version >= FIRST_PRODUCE_OF_VERSION_2 else VERSION_0
-        producer = header.producer_id, header.producer_epoch
-        asking = broker.transaction_questions.admit(
-            request.transactional_id,
-            producer,
-            (partition.topic, partition.index),
-            ctx.api_version,
-        )
-        return cls(partition, producer, version, asking)
+    def token(self) -> Token:
+        """What lets the batch in, when there is an answer.
 
-    async def answer(self) -> Token:
-        """What lets the batch in. Raises KafkaError as the producer is to hear it."""
-        error = await self._answer
+        Raises KafkaError as the producer is to hear it.
+        """
+        assert self.answers is not None
+        error = self.answers.result()[self.place]
         if self._partition.admission is not self._admission:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if error is not ErrorCode.NONE:
@@ -93,8 +77,32 @@ class Question:
         self._admission.settle(self._token)
 
 
+def question_of_batch(ctx: RequestContext, partition: Partition, header: BatchHeader) -> Question:
+    """For a batch of a Produce, which has yet to be asked (`ask_for_batches`)."""
+    version = VERSION_2 if ctx.api_version >= FIRST_PRODUCE_OF_VERSION_2 else VERSION_0
+    return Question(partition, (header.producer_id, header.producer_epoch), version)
+
+
+def ask_for_batches(
+    broker: Broker, ctx: RequestContext, request: ProduceRequest, questions: Iterable[Question]
+) -> None:
+    """Asks these, which are of one request, together; a producer's epochs each by itself."""
+    by_producer: dict[tuple[int, int], list[Question]] = {}
+    for question in questions:
+        by_producer.setdefault(question.producer, []).append(question)
+    for producer, some in by_producer.items():
+        assert request.transactional_id is not None  # without one nobody is asked
+        answers = broker.transaction_questions.admit(
+            request.transactional_id, producer, [each.place for each in some], ctx.api_version
+        )
+        for each in some:
+            each.answers = answers
+
+
 def are_of_several(request: ProduceRequest) -> bool:
     """Whether there are transactional batches of more than one producer in the request."""
+    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+        return False  # a partition takes one batch
     producer_ids = set()
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -84,14 +84,14 @@ async def _ask_and_commit(
     broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest, partition: Partition
 ) -> TxnOffsetCommitResponse:
     producer = request.producer_id, request.producer_epoch
-    place = OFFSETS_TOPIC, partition.index
-    asking = broker.transaction_questions.admit_offsets(
-        request.transactional_id, producer, place, ctx.api_version
-    )
     version = VERSION_2 if ctx.api_version >= FIRST_COMMIT_OF_VERSION_2 else VERSION_0
-    question = Question(partition, producer, version, asking)
+    question = Question(partition, producer, version)
     try:
-        token = await question.answer()
+        question.answers = broker.transaction_questions.admit_offsets(
+            request.transactional_id, producer, question.place, ctx.api_version
+        )
+        await question.answers
+        token = question.token()
         if _partition(broker, request) is not partition:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not _is_admitted(partition, request, token):

@@ -13,7 +13,7 @@ from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kraftpy.server.coordination import transaction_questions
 from kraftpy.server.coordination.transaction_coordinator import TRANSACTIONS_TOPIC
-from kraftpy.server.coordination.transaction_questions import Subject, TransactionQuestions
+from kraftpy.server.coordination.transaction_questions import TransactionQuestions
 from tests.unit.server.coordination.fake_transactions import (
     ID,
     LOCAL,
@@ -67,7 +67,7 @@ class AskingHost(FakeHost):
         )
 
     async def admit(self, version: int, partition: tuple[str, int] = LOCAL) -> E:
-        return await self.questions.admit(ID, PRODUCER, partition, version)
+        return (await self.questions.admit(ID, PRODUCER, [partition], version))[partition]
 
 
 def here() -> AskingHost:
@@ -99,16 +99,16 @@ async def test_the_coordinator_is_here() -> None:
 async def test_what_is_asked_together_is_one_request() -> None:
     host = elsewhere()
     asks = [
-        host.questions.ask(Subject(name, 1, epoch, adds), partition)
-        for name, epoch, adds, partition in (
-            ("t", 0, True, LOCAL),
-            ("t", 0, True, REMOTE),
-            ("t", 0, True, LOCAL),
-            ("u", 0, False, LOCAL),
-            ("t", 1, True, LOCAL),
+        host.questions.admit(name, (1, epoch), partitions, version)
+        for name, epoch, version, partitions in (
+            ("t", 0, NEW, [LOCAL]),
+            ("t", 0, NEW, [REMOTE, LOCAL]),
+            ("u", 0, OLD, [LOCAL]),
+            ("t", 1, NEW, [LOCAL]),
         )
     ]
-    assert await asyncio.gather(*asks) == [E.NONE] * 5
+    one = {LOCAL: E.NONE}
+    assert await asyncio.gather(*asks) == [one, {REMOTE: E.NONE, **one}, one, one]
     first, second = host.asked
     assert [
         (each.transactional_id, each.producer_epoch, each.verify_only)
@@ -162,7 +162,8 @@ async def test_what_producers_are_told(
 async def test_what_is_told_of_offsets(said: E | Exception, version: int, told: E) -> None:
     host = elsewhere()
     host.said = [said]
-    assert await host.questions.admit_offsets(ID, PRODUCER, LOCAL, version) is told
+    answers = await host.questions.admit_offsets(ID, PRODUCER, LOCAL, version)
+    assert answers == {LOCAL: told}
     assert host.asked[0].transactions[0].verify_only
 
 
@@ -213,6 +214,43 @@ async def test_so_many_questions_are_open_and_no_more(monkeypatch: pytest.Monkey
 async def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_questions, "REQUEST_MAX", 2)
     host = elsewhere()
-    asks = [host.questions.ask(Subject(f"t-{n}", 1, 0, True), LOCAL) for n in range(5)]
-    assert await asyncio.gather(*asks) == [E.NONE] * 5
+    asks = [host.questions.admit(f"t-{n}", (1, 0), [LOCAL], NEW) for n in range(5)]
+    assert await asyncio.gather(*asks) == [{LOCAL: E.NONE}] * 5
     assert [len(each.transactions) for each in host.asked] == [2, 2, 1]
+
+
+async def test_a_coordinator_here_may_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody has to be waited for, and for so many in a turn of the loop."""
+    monkeypatch.setattr(transaction_questions, "AT_ONCE_MAX", 3)
+    host = here()
+    producer = await host.open()
+    asks = [host.questions.admit(ID, producer, [("b", index)], NEW) for index in range(5)]
+    assert [each.done() for each in asks] == [True] * 3 + [False] * 2
+    assert host.coordinator.describe(ID).partitions >= {("b", 0), ("b", 1), ("b", 2)}
+    assert await asyncio.gather(*asks) == [{("b", index): E.NONE} for index in range(5)]
+    assert host.questions.admit(ID, producer, [("b", 5)], NEW).done()
+
+
+async def test_replicas_are_waited_for() -> None:
+    host = here()
+    producer = await host.open()
+    host.replicas.holds = True
+    first = host.questions.admit(ID, producer, [("b", 0)], NEW)
+    while not host.replicas.held:
+        await asyncio.sleep(0)
+    second = host.questions.admit(ID, producer, [("b", 1)], NEW)
+    assert not first.done()
+    assert not second.done()
+    host.replicas.holds = False
+    for future, offset in host.replicas.held:
+        future.set_result(offset)
+    assert await asyncio.gather(first, second) == [{("b", 0): E.NONE}, {("b", 1): E.NONE}]
+
+
+async def test_who_asked_may_leave() -> None:
+    host = elsewhere()
+    asked = host.questions.admit(ID, PRODUCER, [LOCAL], NEW)
+    await asyncio.sleep(0)
+    asked.cancel()
+    assert await host.admit(NEW) is E.NONE
+    assert host.questions.answers == {E.NONE: 2}

@@ -9,7 +9,7 @@ from typing import Any, cast
 from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import ProduceResponse
-from kraftpy.server.handlers.produce import _Waiting
+from kraftpy.server.handlers.acknowledgements import Waiting
 from kraftpy.server.replication.appended import Appended
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.waiters import Waiter
@@ -45,8 +45,8 @@ class Slow:
 asked: list[ProduceResponse] = []
 
 
-def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> _Waiting:
-    waiting = _Waiting(
+def start(*partitions: Slow, acks: int = 1, timeout_ms: int = WEEKS_MS) -> Waiting:
+    waiting = Waiting(
         asyncio.get_running_loop(),
         ProduceResponse(),
         acks,
