@@ -25,7 +25,7 @@ from kraftpy.protocol.records import (
 from kraftpy.testing import Broker, Cluster
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running
-from tests.server.compacted import create_compacted, is_clean, overwrite, wait_for
+from tests.server.compacted import DEADLINE_S, create_compacted, is_clean, overwrite
 from tests.server.wire import Wire, produce
 from tests.spark.planting import (
     KINDS,
@@ -41,6 +41,7 @@ from tests.spark.planting import (
 from tests.spark.topics import START_MS, create_topic, delete_before, numbered
 from tests.spark.topics import fill as fill_topic
 from tests.unit.pipeline.damage import Told
+from tests.waiting import wait_until
 
 PARTITIONS = len(KINDS) + 1
 BATCHES = 120
@@ -136,7 +137,7 @@ def test_what_the_cleaner_leaves_is_legal() -> None:
     with Broker(log_cleaner_backoff_ms=100) as broker:
         create_compacted(broker.bootstrap)
         overwrite(broker.bootstrap)
-        wait_for(lambda: is_clean(broker.log_dir))
+        wait_until(lambda: is_clean(broker.log_dir), "all is compacted", DEADLINE_S)
         done = command("t", bootstrap=broker.bootstrap)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     found = json.loads(done.stdout)
