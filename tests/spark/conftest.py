@@ -14,7 +14,8 @@ import pytest
 
 from kraftpy.testing import Broker
 from tests import programs
-from tests.apache_kafka import fetch_broker_jars, fetch_jars
+from tests.apache_kafka import ApacheKafka, fetch_broker_jars, fetch_jars
+from tests.processes import running
 from tests.spark.jars import connector_jars
 
 # The extra is in a group of its own: `make test` collects these files without it.
@@ -63,6 +64,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A kraftpy node that all tests share; each takes topics of its own."""
     with Broker(dir=tmp_path_factory.mktemp("broker")) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an Apache Kafka, which makes no topics by itself."""
+    folder = tmp_path_factory.mktemp("apache")
+    with running(ApacheKafka(folder, auto_create_topics_enable="false")) as kafka:
+        yield kafka.bootstrap
 
 
 _numbers = itertools.count(1)

@@ -19,12 +19,13 @@ from kraftpy.spark.decoder import Slice
 from kraftpy.spark.settings import ClientSettings
 from kraftpy.testing import Broker
 from tests.spark.dying_sinks import IN_TASKS, PER_BATCH, STAGES, TASKS
-from tests.spark.topics import fill
+from tests.spark.topics import create_topic, fill
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 400
 BATCHES = 4
 KEYS = 7
+KRAFTPY, APACHE = "kraftpy", "Apache Kafka"
 Row = tuple[int, bytes, bytes]
 Run = Callable[[str], list[Row]]
 ROWS = [
@@ -45,15 +46,26 @@ def committed(bootstrap: str, topic: str) -> list[Row]:
     return found
 
 
+@pytest.fixture(params=[KRAFTPY])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The address of either kind of brokers."""
+    if request.param == KRAFTPY:
+        broker: Broker = request.getfixturevalue("broker")
+        return broker.bootstrap
+    return str(request.getfixturevalue("apache"))
+
+
 @pytest.fixture
-def run(broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Run:
+def run(bootstrap: str, tmp_path: Path) -> Run:
     """Runs a query between two topics, up to a stage; what is committed then."""
-    source, target = new_topic(2), new_topic(3)
-    fill(broker.bootstrap, source, ROWS)
+    source, target = f"from-{tmp_path.name}", f"to-{tmp_path.name}"
+    create_topic(bootstrap, source, 2)
+    create_topic(bootstrap, target, 3)
+    fill(bootstrap, source, ROWS)
 
     def go(stage: str) -> list[Row]:
         command = [sys.executable, "-m", "tests.spark.dying_sinks", "query", stage]
-        command += [broker.bootstrap, source, target, str(tmp_path)]
+        command += [bootstrap, source, target, str(tmp_path)]
         process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -68,7 +80,7 @@ def run(broker: Broker, new_topic: Callable[..., str], tmp_path: Path) -> Run:
                 os.killpg(process.pid, signal.SIGKILL)  # its Java, and tasks that are left
         expected = 0 if stage in ("", TASKS) else -signal.SIGKILL
         assert process.returncode == expected, errors.decode()[-3000:]
-        return committed(broker.bootstrap, target)
+        return committed(bootstrap, target)
 
     return go
 
@@ -99,6 +111,7 @@ def test_a_query_killed_at_each_stage_writes_each_row_once(run: Run, tmp_path: P
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("bootstrap", [KRAFTPY, APACHE], indirect=True)
 def test_tasks_that_die_at_each_stage_are_done_again(run: Run, tmp_path: Path) -> None:
     found = run(TASKS)
     assert {path.name for path in tmp_path.glob("died *")} == {f"died {each}" for each in IN_TASKS}

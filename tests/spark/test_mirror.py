@@ -23,8 +23,6 @@ from kraftpy.pipeline.target import Target
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.spark.positions import OptionError
 from kraftpy.testing import Broker
-from tests.apache_kafka import ApacheKafka
-from tests.processes import running
 from tests.spark.outages import outage
 from tests.spark.topics import (
     START_MS,
@@ -97,13 +95,6 @@ class Mirroring:
             *("--to-bootstrap", self.target, "--checkpoint", str(self.folder / "at")),
             *("--master", "local[2]", "--conf", "spark.driver.memory=1g", *arguments),
         ]
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("apache")
-    with running(ApacheKafka(folder, auto_create_topics_enable="false")) as kafka:
-        yield kafka.bootstrap
 
 
 @pytest.fixture(scope="module")

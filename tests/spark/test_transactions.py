@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +20,9 @@ from kraftpy.pipeline.load import Limits
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.decoder import Slice
 from kraftpy.spark.settings import ClientSettings
-from tests.apache_kafka import ApacheKafka
-from tests.processes import running
 from tests.spark.jars import connector_jars
 from tests.spark.loading import Loading
 from tests.spark.topics import create_topic
-
-
-@pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    with (
-        tempfile.TemporaryDirectory(prefix="kraftpy-spark-") as folder,
-        running(ApacheKafka(Path(folder))) as broker,
-    ):
-        yield broker.bootstrap
 
 
 def producer(bootstrap: str, name: str) -> Any:
