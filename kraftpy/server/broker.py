@@ -20,6 +20,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
@@ -52,6 +53,7 @@ from kraftpy.server.cluster.metadata_events import (
 )
 from kraftpy.server.cluster.proposals import Proposals, new_topic_id, propose_growth
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
+from kraftpy.server.coordination.marker_writes import write_markers
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.peers import Peers
 from kraftpy.server.coordination.producer_ids import ProducerIds
@@ -125,6 +127,7 @@ class Broker:
         self.coordinators: list[CoordinatorRuntime[Any]] = []
         self.peers = Peers(self)
         self.offset_forwarding = OffsetForwarding(self)
+        self.write_markers = partial(write_markers, self)
         self.transaction_questions = TransactionQuestions(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(

@@ -14,9 +14,9 @@ from kraftpy.core.transactions.admission import Admission
 from kraftpy.core.transactions.markers import OwedMarkers
 from kraftpy.core.transactions.rules import Answer, Step
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.coordination import marker_writes
 from kraftpy.server.coordination.transaction_coordinator import TRANSACTIONS_TOPIC
 from kraftpy.server.coordination.transaction_questions import TransactionQuestions
-from kraftpy.server.handlers import markers
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replicas import ReplicaManager
 
@@ -30,7 +30,7 @@ def lso_ignored() -> None:
 
 def marker_unreplicated() -> None:
     """A marker is answered when the leader alone has it."""
-    markers._committed = lambda partition, offset: (
+    marker_writes._committed = lambda partition, offset: (
         lambda ended: ended(  # type: ignore[assignment]
             ErrorCode.NONE
         )

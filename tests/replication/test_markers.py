@@ -18,7 +18,7 @@ from kraftpy.protocol.records import (
     read_end_txn_marker,
     split_batches,
 )
-from kraftpy.server.handlers import markers as handler
+from kraftpy.server.coordination import marker_writes
 from kraftpy.server.handlers.markers import write_txn_markers
 from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition
@@ -231,7 +231,7 @@ def test_what_waits_to_be_committed_holds_up_no_other_request(run: Run) -> None:
 def test_what_is_not_committed_in_time_may_be_later(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler, "COMMIT_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(marker_writes, "COMMIT_TIMEOUT_S", 0.02)
 
     async def test(broker: Broker) -> None:
         partition = led(broker, LEADER, FOLLOWER)

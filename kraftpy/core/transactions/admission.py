@@ -28,15 +28,14 @@ NO_TRANSACTIONS_YET = "transactions are not available yet; produce without trans
 GAPS_MAX = 1_000
 
 
+_NOT_OPEN = "the producer has no transaction open here with this epoch"
+
+
 class NotAdmitted(KafkaError):
     """The batch is of no transaction that this partition knows of; the coordinator may."""
 
     def __init__(self, header: BatchHeader) -> None:
-        super().__init__(
-            ErrorCode.INVALID_TXN_STATE,
-            f"producer {header.producer_id} has no transaction open here with epoch "
-            f"{header.producer_epoch}",
-        )
+        super().__init__(ErrorCode.INVALID_TXN_STATE, _NOT_OPEN)
         self.header = header
 
 

@@ -27,7 +27,7 @@ from kraftpy.core.coordination import Effects, Outbox, Write, write_error
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.transactions import rules
 from kraftpy.core.transactions.events import tell_fenced, tell_timed_out
-from kraftpy.core.transactions.memory import TransactionMemory, size_bytes
+from kraftpy.core.transactions.memory import TransactionMemory, growth_bytes
 from kraftpy.core.transactions.records import TransactionRecord
 from kraftpy.core.transactions.rules import Answer, Step, TakeProducerId, Verdict, Wish
 from kraftpy.core.transactions.states import (
@@ -357,9 +357,7 @@ class TransactionMachine:
         if verdict is None:
             return None if request.wait_ms else _CONCURRENT
         if isinstance(verdict, Step):
-            more_bytes = size_bytes(transactional_id, verdict.transaction) - size_bytes(
-                transactional_id, batch.current
-            )
+            more_bytes = growth_bytes(transactional_id, batch.current, verdict.transaction)
             if not self._memory.has_room(more_bytes, is_new=batch.current is None):
                 return _UNAVAILABLE
         return verdict
@@ -426,8 +424,10 @@ class TransactionMachine:
             else:
                 self._watch(transactional_id, transaction, now_ms)
                 self._send_markers(transactional_id, transaction, lane.cause, now_ms)
-            if not lane.is_writing:
+            if lane.waiting and not lane.is_writing:
                 self._advance(transactional_id, lane, now_ms)
+            else:
+                self._discard_unused(transactional_id)
         return self._out.take()
 
     def failed(
@@ -470,9 +470,7 @@ class TransactionMachine:
     def _put(self, record: TransactionRecord) -> None:
         transactional_id, transaction = record
         before = self._transactions.get(transactional_id)
-        more_bytes = size_bytes(transactional_id, transaction) - size_bytes(
-            transactional_id, before
-        )
+        more_bytes = growth_bytes(transactional_id, before, transaction)
         self._memory_bytes += more_bytes
         if self._is_loaded:
             self._memory.used_bytes += more_bytes
@@ -500,8 +498,11 @@ class TransactionMachine:
         self._timeouts.set(transactional_id, deadline_ms)
 
     def next_deadline(self) -> int | None:
-        deadlines = (self._timeouts.next(), self._retries.next(), self._waits.next())
-        return min((each for each in deadlines if each is not None), default=None)
+        deadline_ms = self._timeouts.next()
+        for each_ms in (self._retries.next(), self._waits.next()):
+            if each_ms is not None and (deadline_ms is None or each_ms < deadline_ms):
+                deadline_ms = each_ms
+        return deadline_ms
 
     def handle_timers(self, now_ms: int) -> Effects[TransactionRecord]:
         for _ in range(DUE_TOGETHER):

@@ -261,8 +261,13 @@ class OwedMarkers:
         self, request: MarkerRequest, response: WriteTxnMarkersResponse, now_ms: int
     ) -> Outcome:
         """The leader's answer; what it leaves out is sent again."""
+        return self.judged(request, _errors(response), now_ms)
+
+    def judged(
+        self, request: MarkerRequest, errors: Mapping[tuple[int, Partition], ErrorCode], now_ms: int
+    ) -> Outcome:
+        """The same by producer id and partition."""
         self._returned(request)
-        errors = _errors(response)
         outcome = Outcome([], [], [])
         for item in request.items:
             debt = item.debt

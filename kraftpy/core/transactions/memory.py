@@ -25,6 +25,15 @@ def size_bytes(transactional_id: str, transaction: Transaction | None) -> int:
     return ID_BYTES + text + (OPEN_BYTES + PARTITION_BYTES * partitions if partitions else 0)
 
 
+def growth_bytes(
+    transactional_id: str, before: Transaction | None, after: Transaction | None
+) -> int:
+    """By how much an id takes more than before."""
+    if before is not None and after is not None and before.partitions is after.partitions:
+        return 0
+    return size_bytes(transactional_id, after) - size_bytes(transactional_id, before)
+
+
 class TransactionMemory:
     """Shared by all machines of a broker."""
 

@@ -3,23 +3,27 @@
 What is owed, to whom, and when again, is `OwedMarkers`' to say; here it is sent. Rules:
 
 * What became due in a turn of the loop goes out together.
+* Markers of partitions that this broker leads are written by a call instead of a request: one such
+  call at a time, in the order of the calls, up to where they are in the log. How much waits for
+  that is bounded as requests are (`OwedMarkers`).
 * Of many transactions that have all their markers, so many are told of in one go.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.transactions import Markers, Partition
-from kraftpy.core.transactions.markers import GONE, Debt, MarkerRequest, OwedMarkers
+from kraftpy.core.transactions.markers import GONE, Debt, MarkerRequest, Outcome, OwedMarkers
 from kraftpy.events import emit
 from kraftpy.protocol.errors import KafkaError
-from kraftpy.protocol.messages import WriteTxnMarkersResponse
+from kraftpy.server.coordination.marker_writes import Answers, Wanted
 from kraftpy.server.coordination.peers import MARKERS, Peers
 
 if TYPE_CHECKING:
@@ -41,7 +45,13 @@ class MarkerHost(Protocol):
     @property
     def metadata(self) -> MetadataState: ...
     @property
+    def node_id(self) -> int: ...
+    @property
     def peers(self) -> Peers: ...
+    async def write_markers(
+        self, markers: Sequence[Wanted], appended: Callable[[], None]
+    ) -> list[Answers]:
+        """Writes them into the partitions that are led here (`marker_writes`)."""
 
 
 class MarkerSender:
@@ -58,6 +68,7 @@ class MarkerSender:
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._appending = asyncio.Lock()
         self._stopped = False
 
     def __len__(self) -> int:
@@ -113,7 +124,9 @@ class MarkerSender:
             self._woken = False
             self._owed.wake()
         for request in self._owed.take(now_ms):
-            task = self._loop.create_task(self._deliver(request))
+            is_here = request.node_id == self._host.node_id
+            delivering = self._write(request) if is_here else self._deliver(request)
+            task = self._loop.create_task(delivering)
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         self._finish(self._owed.take_finished())
@@ -136,11 +149,31 @@ class MarkerSender:
         except (ConnectionLostError, KafkaError):
             self._owed.lost(request, self._now_ms())
         else:
-            self._answered(request, response)
+            self._take(self._owed.answered(request, response, self._now_ms()))
         self._soon()
 
-    def _answered(self, request: MarkerRequest, response: WriteTxnMarkersResponse) -> None:
-        outcome = self._owed.answered(request, response, self._now_ms())
+    async def _write(self, request: MarkerRequest) -> None:
+        markers = request.message().markers
+        await self._appending.acquire()
+        try:
+            with contextlib.ExitStack() as held:
+                held.callback(self._appending.release)
+                answers = await self._host.write_markers(markers, lambda: held.pop_all().close())
+        except Exception:
+            log.exception("a bug; these markers are written again")
+            self._owed.lost(request, self._now_ms())
+            self._soon()
+            return
+        errors = {
+            (marker.producer_id, (topic, index)): error
+            for marker, of_marker in zip(markers, answers, strict=True)
+            for topic, of_topic in of_marker.items()
+            for index, error in of_topic.items()
+        }
+        self._take(self._owed.judged(request, errors, self._now_ms()))
+        self._soon()
+
+    def _take(self, outcome: Outcome) -> None:
         for debt, (topic, index) in outcome.refused:
             emit(
                 log,

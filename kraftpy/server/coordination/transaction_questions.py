@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
@@ -83,6 +83,7 @@ class Subject(NamedTuple):
 
 Answers = dict[Partition, ErrorCode]
 _Answered = Callable[[Answers], None]
+_Tell = Callable[[ErrorCode], ErrorCode]
 
 
 class QuestionHost(Protocol):
@@ -127,31 +128,28 @@ class _Inquiry:
         "_deadline_s",
         "_pause_ms",
         "_questions",
-        "_subject",
         "_tell",
         "future",
+        "subject",
     )
 
-    def __init__(
-        self,
-        questions: TransactionQuestions,
-        subject: Subject,
-        tell: Callable[[ErrorCode], ErrorCode],
-    ) -> None:
+    def __init__(self, questions: TransactionQuestions, subject: Subject, tell: _Tell) -> None:
         self.future: PromptFuture[Answers] = PromptFuture(loop=questions.loop)
+        self.subject = subject
         self._questions = questions
-        self._subject = subject
         self._tell = tell
         self._answers: Answers = {}
         self._deadline_s = questions.loop.time() + questions.patience_s
         self._pause_ms = _PAUSE_MIN_MS
 
     def ask(self, partitions: Sequence[Partition]) -> None:
-        self._questions.ask(self._subject, partitions, self._answered)
+        self._questions.ask(self, partitions)
 
-    def _answered(self, answers: Answers) -> None:
+    def answered(self, answers: Answers) -> None:
+        """The coordinator has spoken, about all that it was asked."""
+        self._questions.count(answers)
         self._answers |= answers
-        if self._subject.adds and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values():
+        if self.subject.adds and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values():
             loop, pause_s = self._questions.loop, self._pause_ms / 1000
             if not self.future.done() and loop.time() + pause_s <= self._deadline_s:
                 self._pause_ms = min(2 * self._pause_ms, self._questions.pause_max_ms)
@@ -196,13 +194,8 @@ class TransactionQuestions:
     ) -> asyncio.Future[Answers]:
         """Whether they are in the producer's transaction, as a Produce is to be told."""
         adds = produce_version >= FIRST_PRODUCE_OF_VERSION_2
-        told = partial(
-            _told,
-            again=ErrorCode.NOT_ENOUGH_REPLICAS,
-            knows_abortable=produce_version >= FIRST_PRODUCE_WITH_ABORTABLE,
-            knows_concurrent=adds,
-        )
-        return self._inquire(Subject(transactional_id, *producer, adds), partitions, told)
+        subject = Subject(transactional_id, *producer, adds)
+        return self._inquire(subject, partitions, _told_by_produce(produce_version))
 
     def admit_offsets(
         self,
@@ -213,51 +206,44 @@ class TransactionQuestions:
     ) -> asyncio.Future[Answers]:
         """The same as a TxnOffsetCommit is to be told."""
         adds = commit_version >= FIRST_COMMIT_OF_VERSION_2
-        told = partial(
-            _told,
-            again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            knows_abortable=commit_version >= FIRST_COMMIT_WITH_ABORTABLE,
-            knows_concurrent=adds,
-        )
-        return self._inquire(Subject(transactional_id, *producer, adds), [partition], told)
+        subject = Subject(transactional_id, *producer, adds)
+        return self._inquire(subject, [partition], _told_by_commit(commit_version))
 
     def _inquire(
-        self,
-        subject: Subject,
-        partitions: Sequence[Partition],
-        told: Callable[[ErrorCode], ErrorCode],
+        self, subject: Subject, partitions: Sequence[Partition], tell: _Tell
     ) -> asyncio.Future[Answers]:
-        inquiry = _Inquiry(self, subject, told)
+        inquiry = _Inquiry(self, subject, tell)
         try:
             check_id(subject.transactional_id)
         except KafkaError as error:
             inquiry.future.set_result(dict.fromkeys(partitions, error.code))
         else:
             if subject.adds or self._host.config.transaction_partition_verification_enable:
-                inquiry.ask(partitions)
+                self.ask(inquiry, list(dict.fromkeys(partitions)))
             else:
                 inquiry.future.set_result(dict.fromkeys(partitions, ErrorCode.NONE))
         return inquiry.future
 
-    def ask(self, subject: Subject, partitions: Sequence[Partition], answered: _Answered) -> None:
-        """Calls `answered` with what the coordinator says of each, maybe before this returns."""
-
-        def counted(answers: Answers) -> None:
-            self._open -= len(partitions)
-            self.answers.update(answers.values())
-            answered(answers)
-
+    def ask(self, inquiry: _Inquiry, partitions: Sequence[Partition]) -> None:
+        """Has it hear what the coordinator says of each, maybe before this returns."""
+        subject = inquiry.subject
         is_refused = self._open >= OPEN_MAX
         self._open += len(partitions)
         if is_refused:
-            counted(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            inquiry.answered(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif self._is_next(subject.transactional_id):
-            self._ask_here(_Question(subject, [(partitions, counted)]))
+            self._ask_here(subject, partitions, inquiry.answered)
         else:
             if not self._due:
                 self.loop.call_soon(self._send)
             question = self._due.setdefault(subject, _Question(subject, []))
-            question.asked.append((partitions, counted))
+            question.asked.append((partitions, inquiry.answered))
+
+    def count(self, answers: Answers) -> None:
+        """These have been answered."""
+        self._open -= len(answers)
+        for error in answers.values():
+            self.answers[error] += 1
 
     def _is_next(self, transactional_id: str) -> bool:
         """Whether a coordinator at this broker may be called in this turn of the loop."""
@@ -285,7 +271,8 @@ class TransactionQuestions:
         for node_id, questions in by_node.items():
             if node_id == self._host.node_id:
                 for question in questions:
-                    self.turns.soon(partial(self._ask_here, question))
+                    asking = (question.subject, question.partitions(), question.settle)
+                    self.turns.soon(partial(self._ask_here, *asking))
             else:
                 for some in _requests(questions):
                     task = self.loop.create_task(self._ask_there(node_id, some))
@@ -299,20 +286,21 @@ class TransactionQuestions:
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
         return None if leader < 0 else leader
 
-    def _ask_here(self, question: _Question) -> None:
-        transactional_id, producer_id, epoch, adds = question.subject
-        partitions = question.partitions()
+    def _ask_here(
+        self, subject: Subject, partitions: Sequence[Partition], settle: _Answered
+    ) -> None:
+        transactional_id, producer_id, epoch, adds = subject
         try:
             found = self._host.transactions.judge(
                 transactional_id, (producer_id, epoch), partitions, adds=adds
             )
         except KafkaError as error:
-            question.settle(dict.fromkeys(partitions, error.code))
+            settle(dict.fromkeys(partitions, error.code))
             return
         if isinstance(found, asyncio.Future):
-            when_done(found, lambda done: question.settle(_of_all(partitions, done)))
+            when_done(found, lambda done: settle(_of_all(partitions, done)))
         else:
-            question.settle(dict(zip(partitions, found, strict=True)))
+            settle(dict(zip(partitions, found, strict=True)))
 
     async def _ask_there(self, node_id: int, questions: list[_Question]) -> None:
         found: dict[str, Answers] = {}
@@ -373,7 +361,29 @@ def _answers(response: AddPartitionsToTxnResponse) -> dict[str, Answers]:
 
 
 def _of_all(partitions: Sequence[Partition], done: asyncio.Future[Answer]) -> Answers:
-    return {} if done.cancelled() else dict.fromkeys(partitions, done.result().error)
+    lost = done.cancelled()
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE if lost else done.result().error
+    return dict.fromkeys(partitions, error)
+
+
+@cache
+def _told_by_produce(version: int) -> _Tell:
+    return partial(
+        _told,
+        again=ErrorCode.NOT_ENOUGH_REPLICAS,
+        knows_abortable=version >= FIRST_PRODUCE_WITH_ABORTABLE,
+        knows_concurrent=version >= FIRST_PRODUCE_OF_VERSION_2,
+    )
+
+
+@cache
+def _told_by_commit(version: int) -> _Tell:
+    return partial(
+        _told,
+        again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        knows_abortable=version >= FIRST_COMMIT_WITH_ABORTABLE,
+        knows_concurrent=version >= FIRST_COMMIT_OF_VERSION_2,
+    )
 
 
 def _told(

@@ -184,16 +184,18 @@ def _produce(
             elif (later and is_plain) or (
                 parts >= SLICE_CHECK_PARTITIONS and perf_counter() > slice_ends_s
             ):
-                later.append(_Later(partition, data.records or memoryview(b""), answer))
+                later.append(_later(partition, data, answer))
             else:
                 parts += 1
                 if parts == SLICE_CHECK_PARTITIONS:
                     slice_ends_s = perf_counter() + SLICE_S
                 try:
                     appended = _append(broker, partition, data.records, request, answer, ctx)
-                except (NotAdmitted, TakesLong) as error:
-                    part = _Later(partition, data.records or memoryview(b""), answer)
-                    later.append(_prepared(ctx, part, error))
+                except TakesLong as error:
+                    later.append(_later(partition, data, answer, rules=error.rules))
+                except NotAdmitted as error:
+                    asked = question_of_batch(ctx, partition, error.header)
+                    later.append(_later(partition, data, answer, question=asked))
                 else:
                     _note(pending, partition, appended, answer, acks)
         response.responses.append(TopicResponse(topic_data.name, topic_data.topic_id, answers))
@@ -203,11 +205,14 @@ def _produce(
     return _answer(broker, ctx, request, response, pending, misdirected)
 
 
-def _prepared(ctx: RequestContext, part: _Later, error: NotAdmitted | TakesLong) -> _Later:
-    """The same with what has to be done before it can be appended."""
-    if isinstance(error, TakesLong):
-        return part._replace(rules=error.rules)
-    return part._replace(question=question_of_batch(ctx, part.partition, error.header))
+def _later(
+    partition: Partition,
+    data: ProduceRequest.PartitionProduceData,
+    answer: PartitionResponse,
+    rules: RecordRules | None = None,
+    question: Question | None = None,
+) -> _Later:
+    return _Later(partition, data.records or memoryview(b""), answer, rules, question)
 
 
 def _note(
@@ -290,7 +295,7 @@ class _Rest:
         self._pending = pending
         self._named = 0
         self._held_bytes = 0
-        self._future: PromptFuture[ProduceResponse | None] = PromptFuture(loop=broker.loop)
+        self._future: asyncio.Future[ProduceResponse | None] | None = None
 
     def start(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
         """Asks the coordinator; gives the answer to the request."""
@@ -303,6 +308,7 @@ class _Rest:
         self._later = deque(_copied(part) for part in self._later)
         self._held_bytes = sum(len(part.records) for part in self._later)
         self._broker.listener.request_memory.reserve(self._held_bytes)
+        self._future = PromptFuture(loop=self._broker.loop)
         self._wait()
         return self._future
 
@@ -408,6 +414,7 @@ class _Rest:
             self._tell(answer)
 
     def _tell(self, answer: ProduceResponse | None) -> None:
+        assert self._future is not None
         if not self._future.done():  # done: the client has gone
             self._future.set_result(answer)
 
@@ -417,6 +424,7 @@ class _Rest:
                 part.question.settle()
         self._later.clear()
         self._release()
+        assert self._future is not None
         if not self._future.done():
             self._future.set_exception(error)
 

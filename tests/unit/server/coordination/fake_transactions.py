@@ -70,6 +70,17 @@ class FakeHost:
             raise error
         return markers_written(message, lambda marker, topic, index: error)
 
+    async def write_markers(self, markers: Any, appended: Any) -> list[dict[str, dict[int, E]]]:
+        self.written.append((self.node_id, WriteTxnMarkersRequest(markers)))
+        appended()
+        await asyncio.sleep(0)
+        error = self.errors.pop(0) if self.errors else E.NONE
+        said = E.NOT_LEADER_OR_FOLLOWER if isinstance(error, Exception) else error
+        return [
+            {topic.name: dict.fromkeys(topic.partition_indexes, said) for topic in marker.topics}
+            for marker in markers
+        ]
+
     def lead(self) -> None:
         for index in range(PARTITIONS):
             self.replicas.led.setdefault(index, bytearray())

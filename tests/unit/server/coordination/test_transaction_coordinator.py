@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,14 @@ from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import split_batches
 from kraftpy.server.coordination import partition, transaction_markers
-from tests.unit.server.coordination.fake_transactions import ID, LOCAL, PARTITIONS, leading, topic
+from tests.unit.server.coordination.fake_transactions import (
+    ID,
+    LOCAL,
+    PARTITIONS,
+    FakeHost,
+    leading,
+    topic,
+)
 
 
 async def test_a_transaction_from_its_begin_to_its_end() -> None:
@@ -327,3 +335,54 @@ async def test_stopping_gives_up() -> None:
     count = len(host.written)
     await asyncio.sleep(0.05)
     assert len(host.written) == count
+
+
+async def test_markers_for_this_broker_are_written_one_call_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = leading()
+    under_way = 0
+
+    async def write(markers: Any, appended: Any) -> Any:
+        nonlocal under_way
+        under_way += 1
+        assert under_way == 1
+        await asyncio.sleep(0)
+        under_way -= 1
+        appended()
+        await asyncio.sleep(0)
+        return await FakeHost.write_markers(host, markers, lambda: None)
+
+    monkeypatch.setattr(host, "write_markers", write)
+    for name in ("t", "u", "v"):
+        answer = await host.init(name)
+        producer = answer.producer_id, answer.producer_epoch
+        added = await host.coordinator.add_partitions(name, producer, [LOCAL], 2)
+        assert added.error is E.NONE
+        ended = await host.coordinator.end(name, producer, 2, is_commit=True)
+        assert ended.error is E.NONE
+    async with asyncio.timeout(5):
+        while len(host.written) < 3:
+            await asyncio.sleep(0.001)
+    await host.reach("CompleteCommit")
+
+
+async def test_a_bug_in_the_way_to_a_marker_does_not_lose_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = leading()
+    producer = await host.open()
+    calls = 0
+
+    async def write(markers: Any, appended: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ValueError("no")
+        return await FakeHost.write_markers(host, markers, appended)
+
+    monkeypatch.setattr(host, "write_markers", write)
+    await host.coordinator.end(ID, producer, 2, is_commit=True)
+    await host.reach("CompleteCommit")
+    assert calls == 2
+    assert "a bug" in caplog.text
