@@ -30,7 +30,7 @@ def partition_for(key: str, partitions_count: int) -> int:
     lower 31 bits, as keys of messages.
     """
     if len(key) > _REMEMBERED_MAX_CHARS:
-        return _positive_hash(key) % partitions_count
+        return _remembered_hash_of_long(key) % partitions_count
     return _remembered_hash(key) % partitions_count
 
 
@@ -40,3 +40,5 @@ def _positive_hash(key: str) -> int:
 
 
 _remembered_hash = lru_cache(maxsize=1024)(_positive_hash)
+# The longest takes milliseconds, and one request needs it several times.
+_remembered_hash_of_long = lru_cache(maxsize=8)(_positive_hash)

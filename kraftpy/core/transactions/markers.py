@@ -33,7 +33,8 @@ IN_FLIGHT_MAX = 8
 RETRY_MIN_MS = 10
 RETRY_MAX_MS = 1_000
 
-# For so many of those that were woken, or have waited, the leader is looked up in one go.
+# For so many of those that were woken, have waited, or are a transaction's, the leader is looked up
+# in one go.
 SORTED_TOGETHER = 1_000
 
 GONE = -1
@@ -151,8 +152,12 @@ class OwedMarkers:
         if key in debts:
             debts[key].left.clear()  # of a machine that was loaded again
         debt = debts[key] = Debt(owner, markers)
-        for partition in markers.partitions:
-            self._due(_Item(debt, partition), now_ms)
+        items = [_Item(debt, partition) for partition in markers.partitions]
+        if len(items) > SORTED_TOGETHER:
+            self._woken.extend(items)
+            return
+        for item in items:
+            self._due(item, now_ms)
 
     def drop(self, owner: int) -> None:
         """That coordinator is gone: somebody else asks for what it was owed."""

@@ -196,7 +196,9 @@ def test_requests_are_bounded() -> None:
     partitions = [("many", number) for number in range(12 * REQUEST_MARKERS_MAX)]
     cluster.leaders.update(dict.fromkeys(partitions, 1))
     cluster.owed.owe(OWNER, markers(*partitions), 0)
-    requests = cluster.owed.take(0)
+    requests: list[MarkerRequest] = []
+    while cluster.owed.next_deadline() == 0:
+        requests += cluster.owed.take(0)
     assert [len(each.items) for each in requests] == [REQUEST_MARKERS_MAX] * IN_FLIGHT_MAX
     cluster.answer(requests[0])
     (request,) = cluster.owed.take(0)
@@ -218,3 +220,29 @@ def test_of_very_many_so_many_are_sorted_in_one_go() -> None:
             cluster.answer(request)
     assert sent == [SORTED_TOGETHER, SORTED_TOGETHER, 1]
     assert len(cluster.owed) == 0
+
+
+def test_of_a_large_transaction_some_leaders_are_looked_up_at_a_time() -> None:
+    cluster = Cluster()
+    many = [("many", index) for index in range(2 * SORTED_TOGETHER)]
+    looked_up = 0
+
+    def leader_of(partition: Partition) -> int:
+        nonlocal looked_up
+        looked_up += 1
+        return 1
+
+    cluster.owed = OwedMarkers(leader_of)
+    cluster.owed.owe(OWNER, markers(*many), cluster.now_ms)
+    assert looked_up == 0
+    assert cluster.owed.next_deadline() == 0
+    written: set[Partition] = set()
+    finished = 0
+    while not finished:
+        before = looked_up
+        taken = cluster.owed.take(cluster.now_ms)
+        assert looked_up - before <= 3 * SORTED_TOGETHER
+        for request in taken:
+            written |= partitions_of(request)
+            finished += len(cluster.answer(request).finished)
+    assert written == set(many)
