@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from kraftpy.protocol import schema as schemas
 from kraftpy.protocol.decoding import DecoderWriter
@@ -37,35 +37,49 @@ def message_class(name: str) -> type[Message]:
 def message_classes(name: str) -> dict[str, type[Message]]:
     """Returns the classes of the message `name` and of its structs, by struct name."""
     schema = schemas.load(name)
-    source = "\n".join(_class_source(schema, struct) for struct in schema.structs)
-    namespace: dict[str, Any] = {"Message": Message, "EMPTY": ()}
-    _execute(source, f"{name} classes", namespace)
-    classes: dict[str, type[Message]] = {struct: namespace[struct] for struct in schema.structs}
-    root = classes[name]
-    for struct, cls in classes.items():
-        cls.__module__ = "kraftpy.protocol.messages"
-        if cls is not root:
-            cls.__qualname__ = f"{name}.{struct}"
-            setattr(root, struct, cls)
+    classes: dict[str, type[Message]] = {}
+    for struct in schema.structs:
+        classes[struct] = _make_class(schema, struct, classes)
+        if struct != name:
+            setattr(classes[name], struct, classes[struct])
     return classes
 
 
-def _class_source(schema: Schema, struct: str) -> str:
+def _make_class(schema: Schema, struct: str, classes: dict[str, type[Message]]) -> type[Message]:
+    """One class; its constructor is compiled when it is first called, as codecs are.
+
+    `classes` are those of the message, once all are made.
+    """
     fields = schema.structs[struct]
-    slots = "".join(f"{field.name!r}, " for field in fields)
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        namespace: dict[str, Any] = {**classes, "EMPTY": ()}
+        _execute(_init_source(fields), f"{schema.name} {struct} constructor", namespace)
+        cls.__init__ = namespace["__init__"]
+        cls.__init__(self, *args, **kwargs)
+
+    contents: dict[str, Any] = {
+        "__slots__": (*(field.name for field in fields), "_tags"),
+        "__module__": "kraftpy.protocol.messages",
+        "__qualname__": struct if struct == schema.name else f"{schema.name}.{struct}",
+        "__init__": init,
+    }
+    if struct == schema.name and schema.api_key is not None:
+        contents["API_KEY"] = schema.api_key
+    cls: Any = type(struct, (Message,), contents)
+    return cast("type[Message]", cls)
+
+
+def _init_source(fields: tuple[Field, ...]) -> str:
     parameters = "".join(
         f"{field.name}={'EMPTY' if field.default == () else repr(field.default)}, "
         for field in fields
     )
     lines = [
-        f"class {struct}(Message):",
-        f" __slots__ = ({slots}'_tags')",
-        f" def __init__(self, {parameters}_tags=None):",
+        f"def __init__(self, {parameters}_tags=None):",
         *(f"  self.{field.name} = {_initial(field)}" for field in fields),
         "  self._tags = _tags",
     ]
-    if struct == schema.name and schema.api_key is not None:
-        lines.append(f" API_KEY = {schema.api_key}")
     return "\n".join(lines)
 
 

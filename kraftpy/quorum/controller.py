@@ -23,7 +23,6 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kraftpy.core.metadata import levels
@@ -37,6 +36,7 @@ from kraftpy.core.metadata.commands import (
     encode,
 )
 from kraftpy.events import emit
+from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.balancing import out_of_balance
 from kraftpy.quorum.liveness import Fencing, Liveness

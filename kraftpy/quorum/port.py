@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode
 
 MAX_COMMAND_SIZE_BYTES = 8 << 20

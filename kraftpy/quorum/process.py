@@ -34,7 +34,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ import uvloop
 from kraftpy import __version__, events
 from kraftpy.core.metadata import LaterReleaseError
 from kraftpy.events import emit
+from kraftpy.frozen import dataclass
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds

@@ -18,10 +18,10 @@ import binascii
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kraftpy.frozen import dataclass
 from kraftpy.storage.files import Files, StorageError
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"

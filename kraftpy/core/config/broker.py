@@ -16,7 +16,7 @@ cluster that expects one is not what its owner thinks it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +27,7 @@ from kraftpy.core.config.kinds import KEY_LENGTH_MAX, ConfigError, unknown_key
 from kraftpy.core.config.node import NodeSettings
 from kraftpy.core.config.noted import NotedSettings
 from kraftpy.core.config.settings import Setting, judge_value, parse_value, settings_of
+from kraftpy.frozen import dataclass
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 

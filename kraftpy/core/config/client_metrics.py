@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from kraftpy.core.config import kinds
 from kraftpy.core.config.kinds import ConfigError, int32, shorten
 from kraftpy.core.config.settings import Setting, parse_value, setting, settings_of
+from kraftpy.frozen import dataclass
 
 INTERVAL_MIN_MS = 100
 INTERVAL_MAX_MS = 3_600_000

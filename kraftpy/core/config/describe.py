@@ -9,7 +9,6 @@ the broker's settings that it inherits from. A password's value is never shown.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -20,6 +19,7 @@ from kraftpy.core.config.kinds import ConfigType
 from kraftpy.core.config.settings import Setting, parse_value
 from kraftpy.core.config.topic import TOPIC_SETTINGS, inherited_value
 from kraftpy.core.config.understood import understood_broker_configs, understood_configs
+from kraftpy.frozen import dataclass
 
 
 class ConfigSource(IntEnum):

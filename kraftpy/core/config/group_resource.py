@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +26,7 @@ from kraftpy.core.config.kinds import (
     shorten,
 )
 from kraftpy.core.config.settings import Setting, judge_value, parse_value, setting, settings_of
+from kraftpy.frozen import dataclass
 
 _SHARE = "No effect while there are no share groups: "
 _STREAMS = "No effect while there are no streams groups: "

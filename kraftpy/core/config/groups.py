@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kraftpy.core.config import kinds
 from kraftpy.core.config.kinds import INT_MAX, PARTITIONS_MAX, int32, int64, one_of
 from kraftpy.core.config.logs import LogSettings
 from kraftpy.core.config.settings import setting
+from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any
+
+from kraftpy.frozen import dataclass
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

@@ -6,8 +6,6 @@ groups and logs, and what follows from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kraftpy.core.config import addresses, kinds
 from kraftpy.core.config.addresses import Address, Listener, Voter
 from kraftpy.core.config.kinds import (
@@ -22,6 +20,7 @@ from kraftpy.core.config.kinds import (
 )
 from kraftpy.core.config.settings import setting
 from kraftpy.core.config.transactions import TransactionSettings
+from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +276,7 @@ class NodeSettings(TransactionSettings):
         "and others' are not. What only it and lost voters had confirmed is gone then.",
     )
 
-    kraftpy_metrics_listener: Address | None = setting(  # noqa: RUF009 - immutable
+    kraftpy_metrics_listener: Address | None = setting(
         addresses.address(),
         None,
         "Where metrics are served by HTTP, as host:port; an empty host is every interface. Unset "

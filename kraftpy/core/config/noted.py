@@ -6,13 +6,13 @@ meaningless, `ignored` says. Types, limits and defaults are Kafka's (4.4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kraftpy.core.config import kinds
 from kraftpy.core.config.ignored import why_ignored
 from kraftpy.core.config.kinds import Kind, int32
 from kraftpy.core.config.settings import setting
+from kraftpy.frozen import dataclass
 
 
 def _noted(key: str, kind: Kind, default: str) -> Any:

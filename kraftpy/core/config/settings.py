@@ -7,10 +7,11 @@ setting is written down once, and type checkers know it.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kraftpy.core.config.kinds import ConfigError, Kind
+from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

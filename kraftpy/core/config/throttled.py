@@ -7,9 +7,9 @@ be as long as a topic with the most partitions needs, which is longer than other
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from kraftpy.core.config.kinds import ConfigType, Kind, split_list
+from kraftpy.frozen import dataclass
 
 LENGTH_MAX = 256 * 1024
 _REPLICA = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)

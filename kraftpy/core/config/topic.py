@@ -12,7 +12,7 @@ set to what is so without it, so that tools that copy all settings of a topic ge
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +27,7 @@ from kraftpy.core.config.kinds import (
 )
 from kraftpy.core.config.settings import Setting, judge_value, parse_value, setting, settings_of
 from kraftpy.core.config.throttled import ThrottledReplicas, throttled_replicas
+from kraftpy.frozen import dataclass
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -152,14 +153,14 @@ class TopicConfig:
         "Whether the topic takes what share groups could not work on.",
         "there are no share groups",
     )
-    leader_replication_throttled_replicas: ThrottledReplicas = setting(  # noqa: RUF009 - makes a field
+    leader_replication_throttled_replicas: ThrottledReplicas = setting(
         throttled_replicas(),
         "",
         "Replicas that leaders send to at leader.replication.throttled.rate: a list of "
         "PARTITION:BROKER, or * for all.",
         dynamic=True,
     )
-    follower_replication_throttled_replicas: ThrottledReplicas = setting(  # noqa: RUF009 - makes a field
+    follower_replication_throttled_replicas: ThrottledReplicas = setting(
         throttled_replicas(),
         "",
         "Replicas that fetch at follower.replication.throttled.rate: a list of "

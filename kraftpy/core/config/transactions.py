@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kraftpy.core.config.groups import GroupSettings
 from kraftpy.core.config.kinds import PARTITIONS_MAX, boolean, int32, int64, one_of
 from kraftpy.core.config.settings import setting
+from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

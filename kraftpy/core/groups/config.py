@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+from kraftpy.frozen import dataclass
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig

@@ -7,12 +7,14 @@ preferred leader).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Annotated, Any, NamedTuple
 
 from kraftpy.core.fields import Length, Range
+from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode
 
 NO_LEADER = -1
@@ -119,7 +121,7 @@ class PartitionState:
     removing: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Topic:
     """A topic. `partitions` has the indexes 0..n-1 in order; only `MetadataState` changes it."""
 

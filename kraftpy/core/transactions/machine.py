@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftpy.core.coordination import Effects, Outbox, Write, write_error
@@ -38,6 +37,7 @@ from kraftpy.core.transactions.states import (
     TransactionState,
     may_follow,
 )
+from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode
 
 QUEUE_MAX = 64

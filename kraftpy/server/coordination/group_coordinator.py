@@ -15,7 +15,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -34,6 +33,7 @@ from kraftpy.core.groups.effects import Effects
 from kraftpy.core.groups.records import too_long
 from kraftpy.core.metadata import ResourceType
 from kraftpy.events import emit
+from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeResponse,

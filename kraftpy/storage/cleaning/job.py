@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from kraftpy.frozen import dataclass
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"

@@ -13,12 +13,12 @@ allocate_producer_ids  broker_id, broker_epoch            -> {first, count}
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from kraftpy.core.fields import INT_MAX, LONG_MAX, AtMost, Int32, Int64, Length, Range, Uuid
 from kraftpy.core.metadata.commands.codec import Command
 from kraftpy.core.metadata.records import Endpoint
+from kraftpy.frozen import dataclass
 
 ENDPOINTS_MAX = 16
 DIRECTORIES_MAX = 64

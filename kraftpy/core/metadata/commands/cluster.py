@@ -12,12 +12,12 @@ the proposer has judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from kraftpy.core.fields import INT_MAX, AtMost, Length, Range
 from kraftpy.core.metadata.commands.codec import Command
 from kraftpy.core.metadata.levels import TRANSACTIONS
+from kraftpy.frozen import dataclass
 
 FEATURES_MAX = 100
 _SHORT_MAX = 2**15 - 1

@@ -8,7 +8,7 @@ alter_configs  resources [{type, name, ops [[key, op, value]], defaults? {key: v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, NamedTuple
 
 from kraftpy.core.fields import AtMost, Length, Range
@@ -18,6 +18,7 @@ from kraftpy.core.metadata.limits import (
     NAME_FIELD_LENGTH_MAX,
     RESOURCES_PER_COMMAND_MAX,
 )
+from kraftpy.frozen import dataclass
 
 OP_SET = 0
 OP_DELETE = 1

@@ -13,7 +13,6 @@ elect_leaders    election_type (0 preferred, 1 unclean), topics? [{name, partiti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from kraftpy.core.fields import LONG_MAX, AtMost, Int32, Range, SignedInt32, Uuid
@@ -25,6 +24,7 @@ from kraftpy.core.metadata.limits import (
     REPLICATION_FACTOR_MAX,
     TOPICS_PER_COMMAND_MAX,
 )
+from kraftpy.frozen import dataclass
 
 PREFERRED = 0
 UNCLEAN = 1

@@ -7,7 +7,6 @@ alter_reassignments  topics [{name, partitions [{index, replicas? [broker id]}]}
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from kraftpy.core.fields import AtMost, SignedInt32
@@ -18,6 +17,7 @@ from kraftpy.core.metadata.limits import (
     REPLICATION_FACTOR_MAX,
     TOPICS_PER_COMMAND_MAX,
 )
+from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

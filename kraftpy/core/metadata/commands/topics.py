@@ -13,7 +13,7 @@ create_partitions  topics [{name, count, assignments? [[broker id]]}], seed, val
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from kraftpy.core.fields import AtMost, FieldError, Int32, Int64, Length, SignedInt32, Uuid
@@ -25,6 +25,7 @@ from kraftpy.core.metadata.limits import (
     REPLICATION_FACTOR_MAX,
     TOPICS_PER_COMMAND_MAX,
 )
+from kraftpy.frozen import dataclass
 
 TopicName = Annotated[str, Length(NAME_FIELD_LENGTH_MAX)]
 """What somebody calls a topic, which need not be a name that a topic can have."""
