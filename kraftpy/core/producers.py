@@ -38,8 +38,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from kraftpy.protocol.crc import crc32c
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from kraftpy.protocol.records import BatchHeader, EndTxnMarker

@@ -18,8 +18,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, TypeAlias
 
-from crc32c import crc32c
-
+from kraftpy.protocol.crc import crc32c
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -43,9 +43,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from crc32c import crc32c
-
 from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram
+from kraftpy.protocol.crc import crc32c
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.packing import pack, unpack
 from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, Entry

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from kraftpy.protocol.crc import crc32c
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import NO_SPACE, Journal, JournalDamagedError, JournalFailedError
 from kraftpy.quorum.packing import pack, unpack
