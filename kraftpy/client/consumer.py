@@ -109,6 +109,7 @@ class Consumer:
             isolation=self._isolation,
         )
         self._member: Member | None = None
+        self._generation = Generation()
         self._listener = RebalanceListener()
         self._topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -170,6 +171,7 @@ class Consumer:
                 instance_id=self._instance_id,
                 changed=self._wake.set,
             )
+            self._generation = self._member.generation
         self._member.needs_join = True
 
     def assign(self, partitions: Iterable[Partition]) -> None:
@@ -197,12 +199,16 @@ class Consumer:
 
     @property
     def generation(self) -> Generation:
-        """The membership that commits are made with."""
-        return Generation() if self._member is None else self._member.generation
+        """The membership that the assignment is of, and that commits are made with.
+
+        It changes in `poll` alone. Whoever has been replaced and doesn't know it yet commits as the
+        member that it was, and is refused (KIP-447).
+        """
+        return self._generation
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """As whom a transaction commits this consumer's offsets; it changes with the generation."""
+        """As whom a transaction commits this consumer's offsets: see `generation`."""
         if self._coordinator is None:
             raise ValueError("committing needs a group_id")
         return GroupMetadata(self._coordinator.group_id, self.generation)
@@ -251,11 +257,11 @@ class Consumer:
         """Acts on everything that happened, and sees that what has to go on goes on."""
         if self._closed:
             raise RuntimeError("the consumer is closed")
-        if self._commits is not None:
-            self._commits.auto_commit_if_due(self._positions)
         if self._member is not None:
             self._member.polled()
             await self._advance_membership(self._member)
+        if self._commits is not None:
+            self._commits.auto_commit_if_due(self._positions)
         if self._locating is not None and self._locating.done():
             located, self._locating = self._locating, None
             for name, offset in located.result().items():
@@ -333,6 +339,7 @@ class Consumer:
 
     async def _take_over(self, member: Member, assigned: Iterable[Partition]) -> None:
         """Makes the assignment of a new generation this consumer's."""
+        self._generation = member.generation
         now = frozenset(assigned)
         revoked = sorted(self._assigned - now)
         if revoked:
@@ -408,7 +415,7 @@ class Consumer:
                     await self._commit_processed(owned)
                     await self._listener.revoked(owned)
             finally:
-                self._member = None
+                self._member, self._generation = None, Generation()
                 await member.close()
         elif self._assigned:
             await self._commit_processed(sorted(self._assigned))
@@ -544,9 +551,10 @@ class Consumer:
 
     def _committing(self, error: KafkaError | None = None) -> Generation:
         """Who commits; what the coordinator answered that member tells it where it stands."""
-        if error is not None and self._member is not None:
-            self._member.observe(error)
-        return self.generation
+        member = self._member
+        if error is not None and member is not None and member.generation == self._generation:
+            member.observe(error)
+        return self._generation
 
     async def _commit_processed(self, partitions: Iterable[Partition]) -> None:
         if self._commits is not None:

@@ -20,7 +20,9 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.group import GroupTimes
+from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.offsets import EARLIEST, LATEST
+from kraftpy.client.transactional_producer import TransactionalProducer
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from tests.clients.driver import Driver, Message, numbered
 
@@ -465,6 +467,45 @@ def test_who_is_not_polled_loses_its_partitions_and_cannot_commit(
                 await until(lambda: len(other.owned) == len(slow.owned) == 1, other, slow)
                 await slow.stop()
                 await other.stop()
+
+    asyncio.run(run())
+
+
+def test_a_transaction_of_who_has_been_replaced_is_refused_whoever_is_in_the_group(
+    bootstrap: str, reference: Driver, new_topic: NewTopic
+) -> None:
+    """KIP-447. Heartbeats tell it that it is no member any more, and it isn't polled meanwhile."""
+    topic = new_topic(partitions=1)
+    group = f"g-{topic}"
+    reference.produce(topic, numbered(20, 1))
+    hasty = GroupTimes(6000, 50, max_poll_interval_ms=500)
+
+    async def refused(producer: TransactionalProducer, slow: Consumer) -> None:
+        await producer.begin_transaction()
+        with pytest.raises(KafkaError) as caught:
+            await producer.send_offsets_to_transaction({(topic, 0): 5}, slow.group_metadata)
+        assert caught.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+        await producer.abort_transaction()
+        with pytest.raises(KafkaError):
+            await slow.commit({(topic, 0): 5})
+
+    async def run() -> None:
+        async with (
+            reading(bootstrap, group, times=hasty, enable_auto_commit=False) as slow,
+            Cluster(bootstrap) as cluster,
+            TransactionalProducer(cluster, f"id-{topic}") as producer,
+        ):
+            slow.consumer.subscribe([topic])
+            async with asyncio.timeout(TIMEOUT_S):
+                while not await slow.consumer.poll(100):
+                    pass
+            async with reading(bootstrap, group) as other:
+                other.start([topic])
+                await until(lambda: len(other.records) == 20, other)
+                await refused(producer, slow.consumer)
+                await other.stop()
+            await refused(producer, slow.consumer)
+            assert (await GroupAdmin(cluster).committed(group))[topic, 0].offset == 20
 
     asyncio.run(run())
 
