@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Bounds on what clients can make a coordinator hold; Kafka leaves these open.
 GROUPS_PER_PARTITION_MAX = 1_000_000
 PENDING_MEMBERS_MAX = 10_000
+PROTOCOLS_MAX = 1_000  # of one member
 
 # A new member may wait this long in its first JoinGroup before the group gives up on it: long
 # enough for a slow rebalance, short enough that a client which vanished does not block the group

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kraftpy.core.groups.commits import Commits, PartitionsOf
 from kraftpy.core.groups.config import (
     NO_OWN_TIMES,
+    PROTOCOLS_MAX,
     RETRY_MS_MIN,
     ConsumerTimes,
     GroupConfig,
@@ -45,6 +46,7 @@ from kraftpy.protocol.messages import (
     DescribeGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
     ListGroupsResponse,
     OffsetCommitRequest,
@@ -178,6 +180,9 @@ class GroupMachine:
         self, token: object, request: JoinGroupRequest, client: Client, uuid: str, now_ms: int
     ) -> Effects:
         """JoinGroup 0-9; `uuid` is a random one in case that a member id is due."""
+        if len(request.protocols) > PROTOCOLS_MAX:
+            self._out.reply(token, JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return self._out.take()
         if self._consumers.holds(request.group_id):
             self._classic_service.join(token, request, client, uuid, now_ms)
         else:

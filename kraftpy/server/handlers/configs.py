@@ -13,9 +13,9 @@ IncrementalAlterConfigs changes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kraftpy.core.config.describe import (
     ConfigEntry,
@@ -52,7 +52,7 @@ from kraftpy.server.handlers import loggers
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_configs
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import Pace, counted, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -75,7 +75,7 @@ Described = DescribeConfigsResponse.DescribeConfigsResult
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, long=True)
-def describe_configs(
+async def describe_configs(
     broker: Broker, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Settings with their values and, if asked for, synonyms and documentation.
@@ -83,11 +83,16 @@ def describe_configs(
     A resource that is named more than once is described once, with all keys it was asked for.
     """
     resources: dict[_Resource, set[str] | None] = {}
+    pace = Pace()
     for each in request.resources:
+        await pace.keep()
         resource = each.resource_type, each.resource_name
         keys = set(each.configuration_keys or ()) or None  # without any it's asked for all
         asked = resources.setdefault(resource, keys)
-        resources[resource] = None if asked is None or keys is None else asked | keys
+        if asked is None or keys is None:
+            resources[resource] = None
+        elif asked is not keys:
+            asked |= keys
     described = partial(_described, broker, request)
     return DescribeConfigsResponse(
         results=elements(list(resources.items()), described, ctx, _refuse_description)
@@ -119,105 +124,85 @@ def _refuse_description(wanted: tuple[_Resource, set[str] | None]) -> Described:
     )
 
 
-@handles(ApiKey.ALTER_CONFIGS)
+@handles(ApiKey.ALTER_CONFIGS, long=True)
 async def alter_configs(
     broker: Broker, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replaces what is set on topics and brokers."""
-    resources = (
-        (
-            [config.name for config in resource.configs],
-            ConfigChange(
-                resource.resource_type,
-                resource.resource_name,
-                configs={config.name: config.value for config in resource.configs},
-            ),
-        )
-        for resource in request.resources
-    )
-    answers = await _alter(broker, resources, request.validate_only)
+
+    def change(asked: AlterConfigsRequest.AlterConfigsResource) -> ConfigChange:
+        configs = {config.name: config.value for config in asked.configs}
+        return ConfigChange(asked.resource_type, asked.resource_name, configs=configs)
+
+    answers = await _alter(broker, request.resources, change, request.validate_only)
+    answer = AlterConfigsResponse.AlterConfigsResourceResponse
     return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResponse.AlterConfigsResourceResponse(code, message, type_, name)
-            for (type_, name), (code, message) in answers.items()
-        ]
+        responses=elements(list(answers), lambda each: answer(*answers[each], *each))
     )
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, long=True)
 async def incremental_alter_configs(
     broker: Broker, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Sets, deletes, appends to and subtracts from single settings."""
-    resources = (
-        (
-            [each.name for each in resource.configs],
-            ConfigChange(
-                resource.resource_type,
-                resource.resource_name,
-                ops=tuple(
-                    [
-                        ConfigOp(each.name, each.config_operation, each.value)
-                        for each in resource.configs
-                    ]
-                ),
-            ),
-        )
-        for resource in request.resources
-    )
-    answers = await _alter(broker, resources, request.validate_only)
+
+    def change(asked: IncrementalAlterConfigsRequest.AlterConfigsResource) -> ConfigChange:
+        ops = [ConfigOp(each.name, each.config_operation, each.value) for each in asked.configs]
+        return ConfigChange(asked.resource_type, asked.resource_name, ops=tuple(ops))
+
+    answers = await _alter(broker, request.resources, change, request.validate_only)
+    answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
     return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(code, message, type_, name)
-            for (type_, name), (code, message) in answers.items()
-        ]
+        responses=elements(list(answers), lambda each: answer(*answers[each], *each))
     )
 
 
 _Answer = tuple[ErrorCode, str | None]
+_Asked = TypeVar(
+    "_Asked",
+    AlterConfigsRequest.AlterConfigsResource,
+    IncrementalAlterConfigsRequest.AlterConfigsResource,
+)
 _NAME_LENGTHS_MAX = {int(ResourceType.GROUP): GROUP_NAME_LENGTH_MAX}
 
 
 async def _alter(
     broker: Broker,
-    resources: Iterable[tuple[list[str], ConfigChange]],
+    resources: Sequence[_Asked],
+    change_of: Callable[[_Asked], ConfigChange],
     validate_only: bool,
 ) -> dict[_Resource, _Answer]:
-    """The answer to each resource; `resources` are (keys, what to change)."""
-    wanted: dict[_Resource, tuple[list[str], ConfigChange]] = {}
-    twice: set[_Resource] = set()
+    """The answer to each resource."""
+    _, twice = await counted((each.resource_type, each.resource_name) for each in resources)
     pace = Pace()
-    for keys, change in resources:
-        await pace.keep()
-        resource = change.type, change.name
-        if resource in wanted:
-            twice.add(resource)
-        else:
-            wanted[resource] = keys, change
     answers: dict[_Resource, _Answer] = {}
     items: dict[_Resource, ConfigChange] = {}
     weights: list[int] = []
-    for resource, (keys, change) in wanted.items():
+    for asked in resources:
         await pace.keep()
-        type_, name = resource
+        type_, name = resource = asked.resource_type, asked.resource_name
         answers[resource] = (ErrorCode.NONE, None)
         if resource in twice:
             message = "the resource is in the request twice"
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
         elif len(name) > _NAME_LENGTHS_MAX.get(type_, NAME_LENGTH_MAX):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "the resource's name is too long")
-        elif len(keys) > CONFIGS_MAX:
+        elif len(asked.configs) > CONFIGS_MAX:
             message = f"a resource has at most {CONFIGS_MAX} settings"
             answers[resource] = (ErrorCode.INVALID_REQUEST, message)
-        elif len(set(keys)) < len(keys):
+        elif len(keys := {each.name for each in asked.configs}) < len(asked.configs):
             answers[resource] = (ErrorCode.INVALID_REQUEST, "a key is in the request twice")
         elif type_ == BROKER_LOGGER:
-            answers[resource] = _alter_loggers(broker, change, validate_only)
-        elif refusal := refuse_configs(change) or refuse_values(change, broker.config):
-            answers[resource] = refusal
+            answers[resource] = _alter_loggers(broker, change_of(asked), validate_only)
         else:
-            items[resource] = change
-            weights.append(_weight(broker, resource, keys))
+            change = change_of(asked)
+            refusal = refuse_configs(change) or refuse_values(change, broker.config)
+            if refusal is not None:
+                answers[resource] = refusal
+            else:
+                items[resource] = change
+                weights.append(_weight(broker, resource, keys))
     results = await propose_items(
         broker.controller,
         lambda some, _: AlterConfigs(some, validate_only),
@@ -231,7 +216,7 @@ async def _alter(
     return answers
 
 
-def _weight(broker: Broker, resource: _Resource, keys: list[str]) -> int:
+def _weight(broker: Broker, resource: _Resource, keys: set[str]) -> int:
     """How much a change of these keys is: of settings, and of partitions that it may bear upon."""
     type_, name = resource
     topic = broker.metadata.topics.get(name) if type_ == ResourceType.TOPIC else None

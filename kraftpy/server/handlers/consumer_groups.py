@@ -22,7 +22,7 @@ from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.handlers.groups import client_of
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import elements
+from kraftpy.server.network.long_answers import distinct, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -42,11 +42,11 @@ def consumer_group_heartbeat(
 
 
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE, long=True)
-def consumer_group_describe(
+async def consumer_group_describe(
     broker: Broker, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """State, members, assignments and targets of consumer groups, each once."""
-    group_ids = list(dict.fromkeys(request.group_ids))
+    group_ids = await distinct(request.group_ids)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return ConsumerGroupDescribeResponse(
         groups=elements(group_ids, partial(_describe, broker, operations), ctx, _refuse)

@@ -25,6 +25,7 @@ from kraftpy.server.cluster.features import levels_in_use, supported
 from kraftpy.server.cluster.proposals import TIMEOUT_MAX_MS
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
+from kraftpy.server.network.long_answers import in_parts
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -41,7 +42,9 @@ async def update_features(
     """NONE if all features have the wanted levels now, INVALID_UPDATE_VERSION if one can't."""
     levels = levels_in_use(broker.metadata)
     # What is asked for again and again is done once.
-    updates = {update.feature: update for update in request.feature_updates}
+    updates: dict[str, Update] = {}
+    async for some in in_parts(request.feature_updates):
+        updates.update({update.feature: update for update in some})
     try:
         for update in updates.values():
             _check(update, levels, broker)

@@ -15,7 +15,7 @@ and 18 let a follower say (its directory, the high watermark that it knows) isn'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,16 +23,17 @@ from kraftpy.core.replication import Leadership, preferred_read_replica
 from kraftpy.protocol.api import READ_COMMITTED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
-from kraftpy.server.handlers.leader_hints import name_leaders_of_fetch
+from kraftpy.server.handlers.leader_hints import naming_leaders_of_fetch
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace
+from kraftpy.server.network.long_answers import Pace, at_once, in_parts, in_slices
 from kraftpy.server.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION_ID,
     FetchPartition,
     FetchSession,
+    Key,
 )
 from kraftpy.server.replication.follower_fetch import fetch_for_follower
 from kraftpy.server.replication.partition import Partition
@@ -62,7 +63,30 @@ def fetch(
     if (request.replica_id if state is None else state.replica_id) >= 0:
         return fetch_for_follower(broker, ctx, request)
     by_id = ctx.api_version >= TOPIC_ID_VERSION
-    wanted = [
+    if ctx.many:
+        return _fetch_many(broker, ctx, request, by_id)
+    wanted = _wanted(request.topics, by_id)
+    if len(wanted) > TOGETHER_MAX:
+        wanted = list({each.key: each for each in wanted}.values())  # the last counts, as in Kafka
+    return _serve(broker, ctx, request, wanted, by_id)
+
+
+async def _fetch_many(
+    broker: Broker, ctx: RequestContext, request: FetchRequest, by_id: bool
+) -> FetchResponse:
+    once: dict[Key, FetchPartition] = {}
+    async for some in in_parts(
+        FetchRequest.FetchTopic(topic.topic, topic.topic_id, [partition])
+        for topic in request.topics
+        for partition in topic.partitions
+    ):
+        once.update({each.key: each for each in _wanted(some, by_id)})
+    result = _serve(broker, ctx, request, list(once.values()), by_id)
+    return result if isinstance(result, FetchResponse) else await result
+
+
+def _wanted(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> list[FetchPartition]:
+    return [
         FetchPartition(
             topic.topic_id if by_id else topic.topic,
             p.partition,
@@ -71,17 +95,24 @@ def fetch(
             p.current_leader_epoch,
             p.last_fetched_epoch,
         )
-        for topic in request.topics
+        for topic in topics
         for p in topic.partitions
     ]
+
+
+def _serve(
+    broker: Broker,
+    ctx: RequestContext,
+    request: FetchRequest,
+    wanted: list[FetchPartition],
+    by_id: bool,
+) -> FetchResponse | Awaitable[FetchResponse]:
     try:
         session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
         return _Fetch(broker, ctx, request, session, wanted, incremental, by_id).start()
-    if session is None:
-        wanted = list({each.key: each for each in wanted}.values())  # the last counts, as in Kafka
     return _LongFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
@@ -365,7 +396,7 @@ class _Fetch:
         response = self._response()
         self._add(response, {}, results)
         if self._errors:
-            name_leaders_of_fetch(self._broker, self._ctx, response)
+            at_once(naming_leaders_of_fetch(self._broker, self._ctx, response))
         return response
 
     def _response(self) -> FetchResponse:
@@ -474,7 +505,7 @@ class _LongFetch(_Fetch):
             self._add(response, topics, some)
             await pace.keep()
         if self._errors:
-            name_leaders_of_fetch(self._broker, self._ctx, response)
+            await in_slices(naming_leaders_of_fetch(self._broker, self._ctx, response))
         return response
 
     def _pieces(self, all_: list[T]) -> Iterator[list[T]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,10 @@ if TYPE_CHECKING:
 # Of a committed offset: what its record takes in the log beside the group's and the topic's names.
 COMMIT_RECORD_MIN_BYTES = 40
 
-_DELETED_TOGETHER = 1_000
+_DELETED_TOGETHER = 100
+# A request takes out so many members at a time; the other members rejoin once all the same, as
+# that takes longer.
+_LEAVING_TOGETHER = 1_000
 
 _STATES = {each.value.lower() for each in (*GroupState, *ConsumerGroupState)}
 _TYPES = {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE}
@@ -93,6 +96,7 @@ _VERSION_OF_LIBRDKAFKA = 2
 
 Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
+_Leaving = LeaveGroupRequest.MemberIdentity
 Wanted = list[tuple[str, list[int]]]
 
 
@@ -103,7 +107,7 @@ async def find_coordinator(
     """Where each group or transactional id is coordinated; the first call makes the topic."""
     deadline_s = broker.loop.time() + LOAD_WAIT_S
     if ctx.api_version >= _FIRST_BATCHED_FIND:
-        keys = dict.fromkeys(request.coordinator_keys)
+        keys = await distinct(request.coordinator_keys)
         pace = Pace()
         coordinators = []
         for key in keys:
@@ -198,15 +202,30 @@ async def leave_group(
     if ctx.api_version < _FIRST_BATCHED_LEAVE:
         identity = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
         request = LeaveGroupRequest(group_id=request.group_id, members=[identity])
+    response = LeaveGroupResponse()
+    pace = Pace()
+    for members in _parts_of(request.members):
+        await pace.keep()
+        part = await _leave(broker, LeaveGroupRequest(request.group_id, members=members))
+        if part.error_code:
+            return part
+        response.members += part.members
+    if ctx.api_version < _FIRST_BATCHED_LEAVE and not response.error_code and response.members:
+        response.error_code = response.members[0].error_code
+    return response
+
+
+def _parts_of(members: list[_Leaving]) -> Iterable[list[_Leaving]]:
+    for start in range(0, max(1, len(members)), _LEAVING_TOGETHER):
+        yield members[start : start + _LEAVING_TOGETHER]
+
+
+async def _leave(broker: Broker, request: LeaveGroupRequest) -> LeaveGroupResponse:
     try:
         response = broker.groups.leave_group(request)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
-    if isinstance(response, asyncio.Future):
-        response = await response
-    if ctx.api_version < _FIRST_BATCHED_LEAVE and not response.error_code and response.members:
-        response.error_code = response.members[0].error_code
-    return response
+    return await response if isinstance(response, asyncio.Future) else response
 
 
 @handles(ApiKey.OFFSET_COMMIT)
@@ -279,7 +298,7 @@ def _fetch_one(
             (name, [refused_offset(index, error.code) for index in indexes])
             for name, indexes in wanted or ()
         ]
-        return OffsetFetchResponse(topics=[_fetched(each) for each in refused])
+        return OffsetFetchResponse(topics=elements(refused, _fetched))
 
 
 def _fetch_groups(
@@ -327,7 +346,11 @@ def _wanted_offsets(
     for topic in topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
         yield
-    return [(name, list(indexes)) for name, indexes in wanted.items()]
+    once: Wanted = []
+    for name, indexes in wanted.items():
+        once.append((name, list(indexes)))
+        yield
+    return once
 
 
 def _once(
@@ -367,14 +390,22 @@ def _fetch_group(
     topics = request.topics
     unknown: dict[bytes, dict[int, None]] = {}
     if by_id and topics is not None:
+        named = []
         for topic in topics:
             yield
             topic.name = _name_of(broker, topic.topic_id)
-            if not topic.name:
+            if topic.name:
+                named.append(topic)
+            else:
                 asked = unknown.setdefault(topic.topic_id, {})
                 asked.update(dict.fromkeys(topic.partition_indexes))
-        topics = [topic for topic in topics if topic.name]
+        topics = named
     wanted = yield from _wanted_offsets(topics)
+    refused = []
+    for topic_id, indexes in unknown.items():
+        yield
+        error = ErrorCode.UNKNOWN_TOPIC_ID
+        refused.append((topic_id, [refused_offset(index, error) for index in indexes]))
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     member = request.member_id, request.member_epoch
     try:
@@ -390,7 +421,7 @@ def _fetch_group(
         return offsets
 
     if by_id:
-        response.topics = elements(lambda: _with_ids(broker, read(), unknown), _fetched_by_id)
+        response.topics = elements(lambda: _with_ids(broker, read()) + refused, _fetched_by_id)
     else:
         response.topics = elements(read, _fetched_of_group)
     return response
@@ -402,17 +433,10 @@ def _name_of(broker: Broker, topic_id: bytes) -> str:
     return "" if topic is None else topic.name
 
 
-def _with_ids(
-    broker: Broker, offsets: Offsets, unknown: Mapping[bytes, Iterable[int]]
-) -> list[tuple[bytes, list[OffsetRow]]]:
+def _with_ids(broker: Broker, offsets: Offsets) -> list[tuple[bytes, list[OffsetRow]]]:
     """By topic id; what is kept for a topic that is gone has none, and is about to go as well."""
     named = ((broker.metadata.topics.get(name), rows) for name, rows in offsets)
-    found = [(topic.id, rows) for topic, rows in named if topic is not None]
-    error = ErrorCode.UNKNOWN_TOPIC_ID
-    return found + [
-        (topic_id, [refused_offset(index, error) for index in indexes])
-        for topic_id, indexes in unknown.items()
-    ]
+    return [(topic.id, rows) for topic, rows in named if topic is not None]
 
 
 def _fetched_by_id(
@@ -452,11 +476,11 @@ def offset_delete(
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, long=True)
-def describe_groups(
+async def describe_groups(
     broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """State, members and assignments of groups, each once."""
-    names = list(dict.fromkeys(request.groups))
+    names = await distinct(request.groups)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     describe = partial(_describe, broker, ctx.api_version, operations)
     return DescribeGroupsResponse(groups=elements(names, describe, ctx, _refuse_group))

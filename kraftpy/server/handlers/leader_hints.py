@@ -6,6 +6,7 @@ Produce and Fetch that have no place for it leave it out when they are encoded.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.errors import ErrorCode
@@ -34,8 +35,10 @@ def name_leaders_of_produce(broker: Broker, ctx: RequestContext, response: Produ
     ]
 
 
-def name_leaders_of_fetch(broker: Broker, ctx: RequestContext, response: FetchResponse) -> None:
-    """The same for a Fetch."""
+def naming_leaders_of_fetch(
+    broker: Broker, ctx: RequestContext, response: FetchResponse
+) -> Generator[None, None, None]:
+    """The same for a Fetch; yields where it could be interrupted."""
     leaders: set[int] = set()
     for topic in response.responses:
         known = broker.metadata.topics_by_id.get(topic.topic_id)
@@ -45,6 +48,7 @@ def name_leaders_of_fetch(broker: Broker, ctx: RequestContext, response: FetchRe
             if found is not None:
                 data.current_leader = FetchResponse.LeaderIdAndEpoch(*found)
                 leaders.add(found[0])
+            yield
     response.node_endpoints = [
         FetchResponse.NodeEndpoint(node.node_id, node.host, node.port, node.rack)
         for node in _nodes(broker, ctx, leaders)

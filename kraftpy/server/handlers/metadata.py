@@ -9,7 +9,7 @@ them. What is named more than once is answered once, as Kafka does.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,7 @@ async def metadata(
         wanted = await distinct((each.name, each.topic_id) for each in topics)
         errors: dict[str, ErrorCode] = {}
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-            errors = await _create_missing(broker, [name for name, _ in wanted if name is not None])
+            errors = await _create_missing(broker, (name for name, _ in wanted if name is not None))
         look_up = partial(_look_up, broker, ctx.api_version, operations, errors)
         answers = elements(wanted, look_up, ctx, _refuse)
     return MetadataResponse(
@@ -69,7 +69,7 @@ async def metadata(
     )
 
 
-async def _create_missing(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
+async def _create_missing(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
     missing: dict[str, None] = {}
     pace = Pace()
     for name in names:

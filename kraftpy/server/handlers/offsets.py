@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.protocol.api import READ_COMMITTED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_deletion_of_records
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import TOGETHER_MAX, Pace, elements
+from kraftpy.server.network.long_answers import Pace, at_once, elements, in_slices
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.record_policy import QUICK_BYTES, opens_quickly
 from kraftpy.storage.readable_log import BatchToOpen, TimestampOffset
@@ -66,36 +66,46 @@ def list_offsets(
     broker: Broker, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Offsets by timestamp or position; one that is named twice is refused."""
-    wanted: dict[str, dict[int, Wanted]] = {}
-    twice: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        partitions = wanted.setdefault(topic.name, {})
-        for each in topic.partitions:
-            if partitions.setdefault(each.partition_index, each) is not each:
-                twice.add((topic.name, each.partition_index))
-    searched = [
-        (name, each)
-        for name, partitions in wanted.items()
-        for each in partitions.values()
-        if _is_searched(each) and (name, each.partition_index) not in twice
-    ]
-    if not searched:
-        return _answer(broker, ctx, request, wanted, twice, {})
+    sorting = _sorted_out(request)
 
     async def search() -> ListOffsetsResponse:
-        found = await _search_all(broker, searched)
-        return _answer(broker, ctx, request, wanted, twice, found)
+        asked = await in_slices(sorting) if ctx.many else few
+        return _answer(broker, ctx, request, asked, await _search_all(broker, asked.searched))
 
+    if not ctx.many:
+        few = at_once(sorting)
+        if not few.searched:
+            return _answer(broker, ctx, request, few, {})
     return search()
 
 
+class _Asked(NamedTuple):
+    """What is wanted by topic and partition, what was named twice, what takes a search by time."""
+
+    wanted: dict[str, dict[int, Wanted]]
+    twice: set[tuple[str, int]]
+    searched: list[tuple[str, Wanted]]
+
+
+def _sorted_out(request: ListOffsetsRequest) -> Generator[None, None, _Asked]:
+    asked = _Asked({}, set(), [])
+    for topic in request.topics:
+        yield
+        partitions = asked.wanted.setdefault(topic.name, {})
+        for each in topic.partitions:
+            if partitions.setdefault(each.partition_index, each) is not each:
+                asked.twice.add((topic.name, each.partition_index))
+            yield
+    for name, partitions in asked.wanted.items():
+        for each in partitions.values():
+            if _is_searched(each) and (name, each.partition_index) not in asked.twice:
+                asked.searched.append((name, each))
+            yield
+    return asked
+
+
 def _answer(
-    broker: Broker,
-    ctx: RequestContext,
-    request: ListOffsetsRequest,
-    wanted: dict[str, dict[int, Wanted]],
-    twice: set[tuple[str, int]],
-    found: Found,
+    broker: Broker, ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, found: Found
 ) -> ListOffsetsResponse:
     isolation, version = request.isolation_level, ctx.api_version
 
@@ -105,14 +115,14 @@ def _answer(
         name, partitions = item
 
         def of_partition(wanted: Wanted) -> Listed:
-            if (name, wanted.partition_index) in twice:
+            if (name, wanted.partition_index) in asked.twice:
                 return _refuse(wanted)
             return _list_offset(broker, version, isolation, name, wanted, found)
 
         answers = elements(list(partitions.values()), of_partition, ctx, _refuse)
         return ListOffsetsResponse.ListOffsetsTopicResponse(name, answers)
 
-    return ListOffsetsResponse(topics=elements(list(wanted.items()), of_topic))
+    return ListOffsetsResponse(topics=elements(list(asked.wanted.items()), of_topic))
 
 
 def _refuse(wanted: Wanted) -> Listed:
@@ -237,10 +247,10 @@ async def offset_for_leader_epoch(
     wanted: dict[str, dict[int, OffsetForLeaderEpochRequest.OffsetForLeaderPartition]] = {}
     pace = Pace()
     for topic in request.topics:
+        await pace.keep()
         partitions = wanted.setdefault(topic.topic, {})
-        for start in range(0, len(topic.partitions), TOGETHER_MAX):
-            some = topic.partitions[start : start + TOGETHER_MAX]
-            partitions.update({each.partition: each for each in some})
+        for each in topic.partitions:
+            partitions[each.partition] = each
             await pace.keep()
     return OffsetForLeaderEpochResponse(
         topics=elements(list(wanted.items()), partial(_epoch_ends, broker))
@@ -285,10 +295,13 @@ async def delete_records(
     response = DeleteRecordsResponse()
     waiting: list[tuple[DeleteRecordsResponse.DeleteRecordsPartitionResult, Partition, int]] = []
     wanted: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        offsets = {each.partition_index: each.offset for each in topic.partitions}
-        wanted.setdefault(topic.name, {}).update(offsets)
     pace = Pace()
+    for topic in request.topics:
+        await pace.keep()
+        offsets = wanted.setdefault(topic.name, {})
+        for each in topic.partitions:
+            offsets[each.partition_index] = each.offset
+            await pace.keep()
     for name, offsets in wanted.items():
         answers = []
         refusal = refuse_deletion_of_records(name)

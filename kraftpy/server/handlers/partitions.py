@@ -46,7 +46,7 @@ from kraftpy.server.cluster.proposals import Make, batches, catch_up, propose_ba
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import Pace, counted, elements, in_parts
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -72,11 +72,13 @@ async def elect_leaders(
     """Gives partitions their preferred leader, or in an unclean election any leader at all."""
     if names_a_voter(request):
         return await elect_controller(broker, request)
-    names = [
+    names: list[Name] = []
+    async for some in in_parts(
         (topic.topic, index)
         for topic in request.topic_partitions or ()
         for index in topic.partitions
-    ]
+    ):
+        names += some
     response = ElectLeadersResponse()
     try:
         answers = await _elect(broker, request, names)
@@ -106,7 +108,9 @@ async def _elect(
         answers = await _propose(broker, make, needy, _elections, left_ms)
         return {name: each for name, each in answers.items() if each[0] not in _NOT_NEEDED}
     answers = await _refused(names)
-    wanted = dict.fromkeys(name for name in names if name not in answers)
+    wanted: dict[Name, None] = {}
+    async for some_names in in_parts(names):
+        wanted.update(dict.fromkeys([name for name in some_names if name not in answers]))
     return answers | await _propose(broker, make, wanted, _elections, request.timeout_ms)
 
 
@@ -280,16 +284,10 @@ async def _propose(
 
 async def _refused(names: Iterable[Name]) -> dict[Name, Refusal]:
     """What is wrong with partitions before one looks at them."""
-    seen: set[Name] = set()
-    twice: set[Name] = set()
+    once, twice = await counted(names)
     refused: dict[Name, Refusal] = {}
     pace = Pace()
-    for name in names:
-        await pace.keep()
-        if name in seen:
-            twice.add(name)
-        seen.add(name)
-    for name in seen:
+    for name in once:
         await pace.keep()
         if name in twice:
             refused[name] = ErrorCode.INVALID_REQUEST, "the partition is in the request twice"

@@ -27,7 +27,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import elements, in_parts
+from kraftpy.server.network.long_answers import counted, elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -111,13 +111,7 @@ async def describe_user_scram_credentials(
     broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Nobody has credentials."""
-    once: dict[str, None] = {}
-    twice = set()
-    async for some in in_parts(request.users or ()):
-        for user in some:
-            if user.name in once:
-                twice.add(user.name)
-            once[user.name] = None
+    once, twice = await counted(user.name for user in request.users or ())
 
     def result(
         name: str,
@@ -129,4 +123,4 @@ async def describe_user_scram_credentials(
             name, code, message
         )
 
-    return DescribeUserScramCredentialsResponse(results=elements(list(once), result))
+    return DescribeUserScramCredentialsResponse(results=elements(once, result))

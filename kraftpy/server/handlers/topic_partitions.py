@@ -8,6 +8,7 @@ are no error: the cursor is a place in the order of names, not a snapshot.
 
 from __future__ import annotations
 
+from heapq import merge
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata import NO_LEADER, PartitionState, Topic
@@ -21,7 +22,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.operations import NOT_ASKED, TOPIC_OPERATIONS
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, distinct
+from kraftpy.server.network.long_answers import Pace, distinct, in_parts
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -44,10 +45,13 @@ async def describe_topic_partitions(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is 0 or more")
     left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
     named = await distinct(topic.name for topic in request.topics)
-    wanted = named or broker.metadata.topics.keys()
+    sorted_parts = [
+        sorted(name for name in some if name >= first_name)
+        async for some in in_parts(named or list(broker.metadata.topics))
+    ]
     response = DescribeTopicPartitionsResponse()
     pace = Pace()
-    for name in sorted(name for name in wanted if name >= first_name):
+    for name in merge(*sorted_parts):
         await pace.keep()
         topic = broker.metadata.topics.get(name)
         if topic is None:

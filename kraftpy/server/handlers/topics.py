@@ -16,8 +16,7 @@ becomes commands, and the answers become a response. Rules:
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kraftpy.core.config import PARTITIONS_MAX, ConfigError, judge_topic_configs
@@ -51,7 +50,7 @@ from kraftpy.server.cluster.proposals import new_topic_id, propose_growth, propo
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace
+from kraftpy.server.network.long_answers import Pace, counted
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -66,11 +65,14 @@ Refusal = tuple[ErrorCode, str | None]
 CreatedTopic = CreateTopicsResponse.CreatableTopicResult
 DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
 GrowthAnswer = CreatePartitionsResponse.CreatePartitionsTopicResult
+_Assignment = (
+    CreateTopicsRequest.CreatableReplicaAssignment
+    | CreatePartitionsRequest.CreatePartitionsAssignment
+)
 
-
-def repeated(names: Iterable[Hashable]) -> set[Hashable]:
-    """Those that come more than once."""
-    return {name for name, count in Counter(names).items() if count > 1}
+# To delete a topic is as much work as to delete so many partitions more: each partition of the
+# offsets topic looks for what was committed for it.
+_DELETION_WEIGHT = 20
 
 
 @handles(ApiKey.CREATE_TOPICS)
@@ -78,7 +80,7 @@ async def create_topics(
     broker: Broker, ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Creates topics, or with `validate_only` says whether that would work."""
-    twice = repeated(topic.name for topic in request.topics)
+    _, twice = await counted(topic.name for topic in request.topics)
     answers: dict[str, CreatedTopic] = {}
     wanted: dict[str, NewTopic] = {}
     sizes: list[int] = []
@@ -118,24 +120,19 @@ async def delete_topics(
 ) -> DeleteTopicsResponse:
     """Deletes topics by name, or from version 6 on by name or id."""
     force_internal = is_set(request, FORCE_INTERNAL_TAG)
-    wanted: list[tuple[str | None, bytes]]
+    wanted: Iterable[tuple[str | None, bytes]]
     if ctx.api_version < FIRST_VERSION_WITH_IDS:
-        wanted = [(name, NO_ID) for name in request.topic_names]
+        wanted = ((name, NO_ID) for name in request.topic_names)
     else:
-        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        wanted = ((topic.name, topic.topic_id) for topic in request.topics)
+    once, twice = await counted(wanted)
     answers: dict[tuple[str | None, bytes], DeletedTopic] = {}
-    twice: set[tuple[str | None, bytes]] = set()
     items: dict[tuple[str | None, bytes], OldTopic] = {}
     sizes: list[int] = []
     pace = Pace()
-    for key in wanted:
+    for key in once:
         await pace.keep()
-        if key in answers:
-            twice.add(key)
-        else:
-            answers[key] = DeletedTopic(*key)
-    for key, answer in answers.items():
-        await pace.keep()
+        answer = answers[key] = DeletedTopic(*key)
         refusal = _refuse_deletion(broker, ctx, key, key in twice)
         if refusal is None and not force_internal:
             refusal = refuse_deletion(_name_of(broker, key))
@@ -166,7 +163,7 @@ async def create_partitions(
     broker: Broker, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Lets topics grow, or with `validate_only` says whether they could."""
-    twice = repeated(topic.name for topic in request.topics)
+    _, twice = await counted(topic.name for topic in request.topics)
     answers: dict[str, GrowthAnswer] = {}
     items: dict[str, GrownTopic] = {}
     growths: list[int] = []
@@ -174,17 +171,17 @@ async def create_partitions(
     for topic in request.topics:
         await pace.keep()
         answers[topic.name] = GrowthAnswer(topic.name)
-        assignments = None
-        if topic.assignments is not None:
-            assignments = tuple([tuple(each.broker_ids) for each in topic.assignments])
         refusal = (
             _refuse_item(topic.name, topic.name in twice)
             or refuse_growth(topic.name)
-            or _refuse_assignments(assignments)
+            or _refuse_assignments(topic.assignments)
         )
         if refusal is not None:
             _set_error(answers[topic.name], refusal)
         else:
+            assignments = None
+            if topic.assignments is not None:
+                assignments = tuple([tuple(each.broker_ids) for each in topic.assignments])
             items[topic.name] = GrownTopic(topic.name, topic.count, assignments)
             growths.append(_growth(broker, items[topic.name]))
     seed = random.getrandbits(31)
@@ -238,16 +235,19 @@ def _refuse_new_topic(topic: CreateTopicsRequest.CreatableTopic, twice: bool) ->
             ErrorCode.INVALID_REQUEST,
             "give either an assignment or partitions and replication factor, not both",
         )
+    refusal = _refuse_assignments(topic.assignments)
+    if refusal is not None:
+        return refusal
     indexes = sorted(each.partition_index for each in topic.assignments)
     if indexes != list(range(len(indexes))):
         return (
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "an assignment must have each partition from 0 on once",
         )
-    return _refuse_assignments([each.broker_ids for each in topic.assignments])
+    return None
 
 
-def _refuse_assignments(assignments: Sequence[Sequence[int]] | None) -> Refusal | None:
+def _refuse_assignments(assignments: Sequence[_Assignment] | None) -> Refusal | None:
     if assignments is None:
         return None
     if len(assignments) > PARTITIONS_MAX:
@@ -255,7 +255,7 @@ def _refuse_assignments(assignments: Sequence[Sequence[int]] | None) -> Refusal 
             ErrorCode.INVALID_PARTITIONS,
             f"a topic has 1 to {PARTITIONS_MAX} partitions, not {len(assignments)}",
         )
-    if any(broker_id < 0 for replicas in assignments for broker_id in replicas):
+    if any(broker_id < 0 for each in assignments for broker_id in each.broker_ids):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker id is 0 or more"
     return None
 
@@ -280,9 +280,9 @@ def _refuse_deletion(
 
 
 def _topic_size(broker: Broker, key: tuple[str | None, bytes]) -> int:
-    """How many partitions go with the topic, as far as is known here; 1 at least."""
+    """How much the topic's deletion is, in partitions, as far as is known here; 1 at least."""
     topic = broker.metadata.topics.get(_name_of(broker, key))
-    return 1 if topic is None else len(topic.partitions)
+    return 1 if topic is None else _DELETION_WEIGHT + len(topic.partitions)
 
 
 def _name_of(broker: Broker, key: tuple[str | None, bytes]) -> str:

@@ -59,7 +59,7 @@ _FIRST_INIT_WITH_FENCED = 4
 _FIRST_WITH_FENCED = 2  # AddPartitionsToTxn, AddOffsetsToTxn and EndTxn
 _FIRST_BATCHED_ADD = 4
 _FIRST_END_OF_VERSION_2 = 5
-_ADDED_TOGETHER = 1_000
+_ADDED_TOGETHER = 100
 _LOOKED_AT_TOGETHER = 1_000
 _SHORT_CHARS = 1_000
 # So many states are said to be none.
@@ -260,11 +260,11 @@ async def end_txn(broker: Broker, ctx: RequestContext, request: EndTxnRequest) -
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS, long=True)
-def describe_transactions(
+async def describe_transactions(
     broker: Broker, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """State, owner and partitions of transactional ids, each once."""
-    ids = list(dict.fromkeys(request.transactional_ids))
+    ids = await distinct(request.transactional_ids)
     return DescribeTransactionsResponse(
         transaction_states=elements(ids, partial(_describe, broker), ctx, _refuse)
     )

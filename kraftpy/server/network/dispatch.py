@@ -375,12 +375,14 @@ class Dispatcher:
         """The frame of the answer to a long request, if one is due."""
         try:
             await self._long_requests.finish(connection, long)
+            await asyncio.sleep(0)  # decoding, handling and encoding have slices of their own
             context.many = True
             result = route.function(self._broker, context, long.request)
             if result is not None and type(result) is not route.response_class:
                 result = await result
             if result is None:
                 return None
+            await asyncio.sleep(0)
             return await self._build(connection, route, context, result)
         except DecodeError as error:
             connection.close(f"a request that can't be decoded: {error}")

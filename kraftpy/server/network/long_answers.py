@@ -30,6 +30,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
+from contextvars import ContextVar
 from itertools import islice
 from struct import Struct
 from time import perf_counter
@@ -152,19 +153,27 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._next)
 
 
-class Pace:
-    """Keeps a handler that works through many things from holding up the loop."""
+_slice_end_s: ContextVar[float] = ContextVar("slice_end_s", default=0.0)
 
-    __slots__ = ("_deadline_s",)
+
+class Pace:
+    """Keeps a handler that works through many things from holding up the loop.
+
+    However many a task has of it, one behind the other, they share its slice.
+    """
+
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._deadline_s = perf_counter() + SLICE_MAX_S
+        now_s = perf_counter()
+        if now_s >= _slice_end_s.get():
+            _slice_end_s.set(now_s + SLICE_MAX_S)
 
     async def keep(self) -> None:
         """Lets others have the loop if a slice is over."""
-        if perf_counter() >= self._deadline_s:
+        if perf_counter() >= _slice_end_s.get():
             await asyncio.sleep(0)
-            self._deadline_s = perf_counter() + SLICE_MAX_S
+            _slice_end_s.set(perf_counter() + SLICE_MAX_S)
 
 
 def at_once(work: Generator[None, None, T]) -> T:
@@ -202,6 +211,19 @@ async def distinct(items: Iterable[K]) -> list[K]:
     async for some in in_parts(items):
         found.update(dict.fromkeys(some))
     return list(found)
+
+
+async def counted(items: Iterable[K]) -> tuple[list[K], set[K]]:
+    """Each of many items once, in their order, and those that come more than once."""
+    once: dict[K, None] = {}
+    again: set[K] = set()
+    async for some in in_parts(items):
+        for item in some:
+            if item in once:
+                again.add(item)
+            else:
+                once[item] = None
+    return list(once), again
 
 
 class LongAnswer:

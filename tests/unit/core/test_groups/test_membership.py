@@ -347,6 +347,7 @@ def test_the_protocol_with_most_votes_wins_among_those_that_all_support() -> Non
         ({"session_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"instance": "x" * 40_000}, ErrorCode.INVALID_REQUEST),
+        ({"protocols": {f"p{n}": b"" for n in range(1_001)}}, ErrorCode.GROUP_MAX_SIZE_REACHED),
     ],
 )
 def test_a_join_that_does_not_fit(how: dict[str, object], error: ErrorCode) -> None:

@@ -147,6 +147,27 @@ def test_leave_before_version_3_is_about_one_member() -> None:
     assert response.error_code == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_very_many_leave_some_at_a_time(fails: bool) -> None:
+    left: list[int] = []
+    answer = messages.LeaveGroupResponse.MemberResponse
+
+    def leave(request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse:
+        if fails and left:
+            raise FAILURE
+        left.append(len(request.members))
+        return messages.LeaveGroupResponse(members=[answer(m.member_id) for m in request.members])
+
+    members = [messages.LeaveGroupRequest.MemberIdentity(f"m{n}") for n in range(2_500)]
+    request = messages.LeaveGroupRequest("g", members=members)
+    response = asyncio.run(groups.leave_group(broker(leave_group=leave), context(5), request))
+    if fails:
+        assert (left, response.error_code, response.members) == ([1_000], FAILURE.code, [])
+    else:
+        assert left == [1_000, 1_000, 500]
+        assert [each.member_id for each in response.members] == [m.member_id for m in members]
+
+
 def test_a_refused_commit_has_the_error_on_every_partition() -> None:
     response = groups.offset_commit(broker(), context(8), commit_request())
     assert isinstance(response, messages.OffsetCommitResponse)
@@ -251,10 +272,9 @@ def test_describe_answers_each_group() -> None:
             raise FAILURE
         return described(group_id=group_id, group_state="Empty")
 
-    response = groups.describe_groups(
-        broker(describe_group=describe),
-        context(5),
-        messages.DescribeGroupsRequest(groups=["g", "elsewhere"]),
+    request = messages.DescribeGroupsRequest(groups=["g", "elsewhere"])
+    response = asyncio.run(
+        groups.describe_groups(broker(describe_group=describe), context(5), request)
     )
     assert [(g.group_id, g.error_code) for g in response.groups] == [
         ("g", ErrorCode.NONE),
@@ -270,8 +290,8 @@ def test_a_group_that_is_not_there_is_an_error_since_version_6() -> None:
 
     request = messages.DescribeGroupsRequest(groups=["gone", "g"])
     for version, error in ((5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
-        response = groups.describe_groups(
-            broker(describe_group=describe), context(version), request
+        response = asyncio.run(
+            groups.describe_groups(broker(describe_group=describe), context(version), request)
         )
         assert [g.error_code for g in response.groups] == [error, ErrorCode.NONE]
         assert response.groups[0].group_state == "Dead"
@@ -420,10 +440,11 @@ def test_consumer_groups_are_described_one_by_one() -> None:
             raise FAILURE
         return messages.ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id)
 
-    response = consumer_groups.consumer_group_describe(
-        broker(describe_consumer_group=describe),
-        context(1),
-        messages.ConsumerGroupDescribeRequest(group_ids=["g", "elsewhere"]),
+    request = messages.ConsumerGroupDescribeRequest(group_ids=["g", "elsewhere"])
+    response = asyncio.run(
+        consumer_groups.consumer_group_describe(
+            broker(describe_consumer_group=describe), context(1), request
+        )
     )
     assert [(g.group_id, g.error_code, g.error_message) for g in response.groups] == [
         ("g", 0, None),

@@ -176,7 +176,7 @@ async def test_what_there_is() -> None:
     client.host.metadata.topics["c"] = topic(1)
     await client.add(3, {"a": [1, 0], "c": [0]})
     request = DescribeTransactionsRequest([ID, "idle-1", ID, "nobody", ""])
-    answer = handlers.describe_transactions(client.broker, client.context(0), request)
+    answer = await handlers.describe_transactions(client.broker, client.context(0), request)
     described = {each.transactional_id: each for each in answer.transaction_states}
     assert len(answer.transaction_states) == 4
     assert described["nobody"].error_code == E.TRANSACTIONAL_ID_NOT_FOUND

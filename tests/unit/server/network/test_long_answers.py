@@ -261,3 +261,41 @@ async def test_small_answers_behind_one_that_waits_are_bounded_too() -> None:
             assert await described(sock) is not None
         assert len(served.groups.described) == 1001
         await until(lambda: served.memory.used_bytes == 0)
+
+
+async def test_those_that_come_again_are_told_and_the_others_keep_their_order() -> None:
+    items = [*range(2_500), 7, 2_400, 7]
+    assert await long_answers.counted(iter(items)) == (list(range(2_500)), {7, 2_400})
+
+
+async def test_what_a_task_does_in_several_steps_is_one_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(long_answers, "perf_counter", lambda: now_s[0])
+    slices_s: list[float] = []
+
+    async def work() -> None:
+        began_s = now_s[0]
+        for _ in range(5):
+            pace = long_answers.Pace()
+            now_s[0] += long_answers.SLICE_MAX_S / 2
+            turns = served
+            await pace.keep()
+            if served > turns:
+                slices_s.append(now_s[0] - began_s)
+                began_s = now_s[0]
+
+    served = 0
+
+    async def others() -> None:
+        nonlocal served
+        while True:
+            served += 1
+            await asyncio.sleep(0)
+
+    serving_others = asyncio.ensure_future(others())
+    await asyncio.sleep(0)
+    await asyncio.ensure_future(work())
+    serving_others.cancel()
+    assert slices_s == pytest.approx([long_answers.SLICE_MAX_S] * 2)
