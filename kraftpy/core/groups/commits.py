@@ -22,7 +22,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ from kraftpy.core.groups.records import (
     OffsetRecord,
     too_long,
 )
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, NO
 from kraftpy.protocol.messages import (
@@ -70,7 +71,7 @@ _INT64_MAX = 2**63 - 1
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 
-PartitionsOf = Callable[[str], Container[int]]
+PartitionsOf = Callable[[str], Collection[int]]
 
 _COLUMNS = attrgetter(
     "partition_index",
@@ -80,6 +81,9 @@ _COLUMNS = attrgetter(
     "_tags",
 )
 
+_TOPICS_MANY = 1_000
+
+_Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 _Judged = tuple[OffsetCommitResponse, Sequence[OffsetRecord]]
 _TopicAnswer = OffsetCommitResponse.OffsetCommitResponseTopic
 _PartitionAnswer = OffsetCommitResponse.OffsetCommitResponsePartition
@@ -165,17 +169,26 @@ class Commits:
     def _judge(
         self, request: OffsetCommitRequest, partitions_of: PartitionsOf, now_ms: int
     ) -> _Judged:
-        """The answer if all goes well, and the records to write."""
+        """The answer if all goes well, and the records to write.
+
+        Nobody else has the loop meanwhile: to make an answer for each of very many topics that
+        aren't there would take several times as long as to find that out, so it's done later.
+        """
+        is_long = len(request.topics) > _TOPICS_MANY
         retention_ms = request.retention_time_ms
         expire_ms = NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, _INT64_MAX)
         response = OffsetCommitResponse()
         records: list[OffsetRecord] = []
         group_id = request.group_id
         expectations = Expectations(self._offsets, self._pending, self._out, group_id, records)
+        unknown: list[_Topic] = []
         refused = False
         for topic in request.topics:
             name = topic.name
             known = partitions_of(name)
+            if is_long and not known:
+                unknown.append(topic)
+                continue
             answers = []
             for partition in topic.partitions:
                 index = partition.partition_index
@@ -200,6 +213,10 @@ class Commits:
                     refused = True
                 answers.append(_PartitionAnswer(index, error))
             response.topics.append(_TopicAnswer(name, topic.topic_id, answers))
+        if unknown:
+            refused = True
+            topics: list[_Topic | _TopicAnswer] = [*response.topics, *unknown]
+            response.topics = elements(topics, _answered)
         if refused and _all_or_none(request, is_conditional=expectations.named):
             return _withdraw(response, ErrorCode.OPERATION_NOT_ATTEMPTED), []
         return response, records
@@ -465,7 +482,16 @@ def is_metadata_too_large(metadata: str, config: GroupConfig) -> bool:
     return len(metadata) > config.offset_metadata_max_bytes or too_long(metadata)
 
 
-def _unknown(topic: OffsetCommitRequest.OffsetCommitRequestTopic) -> ErrorCode:
+def _answered(topic: _Topic | _TopicAnswer) -> _TopicAnswer:
+    """Its answer, if there is none yet: nobody knows the topic."""
+    if isinstance(topic, _TopicAnswer):
+        return topic
+    error = _unknown(topic)
+    answers = [_PartitionAnswer(each.partition_index, error) for each in topic.partitions]
+    return _TopicAnswer(topic.name, topic.topic_id, answers)
+
+
+def _unknown(topic: _Topic) -> ErrorCode:
     if not topic.name and topic.topic_id != ZERO_UUID:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

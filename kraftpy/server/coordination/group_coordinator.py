@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -429,7 +429,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
                 some = group_ids[start : start + _LISTED_TOGETHER]
                 yield machine.list_groups(states, types, some)
 
-    def _partitions_of(self, topic: str) -> Container[int]:
+    def _partitions_of(self, topic: str) -> Collection[int]:
         known = self._host.metadata.topics.get(topic)
         return () if known is None else known.partitions
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.commands import UnregisterBroker
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     AlterReplicaLogDirsRequest,
@@ -30,7 +31,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import Pace
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -36,6 +36,7 @@ from kraftpy.core.metadata.topic_commands import (
     topic_name_error,
 )
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     AlterConfigsRequest,
@@ -52,7 +53,7 @@ from kraftpy.server.handlers import loggers
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_configs
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, counted, elements
+from kraftpy.server.network.long_answers import Pace, counted
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

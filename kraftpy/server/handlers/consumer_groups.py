@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeRequest,
@@ -22,7 +23,7 @@ from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.handlers.groups import client_of
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import distinct, elements
+from kraftpy.server.network.long_answers import distinct
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

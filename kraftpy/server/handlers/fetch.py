@@ -68,7 +68,13 @@ def fetch(
     wanted = _wanted(request.topics, by_id)
     if len(wanted) > TOGETHER_MAX:
         wanted = list({each.key: each for each in wanted}.values())  # the last counts, as in Kafka
-    return _serve(broker, ctx, request, wanted, by_id)
+    try:
+        session, incremental = _session(broker, ctx, request, wanted, by_id)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
+        return _Fetch(broker, ctx, request, session, wanted, incremental, by_id).start()
+    return _LongFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 async def _fetch_many(
@@ -81,8 +87,12 @@ async def _fetch_many(
         for partition in topic.partitions
     ):
         once.update({each.key: each for each in _wanted(some, by_id)})
-    result = _serve(broker, ctx, request, list(once.values()), by_id)
-    return result if isinstance(result, FetchResponse) else await result
+    wanted = list(once.values())
+    try:
+        session, incremental = _session(broker, ctx, request, wanted, by_id)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return await _LongFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 def _wanted(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> list[FetchPartition]:
@@ -98,22 +108,6 @@ def _wanted(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> list[Fetc
         for topic in topics
         for p in topic.partitions
     ]
-
-
-def _serve(
-    broker: Broker,
-    ctx: RequestContext,
-    request: FetchRequest,
-    wanted: list[FetchPartition],
-    by_id: bool,
-) -> FetchResponse | Awaitable[FetchResponse]:
-    try:
-        session, incremental = _session(broker, ctx, request, wanted, by_id)
-    except KafkaError as error:
-        return FetchResponse(error_code=error.code)
-    if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
-        return _Fetch(broker, ctx, request, session, wanted, incremental, by_id).start()
-    return _LongFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 def _session(

@@ -21,6 +21,7 @@ from kraftpy.core.groups.group import GroupState
 from kraftpy.core.groups.machine import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DeleteGroupsRequest,
@@ -52,14 +53,7 @@ from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import (
-    Pace,
-    at_once,
-    distinct,
-    elements,
-    in_parts,
-    in_slices,
-)
+from kraftpy.server.network.long_answers import Pace, at_once, distinct, in_parts, in_slices
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kraftpy.server.coordination.marker_writes import Answers, Wanted, write_markers
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import elements
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -17,12 +17,13 @@ from kraftpy.core.metadata import NO_LEADER, PartitionState, Topic
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
 from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, distinct, elements
+from kraftpy.server.network.long_answers import Pace, distinct
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.protocol.api import READ_COMMITTED, ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DeleteRecordsRequest,
@@ -32,7 +33,7 @@ from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_deletion_of_records
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, at_once, elements, in_slices
+from kraftpy.server.network.long_answers import Pace, at_once, in_slices
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.record_policy import QUICK_BYTES, opens_quickly
 from kraftpy.storage.readable_log import BatchToOpen, TimestampOffset

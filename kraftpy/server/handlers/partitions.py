@@ -33,6 +33,7 @@ from kraftpy.core.metadata.commands import (
 from kraftpy.core.metadata.leader_commands import needs_election
 from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX, topic_name_error
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     AlterPartitionReassignmentsRequest,
@@ -46,7 +47,7 @@ from kraftpy.server.cluster.proposals import Make, batches, catch_up, propose_ba
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, counted, elements, in_parts
+from kraftpy.server.network.long_answers import Pace, counted, in_parts
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

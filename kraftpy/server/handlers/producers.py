@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.core.producers import ProducerState
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import DescribeProducersRequest, DescribeProducersResponse
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import Pace
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DescribeQuorumRequest,
@@ -25,7 +26,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, elements
+from kraftpy.server.network.long_answers import Pace
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     CreateAclsRequest,
@@ -27,7 +28,7 @@ from kraftpy.protocol.messages import (
 )
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import counted, elements
+from kraftpy.server.network.long_answers import counted
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

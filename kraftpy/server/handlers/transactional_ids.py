@@ -32,6 +32,7 @@ from kraftpy.core.transactions import (
 from kraftpy.core.transactions.records import by_topic
 from kraftpy.core.transactions.states import BY_LABEL, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     AddOffsetsToTxnRequest,
@@ -50,7 +51,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import Pace, distinct, elements
+from kraftpy.server.network.long_answers import Pace, distinct
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker

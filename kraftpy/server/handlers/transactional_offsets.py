@@ -19,6 +19,7 @@ from kraftpy.core.groups.transactions import transactional_error_response
 from kraftpy.core.transactions import VERSION_0, VERSION_2
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, Token
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
@@ -28,7 +29,6 @@ from kraftpy.server.handlers.groups import exceeds_a_batch
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.transactional_batches import Question
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import elements
 from kraftpy.server.replication.partition import Partition
 
 if TYPE_CHECKING:

@@ -383,7 +383,11 @@ class Dispatcher:
             if result is None:
                 return None
             await asyncio.sleep(0)
-            return await self._build(connection, route, context, result)
+            frame = await self._build(connection, route, context, result)
+            await asyncio.sleep(0)
+            del result  # to free what was made of so many takes long, and so does the request
+            await asyncio.sleep(0)
+            return frame
         except DecodeError as error:
             connection.close(f"a request that can't be decoded: {error}")
             return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kraftpy.core.groups import Client, GroupRecord, encode_record
+from kraftpy.core.groups import Client, GroupRecord, commits, encode_record
 from kraftpy.core.groups.consumer.embedded import read_assignment, write_assignment
 from kraftpy.core.groups.consumer.records import (
     GroupEpoch,
@@ -328,3 +328,24 @@ class TestNothingStaysBehind:
         driver.advance(20_000)
         described = driver.machine.consumer_describe("g")
         assert [member.member_id for member in described.members] == ["m"]
+
+
+@pytest.mark.parametrize("all_or_none", [None, b"\1"])
+def test_a_commit_of_very_many_topics_that_are_not_there_is_answered_as_one_of_few(
+    all_or_none: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = {(f"zzz{n}", n % 3): n for n in range(1_500)} | {("t", 0): 5, ("t", 99): 1}
+    ends = []
+    for many in (commits._TOPICS_MANY, 10_000):
+        monkeypatch.setattr(commits, "_TOPICS_MANY", many)
+        driver = Driver()
+        commit = driver.commit(offsets, metadata="note", all_or_none=all_or_none)
+        answers = {
+            (topic.name, each.partition_index): each.error_code
+            for topic in driver.replies[commit].topics
+            for each in topic.partitions
+        }
+        ends.append((answers, driver.committed()))
+    assert ends[0] == ends[1]
+    assert ends[0][0]["zzz1499", 2] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ends[0][1].keys() == (set() if all_or_none else {("t", 0)})
