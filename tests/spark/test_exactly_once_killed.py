@@ -46,7 +46,7 @@ def committed(bootstrap: str, topic: str) -> list[Row]:
     return found
 
 
-@pytest.fixture(params=[KRAFTPY])
+@pytest.fixture(params=[KRAFTPY, APACHE])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """The address of either kind of brokers."""
     if request.param == KRAFTPY:
@@ -111,7 +111,6 @@ def test_a_query_killed_at_each_stage_writes_each_row_once(run: Run, tmp_path: P
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("bootstrap", [KRAFTPY, APACHE], indirect=True)
 def test_tasks_that_die_at_each_stage_are_done_again(run: Run, tmp_path: Path) -> None:
     found = run(TASKS)
     assert {path.name for path in tmp_path.glob("died *")} == {f"died {each}" for each in IN_TASKS}
