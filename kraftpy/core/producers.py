@@ -14,6 +14,9 @@ The rules are those of Kafka 4 (ProducerAppendInfo, ProducerStateEntry):
 * A batch from before the window that is known to be in the log is DUPLICATE_SEQUENCE_NUMBER, which
   clients take for a success without an offset. Kafka says OUT_OF_ORDER_SEQUENCE_NUMBER here, upon
   which today's clients raise their epoch and write the records a second time.
+* What a transaction that has ended wrote is no success of a later one: INVALID_TXN_STATE, where
+  Kafka answers with the offsets of then. librdkafka gives a message that an abort purged, though it
+  had arrived, and the one after it the same sequence number, and would take that for written.
 * A lower epoch is INVALID_PRODUCER_EPOCH; a higher one has to begin with sequence 0.
 * A batch without a sequence is a coordinator's, which knows what it writes: only its epoch counts.
 * An unknown producer id may begin with any sequence: retention, DeleteRecords or expiry made the
@@ -138,6 +141,19 @@ class ProducerState:
         self.evicted_records = 0
 
 
+def _check_is_of_this_transaction(
+    header: BatchHeader, producer: ProducerState, last_offset: int
+) -> None:
+    """A transactional batch repeats what isn't above that offset: it has to be in the open one."""
+    started = producer.txn_first_offset
+    if header.attributes & TRANSACTIONAL_BIT and (started == _NONE or last_offset < started):
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id} sent sequences {header.base_sequence} to "
+            f"{header.last_sequence} again; the transaction that wrote them has ended",
+        )
+
+
 class ProducerStateManager:
     """The producers of one partition; see the module's docstring for the rules.
 
@@ -208,10 +224,12 @@ class ProducerStateManager:
         first, last = header.base_sequence, header.last_sequence
         for base_sequence, last_sequence, base_offset, last_offset, timestamp in producer.batches:
             if base_sequence == first and last_sequence == last:
+                _check_is_of_this_transaction(header, producer, last_offset)
                 return Duplicate(base_offset, last_offset, timestamp)
         if producer.batches:
             before_window = (producer.batches[0][0] - first) & _MAX_SEQUENCE
             if header.last_offset_delta < before_window <= producer.evicted_records:
+                _check_is_of_this_transaction(header, producer, producer.batches[0][2] - 1)
                 raise KafkaError(
                     ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
                     f"producer {header.producer_id} wrote sequences {first} to {last} before its "

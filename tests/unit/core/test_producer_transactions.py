@@ -154,6 +154,26 @@ def test_what_is_known_of_a_producer():
     assert state.epoch_of(PID + 1, NOW) is None
 
 
+def test_what_an_ended_transaction_wrote_is_no_success_of_the_next_one():
+    """librdkafka: an abort purged 1, though it had arrived, and the next message is 1, too."""
+    first, again = (batch(each, transactional=True, offset=each) for each in (0, 1))
+    state = state_after(first, again)
+    assert verdict(state, again) == (1, 1, 77)
+    end_transaction(state, 2)
+    assert verdict(state, again) is ErrorCode.INVALID_TXN_STATE
+    state.update(batch(2, transactional=True, offset=3), NOW)
+    assert verdict(state, again) is ErrorCode.INVALID_TXN_STATE
+    assert verdict(state, batch(2, transactional=True)) == (3, 3, 77)
+
+
+def test_nor_is_what_it_wrote_before_the_window():
+    batches = [batch(number, transactional=True, offset=number) for number in range(7)]
+    state = state_after(*batches)
+    assert verdict(state, batch(1, transactional=True)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    end_transaction(state, 7)
+    assert verdict(state, batch(1, transactional=True)) is ErrorCode.INVALID_TXN_STATE
+
+
 def test_a_marker_with_a_higher_epoch_fences_the_producer():
     """KIP-890: the epoch rises with each transaction; the next one begins with sequence 0."""
     state = state_after(batch(0, 2, epoch=3, transactional=True))
