@@ -243,7 +243,14 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
     commands = _BEGINNING + commands
     for index, command in enumerate(commands, start=1):
         before = one.snapshot()
-        result = one.apply(index, command)
+        try:
+            result = one.apply(index, command)
+        except LaterReleaseError:  # every node stops at a name that it doesn't know
+            assert one.snapshot() == before
+            for node in (other, follower)[: 2 if index > snapshot_at else 1]:
+                with pytest.raises(LaterReleaseError):
+                    node.apply(index, command)
+            break
         check(one, judged=False)
         check_result(one, result, command)
         assert one.applied_index == index
@@ -260,7 +267,7 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
             assert follower.apply(index, command) == result
     assert packed(other) == packed(one)
     assert packed(restored(one)) == packed(one)
-    if snapshot_at <= len(commands):
+    if snapshot_at <= one.applied_index:
         assert packed(follower) == packed(one)
 
 
