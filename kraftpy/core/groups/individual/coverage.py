@@ -1,0 +1,176 @@
+"""The claims of a group on one partition, and the stable offset that follows from them.
+
+Rules:
+* Claims are kept by slice, as ranges of offsets. Slices may overlap, as they do after a rebalance.
+* An offset is done when the slices that claim it have all hashes between them. A claim covers what
+  isn't there, too: control batches, aborted records, what compaction took away.
+* What ends below the stable offset is let go of. What only begins below it keeps its name, as a
+  range's first offset is the key of its record.
+* The stable offset is swept for only when a claim touches it. A sweep visits the ranges that it
+  passes, each once in its life, and each slice once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from kraftpy.core.groups.individual.ranges import Growth, RangeSet
+from kraftpy.protocol.key_hash import HASH_MAX
+
+WHOLE = (0, HASH_MAX)
+"""The slice of all hashes."""
+
+
+class Claim(NamedTuple):
+    """Of the records with these hashes and offsets, both ends in, all that exist are done."""
+
+    low: int
+    high: int
+    first: int
+    last: int
+
+
+class Coverage:
+    """The claims above the stable offset of one group and partition."""
+
+    __slots__ = ("_slices", "count")
+
+    def __init__(self) -> None:
+        self._slices: dict[tuple[int, int], RangeSet] = {}
+        self.count = 0
+        """How many ranges there are."""
+
+    def __iter__(self) -> Iterator[Claim]:
+        """The claims, by slice and offset."""
+        for (low, high), ranges in sorted(self._slices.items()):
+            for first, last in ranges:
+                yield Claim(low, high, first, last)
+
+    @property
+    def slices_count(self) -> int:
+        return len(self._slices)
+
+    def growth(self, claim: Claim) -> Growth | None:
+        """What `add` would make; None if the slice's claims have it already."""
+        ranges = self._slices.get((claim.low, claim.high))
+        if ranges is None:
+            return Growth(claim.first, claim.last, ())
+        return ranges.growth(claim.first, claim.last)
+
+    def add(self, claim: Claim) -> Growth | None:
+        """Takes a claim in; None if the slice's claims have it already."""
+        key = claim.low, claim.high
+        ranges = self._slices.get(key)
+        if ranges is None:
+            ranges = self._slices[key] = RangeSet()
+        before = len(ranges)
+        growth = ranges.add(claim.first, claim.last)
+        self.count += len(ranges) - before
+        return growth
+
+    def stable_from(self, offset: int) -> int:
+        """The lowest offset from this one on that isn't claimed for all hashes."""
+        slices = sorted(self._slices.items())
+        expected, tiled = 0, True
+        for (low, high), _ in slices:
+            if low > expected:
+                return offset  # Nobody claims what lies between.
+            tiled = tiled and low == expected
+            expected = max(expected, high + 1)
+        if expected <= HASH_MAX:
+            return offset
+        if tiled:  # Nearly always: each hash has one slice.
+            return min(ranges.uncovered_from(offset) for _, ranges in slices)
+        return _sweep(slices, offset)
+
+    def discard_below(self, offset: int) -> list[Claim]:
+        """Lets go of the claims that end below the offset.
+
+        Returned are their slices and first offsets; the last ones aren't known any more.
+        """
+        gone = []
+        for (low, high), ranges in list(self._slices.items()):
+            for first in ranges.discard_below(offset):
+                gone.append(Claim(low, high, first, first))
+            if not ranges:
+                del self._slices[low, high]
+        self.count -= len(gone)
+        return gone
+
+    def discard_from(self, offset: int) -> tuple[list[Claim], list[Claim]]:
+        """Lets go of all from this offset on: the log was cut there.
+
+        Returned are claims that went, as `discard_below` has them, and claims that got shorter.
+        """
+        gone, shorter = [], []
+        for (low, high), ranges in list(self._slices.items()):
+            firsts, cut = ranges.discard_from(offset)
+            gone += [Claim(low, high, first, first) for first in firsts]
+            if cut is not None:
+                shorter.append(Claim(low, high, cut.first, cut.last))
+            if not ranges:
+                del self._slices[low, high]
+        self.count -= len(gone)
+        return gone, shorter
+
+
+def _sweep(slices: list[tuple[tuple[int, int], RangeSet]], offset: int) -> int:
+    """Goes from offset to offset at which a range begins or ends, until a hash has no range."""
+    bounds = sorted({each for (low, high), _ in slices for each in (low, high + 1)})
+    place_of = {bound: place for place, bound in enumerate(bounds)}
+    counts = _Counts(len(bounds) - 1)
+    events: list[tuple[int, int, int]] = []
+    """Offset, number of the slice, 1 if a range of it begins there and -1 if one has ended."""
+
+    def begin(number: int, from_offset: int) -> None:
+        found = slices[number][1].following(from_offset)
+        if found is not None:
+            heappush(events, (max(found[0], from_offset), number, 1))
+            heappush(events, (found[1] + 1, number, -1))
+
+    for number in range(len(slices)):
+        begin(number, offset)
+    if events and events[0][0] > offset:
+        return offset
+    while events:
+        at = events[0][0]
+        while events and events[0][0] == at:
+            _, number, delta = heappop(events)
+            (low, high), _ranges = slices[number]
+            counts.add(place_of[low], place_of[high + 1], delta)
+            if delta < 0:
+                begin(number, at)
+        if not counts.least():
+            return at
+    return offset
+
+
+class _Counts:
+    """How many ranges each place has, of which the least is asked for: a tree of minima."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._least = [0] * (4 * size)
+        self._own = [0] * (4 * size)
+
+    def least(self) -> int:
+        return self._least[1]
+
+    def add(self, start: int, end: int, delta: int) -> None:
+        """Adds to the places from `start` to `end`, which isn't one of them."""
+        self._add(1, 0, self._size, start, end, delta)
+
+    def _add(self, node: int, low: int, high: int, start: int, end: int, delta: int) -> None:
+        if start <= low and high <= end:
+            self._own[node] += delta
+            self._least[node] += delta
+            return
+        middle = (low + high) // 2
+        if start < middle:
+            self._add(2 * node, low, middle, start, end, delta)
+        if end > middle:
+            self._add(2 * node + 1, middle, high, start, end, delta)
+        least = min(self._least[2 * node], self._least[2 * node + 1])
+        self._least[node] = self._own[node] + least

@@ -1,0 +1,130 @@
+"""The records of `__individual_commit_offsets`: one claim each.
+
+Rules:
+* Key, version 0: group and topic (strings with a 16-bit length), partition (int32), the slice's
+  first and last hash and the claim's first offset (int64 each). Value, version 0: topic id, last
+  offset (int64), leader epoch of the last offset (int32), commit time (int64, ms since 1970), and
+  tagged fields, of which none is known. All big-endian. No value is a tombstone.
+* A claim that grows at its end overwrites itself. One that goes into another has a tombstone, in
+  the same batch.
+* What a later release wrote is passed over and stays: it may come again as repeats, never as a gap.
+
+Source: seed 001, "Individual Commit", with a claim in the place of its offset range.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kraftpy.core.groups.individual.coverage import Claim
+from kraftpy.core.groups.records import STRING_MAX_BYTES
+from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.key_hash import HASH_MAX
+
+_VERSION = 0
+_INT16 = struct.Struct(">h")
+_KEY_END = struct.Struct(">iqqq")
+_VALUE = struct.Struct(">h16sqiq")
+_NO_TAGS = b"\0"
+
+
+class ClaimState(NamedTuple):
+    """What the log keeps of a claim besides its key.
+
+    `topic_id` tells a topic from one that was made anew under its name.
+    """
+
+    topic_id: bytes
+    last: int
+    leader_epoch: int
+    commit_timestamp_ms: int
+
+
+class ClaimRecord(NamedTuple):
+    """The claim of a slice that begins at the offset `first`, or its tombstone (`state` None)."""
+
+    group_id: str
+    topic: str
+    partition: int
+    low: int
+    high: int
+    first: int
+    state: ClaimState | None
+
+    @property
+    def claim(self) -> Claim | None:
+        if self.state is None:
+            return None
+        return Claim(self.low, self.high, self.first, self.state.last)
+
+
+def encode_record(record: ClaimRecord) -> tuple[bytes, bytes | None]:
+    """The record's key and value bytes; ValueError for a name that is too long for its field."""
+    group_id, topic, partition, low, high, first, state = record
+    key = b"".join(
+        (
+            _INT16.pack(_VERSION),
+            _text(group_id),
+            _text(topic),
+            _KEY_END.pack(partition, low, high, first),
+        )
+    )
+    return key, None if state is None else _VALUE.pack(_VERSION, *state) + _NO_TAGS
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > STRING_MAX_BYTES:
+        raise ValueError(f"{text[:50]!r}... is too long for a claim: {len(data)} bytes")
+    return _INT16.pack(len(data)) + data
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:
+    """The record behind these bytes, None for a version that is not known here.
+
+    Raises `DecodeError` for bytes that are no such record, and for claims that could not have been.
+    """
+    if key is None or len(key) < _INT16.size:
+        raise DecodeError("a record of the claims' topic needs a key that starts with its version")
+    if key[: _INT16.size] != _INT16.pack(_VERSION):
+        return None
+    group_id, at = _read_text(key, _INT16.size)
+    topic, at = _read_text(key, at)
+    if len(key) != at + _KEY_END.size:
+        raise DecodeError(f"the key of a claim has {len(key)} bytes and would have {at + 28}")
+    partition, low, high, first = _KEY_END.unpack_from(key, at)
+    if partition < 0 or first < 0 or not 0 <= low <= high <= HASH_MAX:
+        raise DecodeError(
+            f"group {group_id!r} can't claim of {topic!r}-{partition} the hashes {low} to {high} "
+            f"from offset {first} on"
+        )
+    state = None
+    if value is not None:
+        if len(value) < _INT16.size:
+            raise DecodeError("the value of a claim has to start with its version")
+        if value[: _INT16.size] != _INT16.pack(_VERSION):
+            return None
+        if len(value) <= _VALUE.size:
+            raise DecodeError(f"the value of a claim ends after {len(value)} bytes")
+        _, *fields = _VALUE.unpack_from(value)
+        state = ClaimState(*fields)
+        if state.last < first:
+            raise DecodeError(
+                f"group {group_id!r} can't claim of {topic!r}-{partition} what ends at "
+                f"{state.last} and begins at {first}"
+            )
+    return ClaimRecord(group_id, topic, partition, low, high, first, state)
+
+
+def _read_text(key: bytes, at: int) -> tuple[str, int]:
+    """The text at this place and the place behind it."""
+    start = at + _INT16.size
+    length = int.from_bytes(key[at:start], "big", signed=True)
+    end = start + length
+    if length < 0 or end > len(key):
+        raise DecodeError(f"the key of a claim ends within a text, at byte {len(key)}")
+    try:
+        return key[start:end].decode(), end
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the key of a claim has a text that isn't UTF-8: {error}") from None
