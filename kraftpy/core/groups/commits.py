@@ -12,6 +12,7 @@ Rules:
   seed 000's open questions). It is refused, too, while another commit of the partition is in
   flight, or in an open transaction, whose fate nobody knows yet: of two with one expectation one at
   most succeeds.
+* An offset is 0 or more, or -1 or -2: kafkajs commits those to begin at the log's end or its start.
 * Every commit is checked against the group's generation (rule 34). A commit from outside
   (generation -1, no member) is for groups without members only.
 * What goes into the log after a write in flight must know of that write: a tombstone for a group
@@ -72,6 +73,8 @@ _INT64_MAX = 2**63 - 1
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 
 PartitionsOf = Callable[[str], Collection[int]]
+
+_LEAST_OFFSET = -2  # the log's start, as clients name it
 
 _COLUMNS = attrgetter(
     "partition_index",
@@ -196,8 +199,8 @@ class Commits:
                 error = ErrorCode.NONE
                 if index not in known:
                     error = _unknown(topic)
-                elif metadata and is_metadata_too_large(metadata, self._config):
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                elif reason := refusal(partition.committed_offset, metadata, self._config):
+                    error = reason
                 elif partition._tags and EXPECTED_OFFSET_TAG in partition._tags:
                     error = expectations.check(name, index, partition._tags[EXPECTED_OFFSET_TAG])
                 if error is ErrorCode.NONE:
@@ -468,7 +471,9 @@ def _judge_at_once(
         name = topic.name
         columns = zip(*map(_COLUMNS, topic.partitions), strict=True)
         indexes, offsets, epochs, metadata, tags = columns
-        if any(metadata) or any(tags) or not all(map(partitions_of(name).__contains__, indexes)):
+        if any(metadata) or any(tags) or min(offsets) < _LEAST_OFFSET:
+            return None
+        if not all(map(partitions_of(name).__contains__, indexes)):
             return None
         times_ms = (now_ms,) * len(indexes)
         runs.append(OffsetRun(request.group_id, name, indexes, offsets, epochs, times_ms))
@@ -477,9 +482,13 @@ def _judge_at_once(
     return response, OffsetRuns(runs)
 
 
-def is_metadata_too_large(metadata: str, config: GroupConfig) -> bool:
-    """Whether an offset can't have this metadata."""
-    return len(metadata) > config.offset_metadata_max_bytes or too_long(metadata)
+def refusal(offset: int, metadata: str, config: GroupConfig) -> ErrorCode:
+    """Why an offset of a partition that there is can't be committed; NONE if it can."""
+    if offset < _LEAST_OFFSET:
+        return ErrorCode.INVALID_REQUEST
+    if metadata and (len(metadata) > config.offset_metadata_max_bytes or too_long(metadata)):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
 
 
 def _answered(topic: _Topic | _TopicAnswer) -> _TopicAnswer:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kraftpy.core.groups.commits import PartitionsOf, commit_error, is_metadata_too_large
+from kraftpy.core.groups.commits import PartitionsOf, commit_error, refusal
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_transactional_commit
 from kraftpy.core.groups.consumer.service import ConsumerGroups
@@ -121,8 +121,8 @@ class TransactionalCommits:
                 error = ErrorCode.NONE
                 if index not in known:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif metadata and is_metadata_too_large(metadata, self._config):
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                elif reason := refusal(partition.committed_offset, metadata, self._config):
+                    error = reason
                 else:
                     committed = CommittedOffset(
                         partition.committed_offset,

@@ -122,6 +122,13 @@ class TestCommit:
         assert driver.commit_errors(commit) == [unknown, ErrorCode.NONE, unknown]
         assert driver.offsets() == {("t", 9): 1}
 
+    @pytest.mark.parametrize("metadata", ["", "m"])
+    def test_an_offset_below_those_that_clients_have_names_for(self, metadata: str) -> None:
+        driver = Driver()
+        commit = driver.commit({("t", 0): -1, ("t", 1): -2, ("t", 2): -3}, metadata=metadata)
+        assert driver.commit_errors(commit) == [0, 0, ErrorCode.INVALID_REQUEST]
+        assert driver.offsets() == {("t", 0): -1, ("t", 1): -2}
+
     def test_metadata_up_to_the_limit(self) -> None:
         driver = Driver()
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE

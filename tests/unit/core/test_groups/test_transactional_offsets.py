@@ -375,6 +375,7 @@ class TestWhoMay:
         assert driver.commit_errors(commit) == [ErrorCode.NONE, unknown, unknown]
         large = driver.commit_in(A, {("t", 1): 5}, metadata="x" * 5000)
         assert driver.only_error(large) is ErrorCode.OFFSET_METADATA_TOO_LARGE
+        assert driver.only_error(driver.commit_in(A, {("t", 1): -77})) is ErrorCode.INVALID_REQUEST
         driver.mark(A, committed=True)
         assert driver.offsets() == {("t", 0): 5}
 
