@@ -18,7 +18,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -107,7 +106,7 @@ class _Lane:
     __slots__ = ("cause", "is_overdue", "is_writing", "markers_written", "retry_ms", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[_Request] = deque()
+        self.waiting: list[_Request] = []
         self.is_writing = False
         self.is_overdue = False
         self.markers_written = False
@@ -121,6 +120,8 @@ class _Lane:
 
 class _Batch:
     """What becomes of an id in one write: each step from the one before."""
+
+    __slots__ = ("answers", "current", "fencing", "steps")
 
     def __init__(self, current: Transaction | None) -> None:
         self.current = current
@@ -320,9 +321,10 @@ class TransactionMachine:
         if lane.markers_written:
             assert batch.current is not None
             batch.add(rules.complete(batch.current, now_ms), now_ms)
-        waiting, lane.waiting = lane.waiting, deque()
+        waiting, lane.waiting = lane.waiting, []
+        waiting.reverse()
         while waiting:
-            request = waiting.popleft()
+            request = waiting.pop()
             verdict = self._judge(transactional_id, batch, request, now_ms)
             if verdict is None:
                 lane.waiting.append(request)
@@ -335,12 +337,13 @@ class TransactionMachine:
                     tell_fenced(transactional_id, batch.current)
                     lane.cause = Cause.FENCE
                     batch.fencing.append(request)
-                    waiting.appendleft(request)  # for the case that nobody has to write a marker
+                    waiting.append(request)  # for the case that nobody has to write a marker
                 elif request.token is None:
                     lane.cause = Cause.TIMEOUT
                 batch.add(verdict.transaction, now_ms)
             if answer is not None:
-                self._waits.cancel((transactional_id, request))
+                if request.is_parked:
+                    self._waits.cancel((transactional_id, request))
                 if batch.steps:
                     batch.answers.append((request, answer))
                 else:

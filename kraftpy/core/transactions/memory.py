@@ -21,16 +21,22 @@ def size_bytes(transactional_id: str, transaction: Transaction | None) -> int:
     if transaction is None:
         return 0
     text = len(transactional_id) * (1 if transactional_id.isascii() else 4)
+    return ID_BYTES + text + _open_bytes(transaction)
+
+
+def _open_bytes(transaction: Transaction) -> int:
     partitions = len(transaction.partitions)
-    return ID_BYTES + text + (OPEN_BYTES + PARTITION_BYTES * partitions if partitions else 0)
+    return OPEN_BYTES + PARTITION_BYTES * partitions if partitions else 0
 
 
 def growth_bytes(
     transactional_id: str, before: Transaction | None, after: Transaction | None
 ) -> int:
     """By how much an id takes more than before."""
-    if before is not None and after is not None and before.partitions is after.partitions:
-        return 0
+    if before is not None and after is not None:
+        if before.partitions is after.partitions:
+            return 0
+        return _open_bytes(after) - _open_bytes(before)
     return size_bytes(transactional_id, after) - size_bytes(transactional_id, before)
 
 

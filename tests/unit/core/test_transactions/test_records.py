@@ -14,7 +14,7 @@ from kraftpy.core.transactions.records import (
     encode_record,
 )
 from kraftpy.core.transactions.states import EPOCH_MAX
-from kraftpy.protocol.codec import encode_versioned
+from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.messages import TransactionLogValue
 
@@ -51,6 +51,25 @@ def transactions(draw: st.DrawFn) -> Transaction:
 def test_there_and_back(transactional_id: str, transaction: Transaction | None) -> None:
     record = TransactionRecord(transactional_id, transaction)
     assert decode_record(*encode_record(record)) == record
+
+
+@given(st.text(max_size=20), transactions())
+def test_bytes_are_the_codecs(transactional_id: str, transaction: Transaction) -> None:
+    """They are put together by hand."""
+    key, value = encode_record(TransactionRecord(transactional_id, transaction))
+    for name, data in (("TransactionLogKey", key), ("TransactionLogValue", value)):
+        assert data is not None
+        assert encode_versioned(name, *decode_versioned(name, data)) == data
+
+
+def test_bytes_of_many_partitions_are_the_codecs() -> None:
+    partitions = frozenset((topic * 70, number) for topic in "abc" for number in range(300))
+    for state in BUSY:
+        transaction = Transaction(state, 5, 3, 2, 4, 6, 1000, partitions, 7, 9, 2)
+        _, value = encode_record(TransactionRecord("t", transaction))
+        assert value is not None
+        decoded = decode_versioned("TransactionLogValue", value)
+        assert encode_versioned("TransactionLogValue", *decoded) == value
 
 
 def test_a_transaction_that_fits_into_a_batch_can_end() -> None:
