@@ -208,10 +208,16 @@ class Producer:
             assert time.monotonic() < deadline
 
     def produce(
-        self, topic: str, sequence: int, *, version: int = 12, epoch: int | None = None
+        self,
+        topic: str,
+        sequence: int,
+        *,
+        version: int = 12,
+        epoch: int | None = None,
+        value: bytes = b"x",
     ) -> E:
         records = batch(
-            b"x",
+            value,
             transactional=True,
             producer_id=self.id,
             producer_epoch=self.epoch if epoch is None else epoch,
@@ -370,6 +376,20 @@ def test_the_first_batch_of_a_transaction_has_the_first_sequence(
     assert producer.produce(topic, 0) is E.NONE
     assert producer.end(commits=True) is E.NONE
     assert producer.produce(topic, 1) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_first_batch_may_have_to_be_opened(
+    wire: Wire, new_topic: Callable[..., str], producer: Producer
+) -> None:
+    """And that elsewhere, when its coordinator has been asked already."""
+    topic = new_topic(compression_type="gzip")
+    for commits in (True, False):
+        for sequence in (0, 1, 1):
+            assert producer.produce(topic, sequence, value=bytes(300_000)) is E.NONE
+        assert producer.end(commits=commits) is E.NONE
+    assert committed(wire, topic) == 6
+    old = producer.epoch - 1
+    assert producer.produce(topic, 2, value=bytes(300_000), epoch=old) is E.INVALID_PRODUCER_EPOCH
 
 
 @pytest.mark.parametrize("change", [(2, 0), (0, 2)])

@@ -18,6 +18,8 @@ if the coordinator was asked for it. `Admission` is what one leadership knows of
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kraftpy.core.producers import TRANSACTION_VERSION_2, ProducerStateManager
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader
@@ -53,6 +55,10 @@ class Token:
         self.transaction_version = transaction_version
         self.vouched = False
         self.void = False
+
+
+Ask = Callable[[BatchHeader], Token | None]
+"""Asks the coordinator for a batch; None if the answer isn't there yet. Raises KafkaError."""
 
 
 class Admission:
@@ -112,12 +118,13 @@ class Admission:
         now_ms: int,
         named: bool,
         token: Token | None = None,
+        ask: Ask | None = None,
     ) -> None:
         """Whether a transactional batch may be appended.
 
-        `named`: its request has a transactional id; `token`: what was asked for it. Raises
-        NotAdmitted, and KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER.
+        `named`: its request has a transactional id; `token`: what was asked for it; `ask`: who asks
+        where that is to be done here. Raises what `ask` does, NotAdmitted, and KafkaError:
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         if not named:
             raise KafkaError(
@@ -126,7 +133,10 @@ class Admission:
             )
         producer = header.producer_id, header.producer_epoch
         if not self.admits(producer, producers, now_ms, token):
-            raise NotAdmitted(header)
+            if token is None and ask is not None:
+                token = ask(header)
+            if token is None or not self.admits(producer, producers, now_ms, token):
+                raise NotAdmitted(header)
         if token is not None and producers.epoch_of(header.producer_id, now_ms) is None:
             self._check_first(header, token)
 

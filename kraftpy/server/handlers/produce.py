@@ -37,9 +37,11 @@ from kraftpy.server.handlers.acknowledgements import Pending, Waiting, fail
 from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.transactional_batches import (
+    Asking,
     Question,
     are_of_several,
     ask_for_batches,
+    is_of_one,
     note_refused,
     question_of_batch,
 )
@@ -156,6 +158,7 @@ def _produce(
     refused = _refusal(ctx, request)
     # What the coordinator is asked for all of the batches it is asked for at once.
     is_plain = request.transactional_id is None
+    asks = not is_plain and is_of_one(request)
     misdirected = False
     parts = 0
     slice_ends_s = math.inf
@@ -189,14 +192,22 @@ def _produce(
                 parts += 1
                 if parts == SLICE_CHECK_PARTITIONS:
                     slice_ends_s = perf_counter() + SLICE_S
+                asking = Asking(broker, ctx, request, partition) if asks else None
                 try:
-                    appended = _append(broker, partition, data.records, request, answer, ctx)
+                    appended = _append(
+                        broker, partition, data.records, request, answer, ctx, asking=asking
+                    )
                 except TakesLong as error:
-                    later.append(_later(partition, data, answer, rules=error.rules))
+                    question = None if asking is None else asking.question
+                    later.append(_later(partition, data, answer, error.rules, question))
                 except NotAdmitted as error:
-                    asked = question_of_batch(ctx, partition, error.header)
-                    later.append(_later(partition, data, answer, question=asked))
+                    question = None if asking is None else asking.question
+                    if question is None:
+                        question = question_of_batch(ctx, partition, error.header)
+                    later.append(_later(partition, data, answer, question=question))
                 else:
+                    if asking is not None:
+                        asking.settle()
                     _note(pending, partition, appended, answer, acks)
         response.responses.append(TopicResponse(topic_data.name, topic_data.topic_id, answers))
     if later:
@@ -299,7 +310,11 @@ class _Rest:
 
     def start(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
         """Asks the coordinator; gives the answer to the request."""
-        questions = [part.question for part in self._later if part.question is not None]
+        questions = [
+            part.question
+            for part in self._later
+            if part.question is not None and part.question.answers is None
+        ]
         ask_for_batches(self._broker, self._ctx, self._request, questions)
         is_asked = self._later[0].question is not None
         if is_asked and len(self._later) <= SLICE_CHECK_PARTITIONS and self._append_answered():
@@ -459,6 +474,7 @@ def _append(
     ctx: RequestContext,
     conforms: bool = False,
     token: Token | None = None,
+    asking: Asking | None = None,
 ) -> Appended | None:
     """One partition's append; errors go into `answer`.
 
@@ -477,9 +493,11 @@ def _append(
             allow_zstd=ctx.api_version >= FIRST_VERSION_WITH_ZSTD,
             named=request.transactional_id is not None,
             token=token,
+            ask=None if asking is None else asking.ask,
         )
     except (KafkaError, DecodeError) as error:
-        if isinstance(error, NotAdmitted) and token is None:
+        is_answered = token is not None or (asking is not None and asking.token is not None)
+        if isinstance(error, NotAdmitted) and not is_answered:
             if broker.serves_transactions:
                 raise
             error = KafkaError(error.code, NO_TRANSACTIONS_YET)

@@ -4,7 +4,8 @@
 it's asked. Rules:
 
 * A request has transactional batches of one producer: INVALID_PRODUCER_ID_MAPPING, as in Kafka.
-* The coordinator is asked for all batches of a request together.
+* The coordinator is asked for all batches of a request together. For the only one of a request it
+  is on the way into the log, so that a batch isn't tried twice where the answer comes at once.
 * The answer counts for the leadership in which it was asked for.
 * What is refused so that the producer sends it again is noted: what it has sent behind that doesn't
   come first.
@@ -72,6 +73,11 @@ class Question:
         self._admission.vouch(self._token)
         return self._token
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether there is an answer."""
+        return self.answers is not None and self.answers.done()
+
     def settle(self) -> None:
         """The batch has been appended, or refused."""
         self._admission.settle(self._token)
@@ -99,10 +105,50 @@ def ask_for_batches(
             each.answers = answers
 
 
+class Asking:
+    """Asks for the only batch of a request while that is being appended.
+
+    `question` if that was needed, `token` if the answer came at once. `settle` has to follow, or
+    who goes on with the question settles that.
+    """
+
+    __slots__ = ("_broker", "_ctx", "_partition", "_request", "question", "token")
+
+    def __init__(
+        self, broker: Broker, ctx: RequestContext, request: ProduceRequest, partition: Partition
+    ) -> None:
+        self.question: Question | None = None
+        self.token: Token | None = None
+        self._broker = broker
+        self._ctx = ctx
+        self._request = request
+        self._partition = partition
+
+    def ask(self, header: BatchHeader) -> Token | None:
+        """See `admission.Ask`."""
+        if not self._broker.serves_transactions:
+            return None
+        self.question = question_of_batch(self._ctx, self._partition, header)
+        ask_for_batches(self._broker, self._ctx, self._request, [self.question])
+        if self.question.is_answered:
+            self.token = self.question.token()
+        return self.token
+
+    def settle(self) -> None:
+        """The batch has been appended, or refused."""
+        if self.question is not None:
+            self.question.settle()
+
+
+def is_of_one(request: ProduceRequest) -> bool:
+    """Whether there is one batch in the request: a partition takes no more."""
+    return len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1
+
+
 def are_of_several(request: ProduceRequest) -> bool:
     """Whether there are transactional batches of more than one producer in the request."""
-    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
-        return False  # a partition takes one batch
+    if is_of_one(request):
+        return False
     producer_ids = set()
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -35,7 +35,7 @@ from kraftpy.core.replication import (
     check_leader_epoch,
     divergence,
 )
-from kraftpy.core.transactions.admission import Admission, Token
+from kraftpy.core.transactions.admission import Admission, Ask, Token
 from kraftpy.metrics.instruments import TIMED_EVERY, TopicNumbers
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
@@ -229,15 +229,15 @@ class Partition:
         allow_zstd: bool = True,
         named: bool = False,
         token: Token | None = None,
+        ask: Ask | None = None,
     ) -> Appended:
         """Appends one record batch as leader.
 
         `records`: a writable view of exactly one magic-2 batch; its header is stamped in place.
-        `conforms`: it was held against the topic's rules before. `allow_zstd`: its client knows it
-        (KIP-110). `named`, `token`: whose a transactional batch is (`admission`). Raises TakesLong
-        for one that has to be opened and can't be here; DecodeError for bytes that aren't a sound
-        batch, and KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, what
-        `Admission.check` says, UNSUPPORTED_COMPRESSION_TYPE, the sequence errors, storage errors.
+        `conforms`: it was held against the topic's rules. `allow_zstd`: its client knows it
+        (KIP-110). `named`, `token`, `ask` are for `Admission.check`. Raises what that does,
+        TakesLong for what has to be opened elsewhere, DecodeError for an unsound batch, KafkaError:
+        MESSAGE_TOO_LARGE, INVALID_*, UNSUPPORTED_COMPRESSION_TYPE, sequence and storage errors.
         """
         log = self.log
         if from_client:
@@ -246,7 +246,7 @@ class Partition:
                 raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one batch")
             header = batches[0][1]
             if header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0:
-                self.admission.check(header, log.producers, log.uptime_ms(), named, token)
+                self.admission.check(header, log.producers, log.uptime_ms(), named, token, ask)
             records, batches = self._door.take(
                 records, batches, now_ms, conforms=conforms, allow_zstd=allow_zstd
             )

@@ -294,3 +294,59 @@ def test_what_is_admitted_is_ended(events: list[str], version: int) -> None:
         producers = coordinator.partition.producers.active()
         if any(each.txn_first_offset >= 0 for _, each in producers):
             assert coordinator.ongoing is not None
+
+
+def test_who_asks_while_it_is_checked_asks_only_what_has_to_be_asked() -> None:
+    partition = Partition()
+    asked: list[int] = []
+    mark: list[int] = []
+
+    def ask(header: BatchHeader) -> Token | None:
+        asked.append(header.producer_epoch)
+        token = partition.ask(header.producer_epoch)
+        for epoch in mark:
+            partition.mark(epoch)
+        return token
+
+    def check(epoch: int, sequence: int = 0, token: Token | None = None) -> None:
+        header = batch(epoch, sequence, offset=partition.end)
+        partition.admission.check(
+            header, partition.producers, NOW, named=True, token=token, ask=ask
+        )
+
+    mark.append(3)  # the transaction has ended by the time there is an answer
+    with pytest.raises(NotAdmitted):
+        check(3)
+    mark.clear()
+    check(3)
+    assert asked == [3, 3]
+    with pytest.raises(KafkaError) as caught:
+        check(2)
+    assert caught.value.code is OLD_EPOCH
+    assert partition.write(3, token=partition.ask(3)) is None
+    check(3, 1)  # it is open
+    with pytest.raises(NotAdmitted):
+        check(4, token=partition.ask(5))  # it has been asked
+    assert asked == [3, 3]
+
+
+def test_who_asks_while_it_is_checked_may_have_no_answer_yet() -> None:
+    partition = Partition()
+    with pytest.raises(NotAdmitted):
+        partition.admission.check(
+            batch(0), partition.producers, NOW, named=True, ask=lambda header: None
+        )
+    assert partition.write(0) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_who_asks_while_it_is_checked_begins_with_the_first_sequence_all_the_same() -> None:
+    partition = Partition()
+    with pytest.raises(KafkaError) as caught:
+        partition.admission.check(
+            batch(0, 1),
+            partition.producers,
+            NOW,
+            named=True,
+            ask=lambda header: partition.ask(header.producer_epoch, 2),
+        )
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
