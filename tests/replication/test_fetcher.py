@@ -17,7 +17,7 @@ from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram, Replicated, Top
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.records import stamp_batch
+from kraftpy.protocol.records import build_batch, stamp_batch
 from kraftpy.server.network.throttle import Throttle
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replica_fetcher import ReplicaFetcher
@@ -312,6 +312,32 @@ def test_an_answer_to_the_old_epoch_is_not_used(store: Store) -> None:
         follower.fetcher.add(partition)
         assert named(await leader.fetch(2)) == [(0, 0, 2)]
         assert partition.log.log_end_offset == 0
+
+    run(store, test)
+
+
+def test_keeps_nothing_that_the_leader_cant_compare_any_more(store: Store) -> None:
+    """What is left below the leader's log start would vouch for batches that nobody has."""
+
+    async def test(follower: Follower, leader: Leader) -> None:
+        partition = follower.partition()
+        lost = [(0, None, b"never committed", [])]
+        own = bytearray(build_batch(lost, producer_id=7, producer_epoch=0, base_sequence=0))
+        stamp_batch(own, 0, 0, 1)
+        own += stamped(1, b"mine", epoch=1)
+        partition.log.append_as_follower(own, 1)
+        partition.follow(state(3))
+        assert 7 in partition.log.producers
+        parted = Response.EpochEndOffset(1, 1)
+        leader.script = [
+            answer(data(diverging_epoch=parted, log_start_offset=1)),
+            answer(data(records=stamped(1, b"theirs", epoch=3), high_watermark=2)),
+        ]
+        follower.fetcher.add(partition)
+        assert named(await leader.fetch(1)) == [(0, 1, 3)]
+        assert named(await leader.fetch(2)) == [(0, 2, 3)]
+        assert partition.log.log_start_offset == 1
+        assert 7 not in partition.log.producers
 
     run(store, test)
 

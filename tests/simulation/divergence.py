@@ -67,7 +67,7 @@ def _rounds(leader: SimLog, log: SimLog) -> list[str]:
         else:
             if parts_at is None:
                 return [*said, asked + "the logs agree", "keeps " + _records(log)]
-            cut = role.truncation(log, *parts_at)
+            cut = role.truncation(log, *parts_at, leader.log_start_offset)
             asked += f"epoch {parts_at[0]} ends at {parts_at[1]}"
         assert cut is not None, asked
         if cut.fully:

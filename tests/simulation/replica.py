@@ -239,7 +239,9 @@ class Replica:
         except KafkaError as failure:
             return self._out_of_range(failure.code)
         if diverging is not None:
-            return Fetched(ErrorCode.NONE, diverging=diverging)
+            return Fetched(
+                ErrorCode.NONE, diverging=diverging, log_start_offset=log.log_start_offset
+            )
         if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
             return self._out_of_range(ErrorCode.OFFSET_OUT_OF_RANGE)
         upper_offset = log.log_end_offset if follower else role.high_watermark
@@ -321,7 +323,7 @@ class Replica:
         elif fetched.error:
             delay_ms = self.world.config.fetch_wait_ms / 2
         elif fetched.diverging is not None:
-            self._cut(role, role.truncation(log, *fetched.diverging))
+            self._cut(role, role.truncation(log, *fetched.diverging, fetched.log_start_offset))
         else:
             if fetched.batches and log.log_end_offset == log.log_start_offset:
                 # The leader's log may start inside a batch (DeleteRecords); it sends all of it.

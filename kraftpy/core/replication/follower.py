@@ -14,8 +14,9 @@ Rules:
 * What the disk has damaged is begun anew, empty, when a leader epoch begins that counts with that:
   in it this replica is neither in sync nor eligible, and it has not fetched in it yet, so that no
   leader knows of what it had.
-* Records below the leader's log start are given up; a log that ends below it starts anew there
-  (rule 26).
+* Records below the leader's log start are given up; a log that ends below it starts anew there, and
+  so does one that would be cut there or below: nobody can tell any more whether what is left of it
+  is the leader's, and it would vouch for its producers' batches (rule 26).
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Following:
         # Another leader's answer says nothing of this leader's log.
         return leader_epoch == self.leader_epoch and fetch_offset == log.log_end_offset
 
-    def truncation(self, log: ReplicaLog, epoch: int, end_offset: int) -> Truncation | None:
+    def truncation(
+        self, log: ReplicaLog, epoch: int, end_offset: int, leader_start_offset: int
+    ) -> Truncation | None:
         """What to cut when the leader's answer has this diverging epoch; call `truncated` after.
 
         Cut even if the offset is the log's end: epochs without records go too. None for an answer
@@ -81,6 +84,8 @@ class Following:
         if self._validated:
             return None
         offset = truncation_offset(log, epoch, end_offset)
+        if log.log_start_offset < leader_start_offset >= offset:
+            return Truncation(leader_start_offset, fully=True)
         return Truncation(offset, offset < log.log_start_offset)
 
     def restart(

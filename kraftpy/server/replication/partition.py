@@ -548,10 +548,10 @@ class Partition:
         self._host.flusher.request(log, log.log_end_offset, flushed if wait else None)
         return wait
 
-    def cut_divergence(self, epoch: int, end_offset: int) -> None:
+    def cut_divergence(self, epoch: int, end_offset: int, leader_start_offset: int) -> None:
         """The leader's log parts from this one at (epoch, end offset). Raises KafkaError."""
         assert self.following is not None
-        truncation = self.following.truncation(self.log, epoch, end_offset)
+        truncation = self.following.truncation(self.log, epoch, end_offset, leader_start_offset)
         if truncation is not None:
             self._cut(truncation)
 

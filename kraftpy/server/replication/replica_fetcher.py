@@ -413,9 +413,8 @@ class ReplicaFetcher:
             elif data.error_code:
                 self._failed(fetched, ErrorCode(data.error_code))
             elif data.diverging_epoch is not None:
-                partition.cut_divergence(
-                    data.diverging_epoch.epoch, data.diverging_epoch.end_offset
-                )
+                parts_at = data.diverging_epoch
+                partition.cut_divergence(parts_at.epoch, parts_at.end_offset, data.log_start_offset)
                 self._name(fetched)
             elif partition.accepts(fetched.epoch, fetched.offset):
                 fetched.backoff_ms = 0

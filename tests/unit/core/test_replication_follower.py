@@ -61,19 +61,36 @@ def test_its_watermark_is_the_leaders_as_far_as_its_log_goes_also_downwards() ->
 def test_a_late_divergence_is_no_reason_to_cut() -> None:
     log = Log(0, 8, (4, 0))
     role = Following(STATE, log, 3)
-    assert role.truncation(log, 4, 6) == Truncation(6, fully=False)
+    assert role.truncation(log, 4, 6, 0) == Truncation(6, fully=False)
     role.appended(log, 6)
-    assert role.truncation(log, 4, 6) is None
+    assert role.truncation(log, 4, 6, 0) is None
 
 
 def test_it_starts_anew_where_its_log_has_nothing_in_common() -> None:
     log = Log(5, 8, (4, 5))
     role = Following(STATE, log, 6)
-    assert role.truncation(log, 4, 3) == Truncation(3, fully=True)
+    assert role.truncation(log, 4, 3, 0) == Truncation(3, fully=True)
     assert role.restart(log, 20, 30) == Truncation(20, fully=True)
     assert role.restart(log, 0, 6) == Truncation(6, fully=False)
     assert role.restart(log, 0, 4) == Truncation(4, fully=True)
     assert role.restart(log, 8, 30) is None
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "leader_start", "wanted"),
+    [
+        (6, 5, Truncation(6, fully=False)),
+        (6, 6, Truncation(6, fully=True)),
+        (4, 6, Truncation(6, fully=True)),
+        (2, 2, Truncation(2, fully=False)),
+    ],
+)
+def test_what_nobody_can_compare_any_more_is_given_up(
+    end_offset: int, leader_start: int, wanted: Truncation
+) -> None:
+    """Below the leader's log start there may be another's records, never committed."""
+    log = Log(2, 8, (4, 2))
+    assert Following(STATE, log, 2).truncation(log, 4, end_offset, leader_start) == wanted
 
 
 def test_its_log_starts_where_the_leaders_does_but_not_above_its_watermark() -> None:
