@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraftpy.core.metadata.levels import LEVEL
 from kraftpy.testing import Broker
 from kraftpy.testing.consistency import Header, HistoryWriter
 
@@ -123,7 +124,8 @@ def test_a_peer_that_is_there_can_be_tested(tmp_path: Path) -> None:
         assert report["versions"]["peer"].startswith("software unknown")
         assert report["versions"]["peer features"] == (
             "eligible.leader.replicas.version 1 to 1, 1 in use, group.version 1 to 1, 1 in use, "
-            "kraftpy.metadata.level 1 to 2, 2 in use, metadata.version 33 to 33, 33 in use"
+            f"kraftpy.metadata.level 1 to {LEVEL}, {LEVEL} in use, "
+            "metadata.version 33 to 33, 33 in use"
         )
         assert "PRODUCE 0 to " in report["versions"]["peer APIs"]
         assert "software unknown" in (folder / "report.html").read_text()
