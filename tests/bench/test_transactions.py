@@ -45,7 +45,7 @@ def test_a_node_says_what_each_step_of_a_transaction_costs_it_and_when_each_is_s
 
 
 def test_ids_are_loaded_to_be_weighed() -> None:
-    assert transaction_costs.memory_of_an_id(100) >= 0
+    assert 100 < transaction_costs.memory_in_a_child(10_000) < 10_000
 
 
 def test_transactions_are_a_part_of_the_race() -> None:

@@ -280,8 +280,9 @@ def _loaded(number: int) -> TransactionRecord:
     return decoded
 
 
-def _memory_in_a_child() -> float:
-    command = [sys.executable, "-m", "tests.bench.transaction_costs", str(LOADED_IDS)]
+def memory_in_a_child(count: int) -> float:
+    """The same of a process that has done nothing before and so has no room left."""
+    command = [sys.executable, "-m", "tests.bench.transaction_costs", str(count)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise BrokerError("the program that loads transactional ids has failed")
@@ -307,7 +308,7 @@ def run(rounds: int, say: Say) -> Values:
                 for name, value in measured.items():
                     values.setdefault(name, []).append(value)
     say(f"{LOADED_IDS:,} transactional ids")
-    return {**values, MEMORY: [_memory_in_a_child()]}
+    return {**values, MEMORY: [memory_in_a_child(LOADED_IDS)]}
 
 
 if __name__ == "__main__":
