@@ -13,7 +13,7 @@ Source: seed 001, "Key Based Filtering", which leaves the hash open.
 
 from __future__ import annotations
 
-from crc32c import crc32c
+from kraftpy.protocol.crc import crc32c
 
 HASH_MAX = (1 << 63) - 1
 """The last hash: a range of hashes fits into two int64."""
@@ -21,15 +21,17 @@ HASH_MAX = (1 << 63) - 1
 SLOTS = 1 << 16
 """How many parts a partition can be dealt out in."""
 
-_GOLDEN_RATIO = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
+MASK = (1 << 64) - 1
+"""What the multiplication keeps; `key_index` has this hash in its loop."""
+
 _SLOT_SHIFT = 63 - 16
 
 
 def key_hash(key: bytes | None, offset: int) -> int:
     """The hash of a record with this key at this offset, which counts only without a key."""
     spread = offset if key is None else crc32c(key)
-    return (spread * _GOLDEN_RATIO & _MASK) >> 1
+    return (spread * GOLDEN_RATIO & MASK) >> 1
 
 
 def slot_of(hash_: int) -> int:

@@ -1,0 +1,91 @@
+"""What is known of batches that several consumers read slices of, until all slices are served.
+
+Rules:
+
+* Bounded (`max.bytes.key.range.cache`): where there is no room, what was used longest ago goes, and
+  what alone doesn't fit isn't kept. Every entry counts with what it takes besides its records.
+* An entry goes when the slices that were served from it cover all hashes: nobody is expected again.
+* A batch is known by its partition, its first offset, and its checksum. So what is there after a
+  log was cut, compacted, or made anew is another batch, and nothing has to be taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraftpy.core.groups.individual.ranges import RangeSet
+from kraftpy.protocol.key_hash import HASH_MAX
+from kraftpy.protocol.key_index import RECORD_BYTES, KeyIndex, KeyRanges
+
+ENTRY_BYTES: Final = 1000
+"""What an entry takes besides its records, about."""
+
+BatchKey = tuple[bytes, int, int, int]
+"""Topic id, partition, first offset, checksum."""
+
+
+class FilterEntry:
+    """What is known of one batch: its index and, if they are kept, its uncompressed records."""
+
+    __slots__ = ("_served", "data", "index")
+
+    def __init__(self, index: KeyIndex, data: bytes | None) -> None:
+        self.index = index
+        self.data = data
+        self._served = RangeSet()
+
+    @property
+    def size_bytes(self) -> int:
+        kept = 0 if self.data is None else len(self.data)
+        return ENTRY_BYTES + RECORD_BYTES * len(self.index) + kept
+
+    def serve(self, ranges: KeyRanges) -> bool:
+        """Notes that these slices have been served; whether all are by now."""
+        for low, high in ranges:
+            self._served.add(low, high)
+        return self._served.uncovered_from(0) > HASH_MAX
+
+
+class FilterCache:
+    """Entries by their batch, the one that was used last at the end."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._entries: dict[BatchKey, FilterEntry] = {}
+        self.used_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def set_limit(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._make_room()
+
+    def get(self, key: BatchKey) -> FilterEntry | None:
+        """What is known of the batch, which thereby is the last to go."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._entries[key] = entry
+        return entry
+
+    def put(self, key: BatchKey, entry: FilterEntry) -> None:
+        """Keeps it, in the place of what was known of that batch."""
+        self.discard(key)
+        self._entries[key] = entry
+        self.used_bytes += entry.size_bytes
+        self._make_room()
+
+    def serve(self, key: BatchKey, ranges: KeyRanges) -> None:
+        """These slices of the batch have been served."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.serve(ranges):
+            self.discard(key)
+
+    def discard(self, key: BatchKey) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.used_bytes -= entry.size_bytes
+
+    def _make_room(self) -> None:
+        while self.used_bytes > self._limit_bytes:
+            self.discard(next(iter(self._entries)))

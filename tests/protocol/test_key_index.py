@@ -1,0 +1,236 @@
+"""The index of a batch by the hashes of its keys, and the batch with some of its records."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.key_hash import HASH_MAX, SLOTS, hashes_of, key_hash
+from kraftpy.protocol.key_index import (
+    RECORD_BYTES,
+    KeyIndex,
+    KeyRanges,
+    Part,
+    checked_key_ranges,
+    cut_batch,
+    key_index,
+)
+from kraftpy.protocol.record_batch import LOG_APPEND_TIME, InvalidBatch
+from kraftpy.protocol.records import (
+    Record,
+    batch_data,
+    build_batch,
+    check_batch,
+    iter_records,
+    read_batch_header,
+)
+
+NOW = 1_700_000_000_000
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+KEYS = [None, b"", b"a", b"b", b"c" * 63, b"d" * 64, b"e" * 9000]
+ALL: KeyRanges = ((0, HASH_MAX),)
+
+
+def slices(count: int) -> list[KeyRanges]:
+    return [(hashes_of(SLOTS * i // count, SLOTS * (i + 1) // count - 1),) for i in range(count)]
+
+
+def indexed(batch: bytes) -> tuple[Any, bytes, KeyIndex]:
+    header = check_batch(batch)
+    data = batch_data(header, batch)
+    return header, data, key_index(header, data)
+
+
+def cut(batch: bytes, ranges: KeyRanges) -> bytes | None:
+    header, data, index = indexed(batch)
+    spans = index.spans(ranges)
+    assert len(spans) == index.count(ranges)
+    return cut_batch(header, data, spans) if spans else None
+
+
+def wanted(record: Any, ranges: KeyRanges) -> bool:
+    hash_ = key_hash(record.key, record.offset)
+    return any(low <= hash_ <= high for low, high in ranges)
+
+
+def test_the_halves_of_three_records() -> None:
+    # Hashes: "" 0, "a" 8608764366449303928, no key at offset 1 5700357409661599242.
+    records: list[Any] = [
+        (NOW, b"", b"0", []),
+        (NOW + 5, None, b"1", []),
+        (NOW + 9, b"a", b"2", [("h", b"")]),
+    ]
+    batch = build_batch(records, producer_id=7, producer_epoch=2, base_sequence=40, leader_epoch=3)
+    low, high = slices(2)
+    first, second = cut(batch, low), cut(batch, high)
+    assert first is not None
+    assert second is not None
+    assert [(r.offset, r.key, r.value) for r in iter_records(first)] == [(0, b"", b"0")]
+    assert [(r.offset, r.timestamp, r.value, r.headers) for r in iter_records(second)] == [
+        (1, NOW + 5, b"1", []),
+        (2, NOW + 9, b"2", [("h", b"")]),
+    ]
+    assert cut(batch, ((1, 5), (9, 9))) is None
+    assert cut(batch, ((0, 0), (5700357409661599242, 5700357409661599242))) is not None
+    assert cut(batch, ((5700357409661599243, 8608764366449303927),)) is None
+    same = (
+        *("base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "producer_id"),
+        *("producer_epoch", "base_sequence", "partition_leader_epoch", "attributes", "magic"),
+    )
+    for part, count in ((first, 1), (second, 2)):
+        header, whole = check_batch(part), check_batch(batch)
+        assert header.records_count == count
+        assert [getattr(header, name) for name in same] == [getattr(whole, name) for name in same]
+
+
+def test_a_record_takes_sixteen_bytes() -> None:
+    _, _, index = indexed(build_batch([(NOW, b"%d" % n, b"v", []) for n in range(300)]))
+    assert len(index.to_bytes()) == 300 * RECORD_BYTES == 4800
+    assert len(index) == 300
+    again = KeyIndex.from_bytes(index.to_bytes())
+    assert len(again) == 300
+    for ranges in slices(8):
+        assert again.spans(ranges) == index.spans(ranges)
+        assert again.part(ranges) is Part.CUT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_plain_stays_plain_and_the_rest_is_lz4(codec: str) -> None:
+    records: list[Any] = [(NOW + n, b"%d" % n, b"v" * 100, []) for n in range(200)]
+    batch = build_batch(
+        records,
+        compression=codec,
+        transactional=True,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        timestamp_type=LOG_APPEND_TIME,
+    )
+    found = []
+    for ranges in slices(8):
+        part = cut(batch, ranges)
+        assert part is not None
+        header = check_batch(part)
+        assert header.compression == ("none" if codec == "none" else "lz4")
+        assert header.is_transactional
+        assert header.timestamp_type == LOG_APPEND_TIME
+        assert {record.timestamp for record in iter_records(part)} == {NOW + 199}
+        found += [record.offset for record in iter_records(part)]
+    assert sorted(found) == list(range(200))
+
+
+def test_most_of_a_batch_is_all_of_it() -> None:
+    _, _, index = indexed(build_batch([(NOW, b"%d" % n, b"", []) for n in range(100)]))
+    hashes = sorted(key_hash(b"%d" % n, 0) for n in range(100))
+    assert index.part(((0, hashes[0] - 1),)) is Part.NONE
+    assert index.part(((0, hashes[0]),)) is Part.CUT
+    assert index.part(((0, hashes[73]),)) is Part.CUT
+    assert index.part(((0, hashes[74]),)) is Part.WHOLE
+    assert index.part(ALL) is Part.WHOLE
+
+
+_keys = st.one_of(st.sampled_from(KEYS), st.binary(max_size=5))
+_records = st.lists(
+    st.tuples(
+        st.integers(0, 10**10),
+        _keys,
+        st.one_of(st.none(), st.binary(max_size=200)),
+        st.lists(st.tuples(st.sampled_from(["", "h"]), st.none()), max_size=2),
+        st.integers(1, 300),
+    ),
+    min_size=1,
+    max_size=40,
+)
+_bounds = st.lists(st.integers(0, HASH_MAX), min_size=2, max_size=10, unique=True).map(sorted)
+
+
+@given(_records, _bounds, st.sampled_from(CODECS), st.integers(0, 2**40))
+def test_it_filters_as_one_would_by_hand(
+    rows: list[Any], bounds: list[int], codec: str, base_offset: int
+) -> None:
+    records: list[Record] = []
+    offset = base_offset - 1
+    for timestamp, key, value, headers, gap in rows:
+        offset += gap
+        records.append(Record(offset, timestamp, key, value, headers))
+    batch = build_batch(records, base_offset=base_offset, compression=codec)
+    ranges = tuple((low, high - 1) for low, high in zip(bounds[::2], bounds[1::2], strict=False))
+    others = [-1, *(bound for pair in ranges for bound in (pair[0] - 1, pair[1])), HASH_MAX]
+    rest = tuple(
+        (low + 1, high) for low, high in zip(others[::2], others[1::2], strict=True) if low < high
+    )
+    for each in (ranges, rest, ALL):
+        part = cut(batch, each)
+        by_hand = [record for record in iter_records(batch) if wanted(record, each)]
+        assert ([] if part is None else list(iter_records(part))) == by_hand
+        if part is not None:
+            before, after = read_batch_header(batch), check_batch(part)
+            assert (after.base_offset, after.last_offset) == (base_offset, before.last_offset)
+
+
+@given(st.binary(max_size=60), st.integers(0, 5))
+def test_what_is_no_record_is_an_invalid_batch_and_nothing_worse(data: bytes, count: int) -> None:
+    header = read_batch_header(build_batch([(NOW, b"k", b"v", [])]))
+    header.records_count = count
+    try:
+        index = key_index(header, data)
+    except InvalidBatch:
+        return
+    assert len(index) == count
+
+
+@given(st.data())
+def test_damaged_records_are_invalid_or_lie_within_their_batch(data: Any) -> None:
+    batch = build_batch([(NOW, key, b"v" * 70, []) for key in KEYS[:6]])
+    header = read_batch_header(batch)
+    damaged = bytearray(batch_data(header, batch))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        index = key_index(header, bytes(damaged))
+    except InvalidBatch:
+        return
+    spans = index.spans(ALL)
+    assert [start for start, _ in spans] == [0, *(end for _, end in spans[:-1])]
+    assert spans[-1][1] == len(damaged)
+
+
+def test_bytes_behind_the_records_are_no_part_of_a_batch() -> None:
+    batch = build_batch([(NOW, b"k", b"v", [])])
+    header = read_batch_header(batch)
+    with pytest.raises(InvalidBatch, match="1 bytes left"):
+        key_index(header, batch_data(header, batch) + b"\0")
+
+
+def test_a_batch_without_records_has_an_empty_index() -> None:
+    index = KeyIndex(array("q"), array("I"), array("I"))
+    assert index.part(ALL) is Part.NONE
+    assert index.spans(ALL) == []
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [],
+        [(5, 4)],
+        [(-1, 4)],
+        [(0, HASH_MAX + 1)],
+        [(0, 5), (5, 9)],
+        [(7, 9), (0, 7)],
+        [(0, 5), (0, 5)],
+        [(0, HASH_MAX), (3, 4)],
+    ],
+)
+def test_what_no_slices_can_be(ranges: list[tuple[int, int]]) -> None:
+    with pytest.raises(DecodeError):
+        checked_key_ranges(ranges)
+
+
+def test_slices_are_put_in_order() -> None:
+    assert checked_key_ranges([(7, 9), (0, 0), (1, 5)]) == ((0, 0), (1, 5), (7, 9))
+    assert checked_key_ranges([(0, HASH_MAX)]) == ALL

@@ -1,0 +1,106 @@
+"""What is kept of batches whose slices are read by several consumers."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tracemalloc
+from array import array
+from itertools import pairwise
+
+import pytest
+
+from kraftpy.core.filter_cache import ENTRY_BYTES, BatchKey, FilterCache, FilterEntry
+from kraftpy.protocol.key_hash import HASH_MAX
+from kraftpy.protocol.key_index import KeyIndex
+
+HALF = HASH_MAX // 2
+
+
+def key(number: int) -> BatchKey:
+    return b"topic", 0, number, 7
+
+
+def entry(records: int, data: bytes | None = None) -> FilterEntry:
+    numbers = range(records)
+    return FilterEntry(
+        KeyIndex(array("q", numbers), array("I", numbers), array("I", numbers)), data
+    )
+
+
+def test_what_was_used_longest_ago_goes() -> None:
+    cache = FilterCache(3 * (ENTRY_BYTES + 160))
+    for number in range(3):
+        cache.put(key(number), entry(10))
+    assert cache.used_bytes == 3 * (ENTRY_BYTES + 160)
+    assert cache.get(key(0)) is not None
+    cache.put(key(3), entry(10))
+    assert [cache.get(key(n)) is not None for n in range(4)] == [True, False, True, True]
+    assert len(cache) == 3
+
+
+def test_what_alone_does_not_fit_is_not_kept() -> None:
+    cache = FilterCache(ENTRY_BYTES + 160)
+    cache.put(key(0), entry(11))
+    assert (len(cache), cache.used_bytes) == (0, 0)
+    cache.put(key(0), entry(10))
+    assert len(cache) == 1
+    cache.put(key(1), entry(1, bytes(145)))
+    assert (len(cache), cache.used_bytes) == (0, 0)
+
+
+def test_kept_records_count() -> None:
+    cache = FilterCache(10_000)
+    cache.put(key(0), entry(2, bytes(500)))
+    assert cache.used_bytes == ENTRY_BYTES + 32 + 500
+    cache.put(key(0), entry(2))
+    assert (len(cache), cache.used_bytes) == (1, ENTRY_BYTES + 32)
+
+
+def test_a_smaller_limit_counts_at_once() -> None:
+    cache = FilterCache(10_000)
+    for number in range(5):
+        cache.put(key(number), entry(1))
+    cache.set_limit(2 * (ENTRY_BYTES + 16))
+    assert [cache.get(key(n)) is not None for n in range(5)] == [False] * 3 + [True] * 2
+
+
+def test_an_entry_goes_when_all_hashes_have_been_served() -> None:
+    cache = FilterCache(10_000)
+    cache.put(key(0), entry(1))
+    cache.serve(key(0), ((0, HALF),))
+    cache.serve(key(0), ((0, HALF),))
+    cache.serve(key(0), ((HALF + 2, HASH_MAX),))
+    assert cache.get(key(0)) is not None
+    cache.serve(key(0), ((HALF + 1, HALF + 1),))
+    assert (cache.get(key(0)), cache.used_bytes) == (None, 0)
+    cache.serve(key(0), ((0, HASH_MAX),))  # somebody comes late
+
+
+def test_slices_in_any_order() -> None:
+    cache, numbers = FilterCache(10_000), random.Random(3)
+    bounds = [0, *sorted(numbers.sample(range(1, HASH_MAX), 63)), HASH_MAX + 1]
+    slices = [(low, high - 1) for low, high in pairwise(bounds)]
+    numbers.shuffle(slices)
+    cache.put(key(0), entry(1))
+    for place, each in enumerate(slices):
+        assert len(cache) == 1, place
+        cache.serve(key(0), (each,))
+    assert len(cache) == 0
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="measures its objects")
+def test_it_takes_what_it_says() -> None:
+    cache = FilterCache(1 << 30)
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            made = entry(500)
+            cache.put((b"t" * 16, 0, 10**12 + number, 2**31 + number), made)
+            for lane in range(8):
+                cache.serve((b"t" * 16, 0, 10**12 + number, 2**31 + number), ((lane, lane),))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken <= cache.used_bytes
+    assert taken >= 0.9 * 200 * 500 * 16
