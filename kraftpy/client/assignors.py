@@ -10,116 +10,43 @@ groups may mix these clients with others.
 * `sticky` (KIP-54) and `cooperative-sticky` (KIP-429): even, and with few moves; see `sticky`.
   The latter lets members keep what they have: a partition that moves is first taken from its owner,
   and given to the next one in the rebalance that follows.
+* `kraftpy-cooperative-sticky`: the same, and for groups of this client only; members may have parts
+  of partitions (`sticky_shares`). So they may with `range` and `roundrobin` (`sharing`).
+* `kraftpy-colocate`: as `range`, with the members of one host side by side.
 * `kraftpy-broker-range`: Kafka's first algorithm, as its design page describes it, for groups of
   this client only. Partitions lie sorted by the broker that leads them, so that a consumer talks
   to few brokers.
-
-Members stand in Kafka's order: those with a group.instance.id first, by that, then by member id.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
+from kraftpy.client.assignor import Assignment, Assignor, Subscription, Topics, subscribers
 from kraftpy.client.offsets import Partition, by_topic
+from kraftpy.client.sharing import ColocateAssignor, RangeAssignor, RoundRobinAssignor
 from kraftpy.client.sticky import place
+from kraftpy.client.sticky_shares import StickySharesAssignor
+from kraftpy.protocol.key_shares import ShareSubscription
 
 __all__ = [
     "ASSIGNORS",
     "Assignment",
     "Assignor",
     "BrokerRangeAssignor",
+    "ColocateAssignor",
     "CooperativeStickyAssignor",
     "Partition",
     "RangeAssignor",
     "RoundRobinAssignor",
     "StickyAssignor",
+    "StickySharesAssignor",
     "Subscription",
     "Topics",
 ]
 
-Topics = Mapping[str, Mapping[int, int]]
-"""The topics that exist: partition numbers and the brokers that lead them (-1: none)."""
-
-Assignment = dict[str, list[Partition]]
-"""Sorted partitions by member id; every member has an entry."""
-
 _INT32 = struct.Struct(">i")
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a member tells the group when it joins.
-
-    `owned` is what it had in `generation`, the last one that it was part of (-1: none).
-    """
-
-    topics: frozenset[str]
-    owned: tuple[Partition, ...] = ()
-    generation: int = -1
-    instance_id: str | None = None
-    user_data: bytes = b""
-
-
-class Assignor:
-    """A way of dividing partitions; `name` is what members agree on, `cooperative` as in KIP-429.
-
-    A cooperative member keeps its partitions during a rebalance, an eager one gives them all up.
-    """
-
-    name: ClassVar[str]
-    cooperative: ClassVar[bool] = False
-
-    def user_data(self, owned: Sequence[Partition], generation: int) -> bytes:
-        """What a member adds to its metadata for the assignor of the leader."""
-        return b""
-
-    def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
-        """Divides the partitions of the members' topics among them.
-
-        Each partition of a topic that exists goes to exactly one of the topic's subscribers (with
-        cooperative assignors, to none while its owner has yet to give it up).
-        """
-        raise NotImplementedError
-
-
-class RangeAssignor(Assignor):
-    """Kafka's RangeAssignor, for members without racks."""
-
-    name = "range"
-
-    def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
-        assignment: Assignment = {member: [] for member in members}
-        for topic, subscribers in _subscribers(topics, members):
-            numbers = sorted(topics[topic])
-            share, remainder = divmod(len(numbers), len(subscribers))
-            start = 0
-            for position, member in enumerate(subscribers):
-                end = start + share + (position < remainder)
-                assignment[member] += [(topic, number) for number in numbers[start:end]]
-                start = end
-        return assignment
-
-
-class RoundRobinAssignor(Assignor):
-    """Kafka's RoundRobinAssignor; members that don't subscribe to a topic are passed over."""
-
-    name = "roundrobin"
-
-    def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
-        assignment: Assignment = {member: [] for member in members}
-        order = _ordered(members)
-        turn = 0
-        for topic, _ in _subscribers(topics, members):
-            for number in sorted(topics[topic]):
-                while topic not in members[order[turn % len(order)]].topics:
-                    turn += 1
-                assignment[order[turn % len(order)]].append((topic, number))
-                turn += 1
-        return assignment
 
 
 class BrokerRangeAssignor(Assignor):
@@ -134,7 +61,7 @@ class BrokerRangeAssignor(Assignor):
 
     def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
         assignment: Assignment = {member: [] for member in members}
-        for topic, group in _subscribers(topics, members):
+        for topic, group in subscribers(topics, members):
             leaders = topics[topic]
             sorted_partitions = sorted(leaders, key=lambda number: (leaders[number], number))
             for i, member in enumerate(group):
@@ -152,7 +79,12 @@ class StickyAssignor(Assignor):
 
     name = "sticky"
 
-    def user_data(self, owned: Sequence[Partition], generation: int) -> bytes:
+    def user_data(
+        self,
+        owned: Sequence[Partition],
+        generation: int,
+        sharing: ShareSubscription | None = None,
+    ) -> bytes:
         return _encode_partitions(owned) + _INT32.pack(generation)
 
     def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
@@ -166,7 +98,12 @@ class CooperativeStickyAssignor(Assignor):
     name = "cooperative-sticky"
     cooperative = True
 
-    def user_data(self, owned: Sequence[Partition], generation: int) -> bytes:
+    def user_data(
+        self,
+        owned: Sequence[Partition],
+        generation: int,
+        sharing: ShareSubscription | None = None,
+    ) -> bytes:
         return _INT32.pack(generation)
 
     def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
@@ -195,35 +132,18 @@ ASSIGNORS: dict[str, Assignor] = {
         RoundRobinAssignor(),
         StickyAssignor(),
         CooperativeStickyAssignor(),
+        StickySharesAssignor(),
+        ColocateAssignor(),
         BrokerRangeAssignor(),
     )
 }
 """The assignors by name."""
 
 
-def _ordered(members: Mapping[str, Subscription]) -> list[str]:
-    def order(member: str) -> tuple[bool, str]:
-        instance_id = members[member].instance_id
-        return instance_id is None, member if instance_id is None else instance_id
-
-    return sorted(members, key=order)
-
-
-def _subscribers(
-    topics: Topics, members: Mapping[str, Subscription]
-) -> Iterable[tuple[str, list[str]]]:
-    """Topics in order that exist and that somebody subscribes to, with these members in order."""
-    subscribers: dict[str, list[str]] = {}
-    for member in _ordered(members):
-        for topic in members[member].topics:
-            subscribers.setdefault(topic, []).append(member)
-    return [(topic, subscribers[topic]) for topic in sorted(subscribers) if topics.get(topic)]
-
-
 def _place(
     topics: Topics, members: Mapping[str, Subscription], owners: Mapping[Partition, str]
 ) -> Assignment:
-    partitions = [(topic, n) for topic, _ in _subscribers(topics, members) for n in topics[topic]]
+    partitions = [(topic, n) for topic, _ in subscribers(topics, members) for n in topics[topic]]
     subscriptions = {member: subscription.topics for member, subscription in members.items()}
     return place(partitions, subscriptions, owners)
 
