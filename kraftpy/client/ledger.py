@@ -1,0 +1,316 @@
+"""What of a partition's slices was handed out, what of that is done, and what is claimed.
+
+Rules:
+* A *claim* says: of the records with hashes low to high and offsets first to last, all that exist
+  are done. It covers what isn't there, too, so holes need no care. One that is answered is never
+  sent again, and what it covers is never handed out: commits amend the gaps between claims.
+* In order, what was handed out is done. Out of order, it is done when `done` says so.
+* An *account* is some slices of which the same is known. Slices that were taken over lie elsewhere
+  than those that were kept, often far behind.
+* A *lane* is the slices that are to be fetched from one offset on. Lanes are fetched in turn. One
+  ends where the next one begins, and then they are one: no record is fetched twice.
+* A record is looked at again when it is handed out: its slice may have been revoked meanwhile, and
+  a broker may send more than it was asked for.
+
+Source: seed 001, "Offset Fetch", with claims in the place of its offset ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from kraftpy.client.spans import (
+    INFINITY,
+    Spans,
+    contains,
+    join,
+    subtract,
+    uncovered_from,
+)
+from kraftpy.protocol.key_hash import HASH_MAX
+
+WHOLE: Spans = [(0, HASH_MAX + 1)]
+"""All hashes."""
+
+
+class Claim(NamedTuple):
+    """What a group has done of a slice; both ends are in it."""
+
+    low: int
+    high: int
+    first: int
+    last: int
+
+
+class Lane(NamedTuple):
+    """What is fetched next: records of these slices, from an offset on and not beyond another."""
+
+    slices: Spans
+    position: int
+    until: int | None
+
+
+class Due(NamedTuple):
+    """What is done of some slices and not claimed: first and last offsets."""
+
+    slices: Spans
+    ranges: list[tuple[int, int]]
+
+
+class Dues(NamedTuple):
+    """What is to be claimed of a partition; `era` tells claims from before a `seek`."""
+
+    era: int
+    accounts: list[Due]
+
+
+class _Account:
+    __slots__ = ("answered", "base", "fetched", "next", "open", "slices")
+
+    def __init__(self, slices: Spans, base: int, answered: Spans) -> None:
+        self.slices = slices
+        self.base = base
+        """All below is claimed, or was so by others."""
+        self.answered = answered
+        """What is claimed above the base."""
+        self.next = base
+        """All below is handed out, or needn't be."""
+        self.fetched = base
+        """What is fetched next; not below `next`."""
+        self.open: dict[int, int] = {}
+        """Offsets and hashes of what was handed out and isn't done."""
+
+    def claimed(self, ranges: Iterable[tuple[int, int]]) -> None:
+        spans = join([*self.answered, *((first, last + 1) for first, last in ranges)])
+        self.passed(uncovered_from(spans, self.base), spans)
+
+    def passed(self, base: int, spans: Spans) -> None:
+        """All below is done, for the group."""
+        self.base = base
+        self.answered = [span for span in spans if span[1] > base]
+
+    def due(self) -> list[tuple[int, int]]:
+        if self.next <= self.base:
+            return []
+        done = [(self.base, self.next)]
+        if self.open:
+            done = subtract(done, join((offset, offset + 1) for offset in self.open))
+        return [(begin, end - 1) for begin, end in subtract(done, self.answered)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing tells it from another one that is as far."""
+        return self.base == self.next == self.fetched and not self.answered and not self.open
+
+
+class Ledger:
+    """The accounts of one partition."""
+
+    def __init__(self, *, explicit: bool = False) -> None:
+        self._explicit = explicit
+        self._accounts: list[_Account] = []
+        self._lows: list[int] = []
+        self._by_low: list[tuple[int, _Account]] = []
+        self._turn = 0
+        self._era = 0
+        self._high_watermark = INFINITY
+
+    # -- slices
+
+    @property
+    def slices(self) -> Spans:
+        """The slices that there are accounts of."""
+        return join(piece for account in self._accounts for piece in account.slices)
+
+    def add(self, slices: Spans, stable: int, claims: Iterable[Claim] = ()) -> None:
+        """Takes slices in, of which the group has claimed so much above the stable offset."""
+        claims = [claim for claim in claims if claim.last >= stable]
+        bounds = sorted(
+            {bound for span in slices for bound in span}
+            | {bound for claim in claims for bound in (claim.low, claim.high + 1)}
+        )
+        alike: dict[tuple[tuple[int, int], ...], Spans] = {}
+        for piece in pairwise(bounds):
+            if not contains(slices, piece[0]):
+                continue
+            claimed = join(
+                (max(claim.first, stable), claim.last + 1)
+                for claim in claims
+                if claim.low <= piece[0] <= claim.high
+            )
+            alike.setdefault(tuple(claimed), []).append(piece)
+        for spans, pieces in alike.items():
+            account = _Account(join(pieces), stable, [])
+            account.passed(uncovered_from(list(spans), stable), list(spans))
+            account.next = account.fetched = account.base
+            self._accounts.append(account)
+        self._index()
+
+    def remove(self, slices: Spans) -> None:
+        """Has these slices no more; what isn't done of them is left to others."""
+        for account in self._accounts:
+            account.slices = subtract(account.slices, slices)
+            account.open = {
+                offset: hash_
+                for offset, hash_ in account.open.items()
+                if contains(account.slices, hash_)
+            }
+        self._accounts = [account for account in self._accounts if account.slices]
+        self._index()
+
+    def _index(self) -> None:
+        """Makes one of accounts that are alike, and finds accounts by hash."""
+        alike: dict[object, _Account] = {}
+        for account in self._accounts:
+            key = account.next if account.settled else account
+            other = alike.setdefault(key, account)
+            if other is not account:
+                other.slices = join([*other.slices, *account.slices])
+        self._accounts = list(alike.values())
+        entries = sorted(
+            (low, end, place)
+            for place, account in enumerate(self._accounts)
+            for low, end in account.slices
+        )
+        self._lows = [low for low, _, _ in entries]
+        self._by_low = [(end, self._accounts[place]) for _, end, place in entries]
+
+    # -- fetching
+
+    def turn(self) -> Lane:
+        """The lane whose turn it is to be fetched; those at the log's end have none."""
+        positions = sorted({account.fetched for account in self._accounts})
+        waiting = [each for each in positions if each < self._high_watermark] or positions[:1]
+        self._turn += 1
+        position = waiting[self._turn % len(waiting)]
+        slices = join(
+            piece
+            for account in self._accounts
+            if account.fetched == position
+            for piece in account.slices
+        )
+        above = bisect_right(positions, position)
+        return Lane(slices, position, positions[above] if above < len(positions) else None)
+
+    def fetched(self, lane: Lane, end: int, high_watermark: int) -> int:
+        """Notes how far a lane was fetched, and returns it: not beyond where the next lane begins.
+
+        That is where it began, if nobody wants that any more.
+        """
+        self._high_watermark = high_watermark
+        if lane.until is not None:
+            end = min(end, lane.until)
+        moved = False
+        for account in self._accounts:
+            if account.fetched == lane.position and not subtract(account.slices, lane.slices):
+                account.fetched = end
+                moved = True
+        return end if moved else lane.position
+
+    def rewind(self) -> None:
+        """What was fetched ahead is gone."""
+        for account in self._accounts:
+            account.fetched = account.next
+
+    def skip_to(self, log_start: int) -> None:
+        """What is below isn't there any more, so it counts as done."""
+        for account in self._accounts:
+            account.next = max(account.next, log_start)
+            account.fetched = max(account.fetched, log_start)
+            account.open = {
+                offset: hash_ for offset, hash_ in account.open.items() if offset >= log_start
+            }
+
+    def seek(self, offset: int) -> None:
+        """Goes on from an offset with all slices: what is passed over is done, as with commits."""
+        self._era += 1
+        for account in self._accounts:
+            account.open.clear()
+            if offset < account.next:
+                account.passed(min(account.base, offset), [])
+            account.next = account.fetched = offset
+
+    # -- handing out
+
+    @property
+    def position(self) -> int:
+        """The lowest offset of which something may be handed out."""
+        return min(account.next for account in self._accounts)
+
+    def readers(self, lane: Lane) -> set[_Account]:
+        """Whose records those of a lane are: accounts that have had all below where it began."""
+        return {
+            account
+            for account in self._accounts
+            if account.next >= lane.position and not subtract(account.slices, lane.slices)
+        }
+
+    def hand_out(self, hash_: int, offset: int, readers: set[_Account]) -> bool:
+        """Whether a record is to be handed out now; out of order, it is open from then on."""
+        at = bisect_right(self._lows, hash_) - 1
+        if at < 0 or hash_ >= self._by_low[at][0]:
+            return False
+        account = self._by_low[at][1]
+        if offset < account.next or account not in readers:
+            return False
+        if account.answered and contains(account.answered, offset):
+            return False
+        if self._explicit:
+            account.open[offset] = hash_
+        return True
+
+    def advance(self, readers: set[_Account], end: int) -> None:
+        """All below was handed out that is to be."""
+        for account in readers:
+            if account.next < end:
+                account.next = end
+                account.fetched = max(account.fetched, end)
+
+    # -- claims
+
+    def done(self, offset: int) -> bool:
+        """Notes that a record is done; False if nobody here has it to do."""
+        return any(account.open.pop(offset, None) is not None for account in self._accounts)
+
+    def dues(self) -> Dues:
+        """What is to be claimed now."""
+        found = [Due(list(account.slices), account.due()) for account in self._accounts]
+        return Dues(self._era, [due for due in found if due.ranges])
+
+    def answered(self, dues: Dues, stable: int) -> None:
+        """The group has these claims, and all below the stable offset."""
+        if dues.era != self._era:
+            return
+        for account in self._accounts:
+            for due in dues.accounts:
+                if not subtract(account.slices, due.slices):
+                    account.claimed(due.ranges)
+            if stable > account.base:
+                account.passed(
+                    uncovered_from(account.answered, stable),
+                    account.answered,
+                )
+                account.open = {o: h for o, h in account.open.items() if o >= account.base}
+                if not self._era:
+                    account.next = max(account.next, account.base)
+                    account.fetched = max(account.fetched, account.base)
+        self._index()
+
+
+def slices_of(ranges: Sequence[tuple[int, int]]) -> Spans:
+    """Slices as users write them, first and last hash; none are all. ValueError for nonsense."""
+    for low, high in ranges:
+        if not 0 <= low <= high <= HASH_MAX:
+            raise ValueError(f"a slice is two hashes from 0 to {HASH_MAX}, not ({low}, {high})")
+    spans = join((low, high + 1) for low, high in ranges)
+    if sum(high + 1 - low for low, high in ranges) != sum(end - begin for begin, end in spans):
+        raise ValueError("slices of one partition overlap")
+    return spans or list(WHOLE)
+
+
+def as_ranges(spans: Spans) -> list[tuple[int, int]]:
+    """Slices as users read them: [] for all hashes."""
+    return [] if spans == WHOLE else [(begin, end - 1) for begin, end in spans]
