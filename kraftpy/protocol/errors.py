@@ -231,6 +231,33 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker has as many share sessions as it allows."
 
     UNEXPECTED_OFFSET = 10_000, False, "Another offset is committed, or about to be, than expected."
+    # Of cooperative consumption (seed 001), in its order, and one more.
+    INDIVIDUAL_COMMIT_NOT_ALLOWED = (
+        10_001,
+        False,
+        "The coordinator doesn't take claims on parts of a partition.",
+    )
+    TOPIC_RANGE_FETCH_NOT_ALLOWED = (
+        10_002,
+        False,
+        "The topic's records aren't given out by ranges of keys.",
+    )
+    CONSUMER_RANGE_FETCH_NOT_ACCEPTED = (
+        10_003,
+        False,
+        "The consumer isn't to share a partition with others.",
+    )
+    INDIVIDUAL_COMMIT_TOO_OLD = (
+        10_004,
+        False,
+        "All that is claimed lies below the offset up to which everything is done.",
+    )
+    MAX_INDIVIDUAL_COMMIT_REACHED = (
+        10_005,
+        True,
+        "The coordinator keeps as many claims of the group as it may.",
+    )
+    KEY_RANGE_NOT_OWNED = 10_006, False, "The records with these keys are another member's."
 
 
 class KafkaError(Exception):
