@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kraftpy.client.offsets import READ_COMMITTED
+from kraftpy.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from kraftpy.pipeline.bounds import Bound
 from kraftpy.pipeline.load import Limits
 from kraftpy.spark.brokers import Brokers
@@ -23,6 +23,7 @@ from kraftpy.spark.settings import ClientSettings
 from tests.spark.jars import connector_jars
 from tests.spark.loading import Loading
 from tests.spark.topics import create_topic
+from tests.waiting import wait_until
 
 
 def producer(bootstrap: str, name: str) -> Any:
@@ -38,11 +39,17 @@ def values(settings: ClientSettings) -> list[bytes]:
         return [value for part in parts for value in part.column("value").to_pylist()]
 
 
+def end(bootstrap: str, topic: str, isolation: int) -> int:
+    with Brokers(ClientSettings(bootstrap, isolation=isolation)) as brokers:
+        return brokers.latest([(topic, 0)])[topic, 0]
+
+
 class Ledger:
     """A topic of one partition that two producers write to, in transactions."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         create_topic(bootstrap, topic, 1)
+        self.bootstrap = bootstrap
         self.topic = topic
         self.first = producer(bootstrap, f"{topic} first")
         self.second = producer(bootstrap, f"{topic} second")
@@ -67,6 +74,17 @@ class Ledger:
                 self.write(self.second, f"second {number} {each}", aborted=aborts[1])
             for who, abort in ((self.second, aborts[1]), (self.first, aborts[0])):
                 (who.abort_transaction if abort else who.commit_transaction)(30)
+        self.wait_for_markers()
+
+    def wait_for_markers(self) -> None:
+        """A coordinator says that a transaction has ended before its partition has heard of it."""
+        wait_until(
+            lambda: (
+                end(self.bootstrap, self.topic, READ_COMMITTED)
+                == end(self.bootstrap, self.topic, READ_UNCOMMITTED)
+            ),
+            "all markers are there",
+        )
 
     def leave_open(self) -> None:
         """Begins a transaction that has records and no end; it is the first producer's."""
@@ -78,6 +96,7 @@ class Ledger:
         """Commits it."""
         self.first.commit_transaction(30)
         self.committed += [b"open", b"open too"]
+        self.wait_for_markers()
 
 
 def test_only_what_was_committed_is_read(apache: str) -> None:
