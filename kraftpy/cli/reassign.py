@@ -213,6 +213,7 @@ async def _make_plan(
 ) -> Plan:
     """A plan that spreads topics over brokers."""
     from kraftpy.core.metadata.planning import PlanError, spread
+    from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 
     known = (await admin.describe_cluster()).brokers
     for broker_id in broker_ids or ():
@@ -227,7 +228,8 @@ async def _make_plan(
     for topic in topics:
         if not any(name.topic == topic for name in current):
             raise topic_failure(topic, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    chosen = {name: old for name, old in current.items() if not topics or name.topic in topics}
+    wanted = topics or {name.topic for name in current} - {INDIVIDUAL_OFFSETS_TOPIC}
+    chosen = {name: old for name, old in current.items() if name.topic in wanted}
     try:
         return spread(chosen, racks, replicas)
     except PlanError as error:
@@ -466,6 +468,7 @@ async def _free(admin: ClusterAdmin, broker_id: int, throttle_bytes: int | None)
 async def _drain_plan(admin: ClusterAdmin, broker_id: int) -> Plan:
     """A plan that takes everything from a broker."""
     from kraftpy.core.metadata.planning import PlanError, drain
+    from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 
     racks = {
         broker.id: broker.rack
@@ -476,6 +479,8 @@ async def _drain_plan(admin: ClusterAdmin, broker_id: int) -> Plan:
         plan = drain(await current_targets(admin), racks, {broker_id})
     except PlanError as error:
         raise Failure(str(error), EXIT_BROKER_ERROR) from None
+    # It moves with the topic that it is the twin of.
+    plan = {name: new for name, new in plan.items() if name.topic != INDIVIDUAL_OFFSETS_TOPIC}
     partitions = await admin.describe_partitions()
     stuck = [str(name) for name in plan if name in partitions and partitions[name].leader < 0]
     if stuck:

@@ -25,7 +25,12 @@ from kraftpy.core.metadata.commands import (
     ConfigOp,
 )
 from kraftpy.core.metadata.limits import CONFIGURED_MAX
-from kraftpy.core.metadata.partition_changes import ELECTION_KEYS, MIN_ISR_KEY, review
+from kraftpy.core.metadata.partition_changes import (
+    ELECTION_KEYS,
+    MIN_ISR_KEY,
+    review,
+    with_min_isr_of,
+)
 from kraftpy.core.metadata.records import Change, ConfigChanged, ResourceType
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.core.metadata.topic_commands import topic_name_error
@@ -60,6 +65,9 @@ def alter_configs(
             resource_type = check_resource(state, type_, name)
             old = state.config(resource_type, name)
             new = changed(item, old)
+            followed = state.topics[name].twin_of if resource_type is ResourceType.TOPIC else None
+            if followed is not None:
+                new = with_min_isr_of(new, state.config(resource_type, followed))
             if new and not old:
                 _check_room(resource_type, counts)
             _check_min_isr(resource_type, name, new)
@@ -68,6 +76,11 @@ def alter_configs(
                 counts[resource_type] += bool(new) - bool(old)
                 if any(old.get(key) != new.get(key) for key in ELECTION_KEYS):
                     ruled.add((resource_type, name))
+                twin = state.twins.get(name) if resource_type is ResourceType.TOPIC else None
+                if twin is not None and old.get(MIN_ISR_KEY) != new.get(MIN_ISR_KEY):
+                    its = with_min_isr_of(state.config(resource_type, twin), new)
+                    _set_configs(state, resource_type, twin, its, changes)
+                    ruled.add((resource_type, twin))
             answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
         except KafkaError as error:
             answers.append(answer | {"error": int(error.code), "message": error.message})

@@ -21,6 +21,7 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
   does taking replicas away, so that they can't count with what they fetch from now on, and having
   one begin anew, so that it can't count with what it had.
 * ISR and ELR stand in the order of the replicas.
+* A twin is led by whom its topic's partition is led by, once that one is in sync (`twins`).
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class Wish(NamedTuple):
 
     `lost` is a broker that may no longer have all it had (KIP-966: it stopped uncleanly), and with
     `lost_directory` has nothing. `anew`: it will, in this life. `steps_down` is a broker that isn't
-    to lead. `preferred` asks for the first replica as leader; `unclean` permits an unclean election
-    whatever the configuration says.
+    to lead. `preferred` asks for the first replica as leader, `leader` for this one; `unclean`
+    permits an unclean election whatever the configuration says.
     """
 
     isr: tuple[int, ...] | None = None
@@ -87,6 +88,7 @@ class Wish(NamedTuple):
     anew: bool = False
     steps_down: int = NOBODY
     preferred: bool = False
+    leader: int = NOBODY
     unclean: bool = False
 
 
@@ -218,6 +220,8 @@ def _elected(
     eligible: tuple[int, ...],
 ) -> int:
     active = electorate.active - {wish.steps_down}
+    if wish.leader in isr and wish.leader in active:
+        return wish.leader
     if wish.preferred and replicas[0] in isr and replicas[0] in active:
         return replicas[0]
     if old.leader in isr and old.leader in active:

@@ -67,7 +67,7 @@ def alter_partition(
                 if new is old:
                     new = replace(old, partition_epoch=old.partition_epoch + 1)
                 put(state, topic, index, new, changes)
-                if new.leader != leader:
+                if topic.partitions[index].leader != leader:
                     raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
             except KafkaError as failure:
                 error, message = failure.code, failure.message
@@ -158,7 +158,7 @@ def renew_replicas(
                 if one.leader_epoch != old.leader_epoch:
                     raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
                 new, error = _renewed(old, electorate, rules, broker_id)
-                put(state, topic, index, new, changes)
+                put(state, topic, index, new, changes, gives_up=True)
             except KafkaError as failure:
                 error, message = failure.code, failure.message
             partitions.append({"index": index, "error": int(error), "message": message})
@@ -210,6 +210,8 @@ def elect_leaders(
                         f"there is no partition {index} of topic {name[:249]!r}",
                     )
                 old = topic.partitions[index]
+                if _follows(state, topic, index):
+                    raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
                 put(state, topic, index, _elect(old, electorate, rules, election), changes)
             except KafkaError as failure:
                 if everything and failure.code is ErrorCode.ELECTION_NOT_NEEDED:
@@ -219,6 +221,15 @@ def elect_leaders(
         if partitions or not everything:
             answers.append({"name": name, "partitions": partitions})
     return {"topics": answers}
+
+
+def _follows(state: MetadataTables, topic: Topic, index: int) -> bool:
+    """Whether the partition is a twin that is led by whom it is to be led by."""
+    if topic.twin_of is None:
+        return False
+    leader = topic.partitions[index].leader
+    followed = state.topics[topic.twin_of].partitions[index]
+    return leader == followed.leader != NO_LEADER
 
 
 def needs_election(partition: PartitionState, election_type: int) -> bool:

@@ -23,13 +23,15 @@ The levels:
    Once: from there on it's what an operator makes of it.
 3. Whoever led last is forgotten when it isn't a replica any more, and no reassignment is changed or
    cancelled so that nobody in sync would stay (`elections`, `reassignment_commands`).
+4. A topic may be the twin of another (`twins`). `kraftpy.cooperative` begins with 1, once, as
+   `transaction.version` did.
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 3
+LEVEL = 4
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
@@ -40,6 +42,12 @@ TRANSACTIONS = 2
 
 REMOVED_ARE_FORGOTTEN = 3
 """The level from which on only a replica is the last known leader, and only they can stay."""
+
+TWINS = 4
+"""The level from which on topics have twins, and brokers know what cooperative consumption is."""
+
+COOPERATIVE_BEGINS = 1
+"""What `kraftpy.cooperative` begins with at level 4, also in later releases."""
 
 TRANSACTION_VERSION = "transaction.version"
 """The feature that says by which version of the protocol clients are to write (KIP-890)."""

@@ -1,17 +1,20 @@
 """Carries events out on partitions: applies the rules of `elections`, notes what changed.
 
-Rule: an event on one broker looks at that broker's partitions only.
+Rules: an event on one broker looks at that broker's partitions only. A change of a partition that
+has a twin, or is one, may be followed by another of the twin: whoever leads the one leads the other
+as soon as it is in sync there (`twins`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kraftpy.core.metadata.elections import NO_WISH, Electorate, Wish, settled
 from kraftpy.core.metadata.levels import REMOVED_ARE_FORGOTTEN
 from kraftpy.core.metadata.records import (
     LOST_DIRECTORY,
+    NO_LEADER,
     UNASSIGNED_DIRECTORY,
     Broker,
     Change,
@@ -57,6 +60,12 @@ def rules_of(state: MetadataTables, topic: str) -> TopicRules:
     return rules
 
 
+def with_min_isr_of(configs: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """A twin's configuration with the `min.insync.replicas` of the topic that it follows."""
+    new = {key: value for key, value in configs.items() if key != MIN_ISR_KEY}
+    return new | {key: value for key, value in other.items() if key == MIN_ISR_KEY}
+
+
 def _whole_number(text: str | None) -> int | None:
     """A number of 1 or more; None for anything else."""
     found = None if text is None else _NUMBER.fullmatch(text)
@@ -69,11 +78,44 @@ def put(
     index: int,
     new: PartitionState,
     changes: list[Change],
+    *,
+    gives_up: bool = False,
 ) -> None:
-    """Sets the partition to `new` if that is another state than it has."""
-    old = topic.partitions[index]
-    if new is old:
+    """Sets the partition to `new` if that is another state than it has.
+
+    `gives_up`: somebody did with this replica, and isn't to lead it at once again.
+    """
+    if new is topic.partitions[index]:
         return
+    _set(state, topic, index, new, changes)
+    if state.twins and not (gives_up and topic.twin_of is not None):
+        _follow(state, topic, index, changes)
+
+
+def _follow(state: MetadataTables, topic: Topic, index: int, changes: list[Change]) -> None:
+    """Has the twin of this partition, or this one if it is a twin, led by whom it is to be."""
+    followed = state.topics[topic.twin_of or topic.name]
+    twin = state.topics.get(state.twins.get(followed.name, ""))
+    old = None if twin is None else twin.partitions.get(index)
+    if twin is None or old is None:
+        return
+    leader = followed.partitions[index].leader
+    if leader in (NO_LEADER, old.leader) or leader not in old.isr:
+        return
+    wish = Wish(leader=leader)
+    new = settled(old, electorate_of(state), rules_of(state, twin.name), wish)
+    if new is not old:
+        _set(state, twin, index, new, changes)
+
+
+def _set(
+    state: MetadataTables,
+    topic: Topic,
+    index: int,
+    new: PartitionState,
+    changes: list[Change],
+) -> None:
+    old = topic.partitions[index]
     topic.partitions[index] = new
     if new.replicas != old.replicas:
         state.replica_index.remove(topic.name, index, set(old.replicas) - set(new.replicas))

@@ -6,13 +6,14 @@ under way: what was added for it and isn't wanted now goes at once. No `replicas
 stays must be able to serve: if none in sync would remain, the change is refused, unless the topic
 permits unclean elections. Where nobody is in sync, or below the metadata level that says so, an
 eligible one is enough. With `keep_replication_factor` a target of another size is
-refused (KIP-860).
+refused (KIP-860). A twin's replicas move along, in the same change or not at all (`twins`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kraftpy.core.metadata import twins
 from kraftpy.core.metadata.commands import AlterReassignments
 from kraftpy.core.metadata.elections import Assignment, Electorate, Wish, settled
 from kraftpy.core.metadata.partition_changes import electorate_of, put, rules_of
@@ -41,9 +42,16 @@ def alter_reassignments(
                         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         f"there is no partition {index} of topic {name[:249]!r}",
                     )
+                twins.check_moves_alone(topic)
                 old = topic.partitions[index]
                 assignment = _assignment(state, old, one.replicas, command.keep_replication_factor)
-                put(state, topic, index, _reassigned(old, assignment, electorate, rules), changes)
+                new = _reassigned(old, assignment, electorate, rules)
+                for twin in twins.both(state, topic)[1:]:
+                    old = twin.partitions[index]
+                    along = _towards(old, assignment.target)
+                    its_rules = rules_of(state, twin.name)
+                    put(state, twin, index, _reassigned(old, along, electorate, its_rules), changes)
+                put(state, topic, index, new, changes)
             except KafkaError as failure:
                 error, message = failure.code, failure.message
             partitions.append({"index": index, "error": int(error), "message": message})
@@ -75,7 +83,11 @@ def _assignment(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"the partition has {len(current.target)} replicas and would get {len(target)}",
         )
-    origin = current.origin
+    return _towards(old, target)
+
+
+def _towards(old: PartitionState, target: tuple[int, ...]) -> Assignment:
+    origin = Assignment(old.replicas, old.adding, old.removing).origin
     removing = tuple(each for each in origin if each not in target)
     return Assignment(
         target + removing,

@@ -27,7 +27,10 @@ LOST_DIRECTORY = bytes(15) + b"\1"
 
 _ShortText = Annotated[str, Length(255)]
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+INDIVIDUAL_OFFSETS_TOPIC = "__individual_commit_offsets"
+"""The twin of `__consumer_offsets`."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", INDIVIDUAL_OFFSETS_TOPIC, "__transaction_state"})
 
 
 class ResourceType(IntEnum):
@@ -123,11 +126,15 @@ class PartitionState:
 
 @dataclasses.dataclass(slots=True)
 class Topic:
-    """A topic. `partitions` has the indexes 0..n-1 in order; only `MetadataState` changes it."""
+    """A topic. `partitions` has the indexes 0..n-1 in order; only `MetadataState` changes it.
+
+    `twin_of` is the name of the topic that its partitions follow, if there is one (`twins`).
+    """
 
     name: str
     id: bytes
     partitions: dict[int, PartitionState]
+    twin_of: str | None = None
 
     @property
     def internal(self) -> bool:

@@ -6,7 +6,8 @@ them is written, the metadata level says (`levels`), so that earlier releases re
 
 2. Of level 0.
 3. With `level`, from which on it is for that to say which release can read the rest. From level 2
-   on there are `features`.
+   on there are `features`, from level 4 on `twins`: by the name of each that of the topic that it
+   follows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kraftpy.core.metadata.levels import LEVEL, TRANSACTIONS, LaterReleaseError
+from kraftpy.core.metadata.levels import LEVEL, TRANSACTIONS, TWINS, LaterReleaseError
 from kraftpy.core.metadata.records import (
     Broker,
     Endpoint,
@@ -38,6 +39,8 @@ def dump(state: MetadataTables) -> dict[str, Any]:
         newer["level"] = state.level
     if state.level >= TRANSACTIONS:
         newer["features"] = dict(sorted(state.features.items()))
+    if state.level >= TWINS:
+        newer["twins"] = dict(sorted((twin, name) for name, twin in state.twins.items()))
     return {
         "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
         **newer,
@@ -88,6 +91,10 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
                 topic.name,
                 ((index, partition.replicas) for index, partition in topic.partitions.items()),
             )
+        if state.level >= TWINS:
+            for twin, name in snapshot["twins"].items():
+                state.topics[twin].twin_of = state.topics[name].name
+                state.twins[name] = twin
         for type_, name, configs in snapshot["configs"]:
             state.configs[int(type_), name] = dict(configs)
     except (AttributeError, KeyError, OverflowError, TypeError) as error:

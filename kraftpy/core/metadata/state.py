@@ -60,16 +60,19 @@ from kraftpy.core.metadata.commands import (
 )
 from kraftpy.core.metadata.commands.codec import TYPE, has_newer_fields
 from kraftpy.core.metadata.levels import (
+    COOPERATIVE_BEGINS,
     LEVEL,
     TRANSACTION_VERSION,
     TRANSACTION_VERSION_BEGINS,
     TRANSACTIONS,
+    TWINS,
     UNKNOWN_FIELDS_STOP,
     LaterReleaseError,
 )
 from kraftpy.core.metadata.records import Change, FeatureChanged, LevelRaised, Result
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 
 _CarryOut = Callable[[MetadataTables, int, Any, list[Change]], dict[str, Any]]
 
@@ -171,15 +174,22 @@ def _barrier(
     return {"index": index}
 
 
+_FEATURES = (
+    (TRANSACTIONS, TRANSACTION_VERSION, TRANSACTION_VERSION_BEGINS),
+    (TWINS, COOPERATIVE_FEATURE, COOPERATIVE_BEGINS),
+)
+"""The metadata level at which a feature comes, its name, and its level in the beginning."""
+
+
 def _raise_level(
     state: MetadataTables, _index: int, command: RaiseLevel, changes: list[Change]
 ) -> dict[str, Any]:
     if command.level > state.level:
-        begins = state.level < TRANSACTIONS <= command.level
-        state.level = command.level
+        before, state.level = state.level, command.level
         changes.append(LevelRaised(command.level))
-        if begins:
-            _set_feature(state, TRANSACTION_VERSION, TRANSACTION_VERSION_BEGINS, changes)
+        for since, name, begins_with in _FEATURES:
+            if before < since <= command.level:
+                _set_feature(state, name, begins_with, changes)
     return {"level": state.level}
 
 

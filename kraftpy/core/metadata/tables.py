@@ -30,6 +30,7 @@ class MetadataTables:
         self.common_rules = KAFKAS_RULES
         self.partition_count = 0
         self.names_in_metrics: dict[str, str] = {}
+        self.twins: dict[str, str] = {}  # by the name of the topic that they follow
         self.replica_index = ReplicaIndex()
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:

@@ -3,7 +3,8 @@
 Rules: the answers stand in the order of the items. Settings have been judged by the proposer
 (`judgement`). Defaults of a broker (-1 partitions or replicas) are resolved by it, because they
 come from its own configuration; `assignments` has the replicas of each new partition and takes the
-place of `partitions` and `replication_factor`. `seed` is the proposer's randomness for the
+place of `partitions` and `replication_factor`, and `twin_of` takes that of all three (`twins`), so
+that a twin comes, grows and goes with its topic. `seed` is the proposer's randomness for the
 placement. A replica is in sync from the start if its broker is up. Names are Kafka's: 1 to 249 of
 a-z, A-Z, 0-9, dot, underscore and hyphen, not `.` or `..`, and no two that differ only in dot and
 underscore (metric names can't tell them apart).
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kraftpy.core.metadata import twins
 from kraftpy.core.metadata.commands import (
     Assignment,
     CreatePartitions,
@@ -23,6 +25,7 @@ from kraftpy.core.metadata.commands import (
 )
 from kraftpy.core.metadata.elections import directory_of
 from kraftpy.core.metadata.limits import PARTITIONS_MAX, REPLICATION_FACTOR_MAX
+from kraftpy.core.metadata.partition_changes import with_min_isr_of
 from kraftpy.core.metadata.placement import place
 from kraftpy.core.metadata.records import (
     Change,
@@ -107,6 +110,9 @@ def delete_topics(
                 {"name": name, "topic_id": topic_id, "error": int(error), "message": error.message}
             )
             continue
+        twin = state.topics.get(state.twins.get(topic.name, ""))
+        if twin is not None:
+            _remove_topic(state, twin, changes)
         _remove_topic(state, topic, changes)
         answers.append(
             {
@@ -149,7 +155,8 @@ def create_partitions(
                 state, topic, item.count, item.assignments, command.seed + number
             )
             if not command.validate_only:
-                _add_partitions(state, topic, replicas, changes)
+                for each in twins.both(state, topic):
+                    _add_partitions(state, each, replicas, changes)
             answers.append(answer | {"error": int(ErrorCode.NONE), "message": None})
         except KafkaError as error:
             answers.append(answer | {"error": int(error.code), "message": error.message})
@@ -200,6 +207,10 @@ def check_new_topic(state: MetadataTables, item: NewTopic) -> dict[str, str]:
 
 def _replicas(state: MetadataTables, item: NewTopic, seed: int) -> Assignment:
     """The replicas of a new topic's partitions, placed or checked."""
+    if item.twin_of is not None:
+        replicas = twins.replicas(state, item)
+        _check_total(state, len(replicas))
+        return replicas
     if item.assignments is not None:
         if not item.assignments:
             raise KafkaError(
@@ -248,6 +259,7 @@ def _more_replicas(
     state: MetadataTables, topic: Topic, count: int, assignments: Assignment | None, seed: int
 ) -> Assignment:
     """The replicas of the partitions that `topic` gets on its way to `count`."""
+    twins.check_grows_alone(topic)
     have = len(topic.partitions)
     if count <= have:
         raise KafkaError(
@@ -260,7 +272,7 @@ def _more_replicas(
             ErrorCode.INVALID_PARTITIONS,
             f"a topic has 1 to {PARTITIONS_MAX} partitions, not {count}",
         )
-    _check_total(state, count - have)
+    _check_total(state, (count - have) * len(twins.both(state, topic)))
     first = topic.partitions[0]
     # What a reassignment under way makes of it.
     replication_factor = len(first.replicas) - len(first.removing)
@@ -318,7 +330,14 @@ def _add_topic(
     configs: dict[str, str],
     changes: list[Change],
 ) -> None:
-    topic = Topic(item.name, item.topic_id, dict(enumerate(_new_partitions(state, replicas))))
+    partitions = dict(enumerate(_new_partitions(state, replicas)))
+    topic = Topic(item.name, item.topic_id, partitions, item.twin_of)
+    if topic.twin_of is not None:
+        followed = state.topics[topic.twin_of]
+        topic.twin_of = followed.name  # One string less to keep.
+        twins.lead(topic, followed)
+        configs = with_min_isr_of(configs, state.config(ResourceType.TOPIC, followed.name))
+        state.twins[followed.name] = topic.name
     state.topics[topic.name] = topic
     state.topics_by_id[topic.id] = topic
     state.names_in_metrics[name_in_metrics(topic.name)] = topic.name
@@ -334,6 +353,8 @@ def _remove_topic(state: MetadataTables, topic: Topic, changes: list[Change]) ->
     del state.topics_by_id[topic.id]
     del state.names_in_metrics[name_in_metrics(topic.name)]
     state.configs.pop((ResourceType.TOPIC, topic.name), None)
+    if topic.twin_of is not None:
+        del state.twins[topic.twin_of]
     state.partition_count -= len(topic.partitions)
     brokers = {each for partition in topic.partitions.values() for each in partition.replicas}
     state.replica_index.remove_topic(topic.name, brokers)
@@ -361,8 +382,8 @@ def _new_partitions(state: MetadataTables, replicas: Assignment) -> list[Partiti
 
 
 def _new_partition(state: MetadataTables, replicas: tuple[int, ...]) -> PartitionState:
-    brokers = [state.brokers[broker_id] for broker_id in replicas]
-    isr = tuple(broker.id for broker in brokers if broker.active)
+    brokers = [state.brokers.get(broker_id) for broker_id in replicas]
+    isr = tuple(broker.id for broker in brokers if broker is not None and broker.active)
     return PartitionState(
         leader=isr[0],
         leader_epoch=0,

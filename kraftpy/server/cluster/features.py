@@ -8,6 +8,8 @@ of these has one level, so none can be raised or lowered.
 * `transaction.version` says by which version of the protocol clients are to write transactions
   (KIP-890); brokers go by the versions of requests, and take both at any level. 1 is as 0, which
   isn't among the levels in use. All nodes know it from a metadata level on, and it begins with 2.
+* `kraftpy.cooperative` is kraftpy's own: brokers serve cooperative consumption, so clients may ask
+  for it. It isn't offered before all of that is served (`COOPERATIVE_MAX`).
 * `kraftpy.metadata.level` is kraftpy's own: what may be in the metadata
   (`kraftpy.core.metadata.levels`); an operator raises it, and it never falls.
 """
@@ -19,8 +21,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.metadata import LEVEL
-from kraftpy.core.metadata.levels import TRANSACTION_VERSION
-from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
+from kraftpy.core.metadata.levels import TRANSACTION_VERSION, TRANSACTIONS, TWINS
+from kraftpy.protocol.extensions import COOPERATIVE_FEATURE, METADATA_LEVEL_FEATURE
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
@@ -35,6 +37,14 @@ class Levels(NamedTuple):
 
 _TRANSACTION_VERSION_MAX = 2
 
+COOPERATIVE_MAX = 0
+"""The highest level of `kraftpy.cooperative` that this release serves; at 0 nobody hears of it."""
+
+ADJUSTABLE: Mapping[str, int] = MappingProxyType(
+    {TRANSACTION_VERSION: TRANSACTIONS, COOPERATIVE_FEATURE: TWINS}
+)
+"""The features that can be raised and lowered, with the metadata level that this takes."""
+
 _FIXED: Mapping[str, int] = MappingProxyType(
     {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 33}
 )
@@ -42,17 +52,18 @@ _FIXED: Mapping[str, int] = MappingProxyType(
 
 def supported() -> dict[str, Levels]:
     """What this release knows of each feature."""
+    cooperative = {COOPERATIVE_FEATURE: Levels(0, COOPERATIVE_MAX)} if COOPERATIVE_MAX else {}
     return {
         **{name: Levels(level, level) for name, level in _FIXED.items()},
         TRANSACTION_VERSION: Levels(0, _TRANSACTION_VERSION_MAX),
+        **cooperative,
         METADATA_LEVEL_FEATURE: Levels(1, LEVEL),
     }
 
 
 def levels_in_use(metadata: MetadataState) -> dict[str, int]:
     """The level of each of these; 0 if there is nothing of it."""
-    return {
-        **_FIXED,
-        TRANSACTION_VERSION: metadata.features.get(TRANSACTION_VERSION, 0),
-        METADATA_LEVEL_FEATURE: metadata.level,
-    }
+    adjustable = {name: metadata.features.get(name, 0) for name in ADJUSTABLE}
+    if not COOPERATIVE_MAX:
+        del adjustable[COOPERATIVE_FEATURE]
+    return {**_FIXED, **adjustable, METADATA_LEVEL_FEATURE: metadata.level}

@@ -1,8 +1,8 @@
 """UpdateFeatures (KIP-584): which level a feature of the cluster is to have.
 
 Those that have one level are what they are: the level in use is right and any other one wrong.
-`transaction.version` may be raised and lowered, and the metadata level raised, once the controller
-that leads finds that all nodes know it. Rules, as in Kafka 4:
+`transaction.version` and what else is adjustable may be raised and lowered, and the metadata level
+raised, once the controller that leads finds that all nodes know it. Rules, as in Kafka 4:
 
 * One feature that can't be updated refuses all of them: INVALID_UPDATE_VERSION, and who it was.
 * A feature that is named twice gets what is said of it last.
@@ -16,12 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.commands import FeatureLevel, RaiseLevel, UpdateFeatures
-from kraftpy.core.metadata.levels import TRANSACTION_VERSION, TRANSACTIONS
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
 from kraftpy.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
-from kraftpy.server.cluster.features import levels_in_use, supported
+from kraftpy.server.cluster.features import ADJUSTABLE, levels_in_use, supported
 from kraftpy.server.cluster.proposals import TIMEOUT_MAX_MS
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
@@ -55,8 +54,9 @@ async def update_features(
         }
         if METADATA_LEVEL_FEATURE in to_change:
             await _raise_level(broker, to_change[METADATA_LEVEL_FEATURE], request)
-        if TRANSACTION_VERSION in to_change and not request.validate_only:
-            await _set_level(broker, to_change[TRANSACTION_VERSION], request)
+        adjusted = tuple(FeatureLevel(*each) for each in to_change.items() if each[0] in ADJUSTABLE)
+        if adjusted and not request.validate_only:
+            await _set_levels(broker, adjusted, request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     result = UpdateFeaturesResponse.UpdatableFeatureResult
@@ -92,10 +92,10 @@ def _check(update: Update, levels: dict[str, int], broker: Broker) -> None:
             f"it has level {level}, and node {broker.node_id} knows {known.lowest} to "
             f"{known.highest}",
         )
-    if feature == TRANSACTION_VERSION and broker.metadata.level < TRANSACTIONS:
+    if broker.metadata.level < ADJUSTABLE.get(feature, 0):
         raise _refusal(
             feature,
-            f"this takes metadata level {TRANSACTIONS}, and the cluster has "
+            f"this takes metadata level {ADJUSTABLE[feature]}, and the cluster has "
             f"{broker.metadata.level}: upgrade all nodes, then `kraftpy cluster raise-level`",
         )
     if wanted < level and update.upgrade_type == _UPGRADE:
@@ -104,9 +104,11 @@ def _check(update: Update, levels: dict[str, int], broker: Broker) -> None:
         raise _refusal(feature, f"it has level {level}, and from there to {wanted} is no downgrade")
 
 
-async def _set_level(broker: Broker, wanted: int, request: UpdateFeaturesRequest) -> None:
+async def _set_levels(
+    broker: Broker, wanted: tuple[FeatureLevel, ...], request: UpdateFeaturesRequest
+) -> None:
     """Raises KafkaError if no controller could be asked."""
-    command = UpdateFeatures((FeatureLevel(TRANSACTION_VERSION, wanted),))
+    command = UpdateFeatures(wanted)
     _, result = await broker.controller.propose(command, _timeout_ms(request))
     if result.error is not ErrorCode.NONE:
         raise KafkaError(result.error, result.message)

@@ -40,6 +40,7 @@ def check(state: MetadataState, *, judged: bool = True) -> None:
         for partition in topic.partitions.values():
             check_partition(partition, electorate, rules_of(state, name))
     check_index(state)
+    check_twins(state)
     for (type_, name), configs in state.configs.items():
         assert configs
         assert type_ != 2 or name in state.topics
@@ -86,6 +87,31 @@ def check_partition(partition: PartitionState, electorate: Electorate, rules: To
             assert isr == (partition.leader,)
             assert not set(elr) & electorate.active
     assert settled(partition, electorate, rules) is partition, "nothing is left to do"
+
+
+def check_twins(state: MetadataState) -> None:
+    """A twin is where its topic is."""
+    twins = {each.twin_of: name for name, each in state.topics.items() if each.twin_of is not None}
+    assert state.twins == twins
+    assert not twins.keys() & set(twins.values())
+    for name, twin in twins.items():
+        followed = [_target(each) for each in state.topics[name].partitions.values()]
+        assert [_target(each) for each in state.topics[twin].partitions.values()] == followed
+        min_isr = "min.insync.replicas"
+        assert state.config(2, twin).get(min_isr) == state.config(2, name).get(min_isr)
+
+
+def check_lead_of_twins(state: MetadataState) -> None:
+    """Who leads a partition leads its twin, if it could; but for one that it has given up."""
+    for name, twin_name in state.twins.items():
+        for index, twin in state.topics[twin_name].partitions.items():
+            leader = state.topics[name].partitions[index].leader
+            if leader in twin.isr and state.brokers[leader].active:
+                assert twin.leader == leader
+
+
+def _target(partition: PartitionState) -> list[int]:
+    return [each for each in partition.replicas if each not in partition.removing]
 
 
 def check_index(state: MetadataState) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_cluster import new_topic, packed, registration, restored
-from metadata_invariants import check, check_result
+from metadata_invariants import check, check_lead_of_twins, check_result
 
 from kraftpy.core.metadata import LEVEL, LaterReleaseError, MetadataState
 from kraftpy.protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ def _command(type_: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return _map(type=st.just(type_), **fields)
 
 
-_topic_ids = _uuids | st.sampled_from([new_topic(name)["topic_id"] for name in ("a", "b.c")])
+_topic_ids = _uuids | st.sampled_from([new_topic(name)["topic_id"] for name in ("a", "b.c", "d")])
 _epochs = st.integers(1, 3) | st.integers(1, 12)
 _on_broker = {"broker_id": _broker_ids, "broker_epoch": _epochs}
 _sound = st.one_of(
@@ -142,6 +142,13 @@ _sound = st.one_of(
                 replication_factor=st.integers(1, 2) | st.integers(-1, 4),
                 assignments=_assignments,
                 configs=_configs,
+            )
+            | _map(
+                name=_names,
+                topic_id=_uuids,
+                configs=_configs,
+                twin_of=_names,
+                partitions=st.integers(-1, 0),
             ),
             max_size=3,
         ),
@@ -236,11 +243,25 @@ _BEGINNING: list[Any] = [
 ]
 
 
+_NEWEST: list[Any] = [
+    {"type": "raise_level", "level": LEVEL},
+    {
+        "type": "create_topics",
+        "seed": 0,
+        "topics": [new_topic("d", -1, -1, twin_of="a", configs={"cleanup.policy": "compact"})],
+    },
+]
+
+
+@pytest.mark.parametrize("more", [[], _NEWEST], ids=["level 0", "newest level"])
 @settings(max_examples=200)
 @given(st.lists(_commands, min_size=5, max_size=25), st.integers(0, 25))
-def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: int) -> None:
+def test_apply_is_total_and_all_nodes_agree(
+    more: list[Any], commands: list[Any], snapshot_at: int
+) -> None:
     one, other, follower = MetadataState(), MetadataState(), MetadataState()
-    commands = _BEGINNING + commands
+    commands = _BEGINNING + more + commands
+    given_up = False
     for index, command in enumerate(commands, start=1):
         before = one.snapshot()
         try:
@@ -253,6 +274,9 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
             break
         check(one, judged=False)
         check_result(one, result, command)
+        given_up |= isinstance(command, dict) and command.get("type") == "renew_replicas"
+        if not given_up:
+            check_lead_of_twins(one)
         assert one.applied_index == index
         if result.error is not ErrorCode.NONE or not result.changes:
             after = before | {"applied_index": index}
@@ -275,8 +299,7 @@ def test_apply_is_total_and_all_nodes_agree(commands: list[Any], snapshot_at: in
 @given(_plain, st.data())
 def test_a_damaged_snapshot_is_a_value_error_or_a_state(junk: Any, data: st.DataObject) -> None:
     state = MetadataState()
-    raising = {"type": "raise_level", "level": LEVEL}
-    for index, command in enumerate([*_BEGINNING, raising], start=1):
+    for index, command in enumerate([*_BEGINNING, *_NEWEST], start=1):
         state.apply(index, command)
 
     def choose(count: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
@@ -25,6 +25,7 @@ from kraftpy.core.metadata.commands import (
     Codec,
     Command,
     CreateTopics,
+    DeleteTopics,
     NewTopic,
     RaiseLevel,
     Since,
@@ -32,6 +33,7 @@ from kraftpy.core.metadata.commands import (
     level_of,
 )
 from kraftpy.core.metadata.commands.codec import has_newer_fields
+from kraftpy.core.metadata.levels import TWINS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 RAISE = {"type": "raise_level", "level": LEVEL}
@@ -157,7 +159,7 @@ def test_a_command_takes_the_level_of_what_is_in_it() -> None:
     assert level_of(Changed((NewItem("a"),), weight=5)) == 1
     assert level_of(Changed((NewItem("a"), NewItem("b", 1)), weight=5)) == 2
     assert has_newer_fields(Changed)
-    assert not has_newer_fields(CreateTopics)
+    assert not has_newer_fields(DeleteTopics)
 
 
 def test_a_field_that_has_its_default_is_not_written() -> None:
@@ -206,4 +208,7 @@ def test_every_command_that_was_there_before_levels_is_of_level_0() -> None:
     )
     for name in re.findall(r"\w+", names):
         assert COMMANDS[name].LEVEL == 0
-        assert not has_newer_fields(COMMANDS[name])
+        assert has_newer_fields(COMMANDS[name]) == (name == "create_topics")
+    topic = NewTopic("t", bytes(16), 1, 1)
+    assert level_of(CreateTopics((topic,), seed=0)) == 0
+    assert level_of(CreateTopics((replace(topic, twin_of="u"),), seed=0)) == TWINS

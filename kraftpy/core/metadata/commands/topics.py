@@ -1,7 +1,8 @@
 """Commands on topics; `topic_commands` carries them out and has their rules.
 
 create_topics      topics [{name, topic_id (16 bytes), partitions, replication_factor,
-                   assignments? [[broker id]], configs? {key: value}}], seed, validate_only?
+                   assignments? [[broker id]], configs? {key: value}, twin_of?}], seed,
+                   validate_only?
                    -> {topics: [{name, error, message, topic_id, partitions,
                                  replication_factor}]}
 delete_topics      topics [{name} or {topic_id}]
@@ -17,7 +18,8 @@ from dataclasses import field
 from typing import Annotated
 
 from kraftpy.core.fields import AtMost, FieldError, Int32, Int64, Length, SignedInt32, Uuid
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import Command, Since
+from kraftpy.core.metadata.levels import TWINS
 from kraftpy.core.metadata.limits import (
     CONFIGS_MAX,
     NAME_FIELD_LENGTH_MAX,
@@ -41,7 +43,10 @@ _Assignment = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be; either `assignments` or the two numbers say where its replicas are."""
+    """A topic to be; either `assignments` or the two numbers say where its replicas are.
+
+    Those of a twin are where the replicas of `twin_of` are, so it has neither.
+    """
 
     name: TopicName
     topic_id: Uuid
@@ -49,6 +54,7 @@ class NewTopic:
     replication_factor: SignedInt32 = -1
     assignments: _Assignment | None = None
     configs: Annotated[Mapping[str, str | None], AtMost(CONFIGS_MAX)] = field(default_factory=dict)
+    twin_of: Annotated[TopicName | None, Since(TWINS)] = None
 
 
 @dataclass(frozen=True, slots=True)
