@@ -57,10 +57,6 @@ class FilterCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def set_limit(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._make_room()
-
     def get(self, key: BatchKey) -> FilterEntry | None:
         """What is known of the batch, which thereby is the last to go."""
         entry = self._entries.pop(key, None)
@@ -73,7 +69,8 @@ class FilterCache:
         self.discard(key)
         self._entries[key] = entry
         self.used_bytes += entry.size_bytes
-        self._make_room()
+        while self.used_bytes > self._limit_bytes:
+            self.discard(next(iter(self._entries)))
 
     def serve(self, key: BatchKey, ranges: KeyRanges) -> None:
         """These slices of the batch have been served."""
@@ -85,7 +82,3 @@ class FilterCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.used_bytes -= entry.size_bytes
-
-    def _make_room(self) -> None:
-        while self.used_bytes > self._limit_bytes:
-            self.discard(next(iter(self._entries)))

@@ -31,6 +31,7 @@ class Broker:
         self.logs: Any = self
         self.controller: Any = self
         self.proposed: asyncio.Queue[AlterPartition] = asyncio.Queue()
+        self.opener: Any = self
         self.topic_config = SMALL
         self._store = store
         self.replicas = ReplicaManager(self)  # type: ignore[arg-type]

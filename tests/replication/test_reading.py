@@ -10,13 +10,16 @@ from confluent_kafka import Consumer, TopicPartition
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.records import build_batch
 from kraftpy.testing import Cluster
+from tests.server.slices import read_slice, sent, slices, wanted
 from tests.server.wire import fetch, fetch_request, produce
 from tests.waiting import wait_until
 
 from .conftest import NewTopicMaker
 from .support import Writer, batch, connect, leader_of, read_all
 
+NOW_MS = 1_700_000_000_000
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -65,6 +68,25 @@ def test_a_consumer_reads_from_the_follower_in_its_rack(
         assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     values = read_all(racks.bootstrap, topic, **{"client.rack": f"rack{near}"})
     assert values == [b"%08d" % number for number in range(100)]
+
+
+def test_a_follower_serves_slices_too(racks: Cluster, new_topic: NewTopicMaker) -> None:
+    topic = new_topic(racks, accept_range_fetch="true")
+    leader = leader_of(racks, topic)
+    near = next(node for node in racks.nodes if node != leader)
+    with connect(racks, leader) as wire:
+        for _ in range(5):
+            keyed = build_batch([(NOW_MS, b"%d" % number, b"v", []) for number in range(40)])
+            assert produce(wire, topic, keyed, acks=-1).error_code == ErrorCode.NONE
+    with connect(racks, near) as wire:
+        wait_until(lambda: fetch(wire, topic, 0).high_watermark == 200, "its watermark is there")
+        records = sent(fetch(wire, topic, 0))
+        got = []
+        for ranges in slices(3):
+            found, _ = read_slice(wire, topic, ranges, 200)
+            assert [record.offset for record in found] == wanted(records, ranges)
+            got += found
+        assert sorted(record.offset for record in got) == list(range(200))
 
 
 def test_committed_offsets_survive_their_coordinator(

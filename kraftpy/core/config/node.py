@@ -185,6 +185,18 @@ class NodeSettings(TransactionSettings):
         "1000",
         "Fetch sessions that are remembered, of consumers, with 200 partitions each on average.",
     )
+    max_bytes_key_range_cache: int = setting(
+        int64(0),
+        "209715200",
+        "Memory for what is known of batches that consumers read by ranges of keys; 16 bytes a "
+        "record, and its content where reserve.message.value.range.fetch is true.",
+    )
+    max_bytes_fetcher_filtering: int = setting(
+        int64(0),
+        "104857600",
+        "Bytes of records taken out of their batches that aren't sent yet; beyond it consumers are "
+        "sent whole batches, from which they take what is theirs.",
+    )
 
     # Producers.
     producer_id_expiration_ms: int = setting(

@@ -120,6 +120,20 @@ class TopicConfig:
     max_compaction_lag_ms: int = _inherited("log.cleaner.max.compaction.lag.ms")
     min_cleanable_dirty_ratio: float = _inherited("log.cleaner.min.cleanable.ratio")
     preallocate: bool = _inherited("log.preallocate")
+    accept_range_fetch: bool = setting(
+        boolean(),
+        "false",
+        "Whether a consumer may fetch the records of a range of keys alone, so that several share "
+        "a partition. kraftpy's own.",
+        dynamic=True,
+    )
+    reserve_message_value_range_fetch: bool = setting(
+        boolean(),
+        "false",
+        "Whether the uncompressed records of a batch are kept in max.bytes.key.range.cache, too, "
+        "until all ranges of keys have been fetched. kraftpy's own.",
+        dynamic=True,
+    )
     remote_storage_enable: bool = _without_effect(
         boolean(), "false", "Whether segments are kept in tiered storage too.", _NOT_TIERED
     )

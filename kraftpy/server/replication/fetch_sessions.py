@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.key_index import KeyRanges
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -40,7 +41,8 @@ Key = tuple[str | bytes, int]
 class FetchPartition:
     """What a client wants of one partition, and what it was last told.
 
-    `topic` is a name up to Fetch v12 and an id (16 bytes) from v13.
+    `topic` is a name up to Fetch v12 and an id (16 bytes) from v13. `key_ranges` are the slices of
+    it that are wanted, None for all.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class FetchPartition:
         "fetch_offset",
         "high_watermark",
         "index",
+        "key_ranges",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
@@ -64,6 +67,7 @@ class FetchPartition:
         max_bytes: int,
         current_leader_epoch: int,
         last_fetched_epoch: int,
+        key_ranges: KeyRanges | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -71,6 +75,7 @@ class FetchPartition:
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        self.key_ranges = key_ranges
         self.high_watermark = -1
         self.stable_offset = -1
         self.log_start_offset = -1
@@ -100,7 +105,8 @@ class FetchSession:
 
     `by_id`: whether its topics are ids; the requests of one session are all of one kind (KIP-516).
     `connection` is the one that used it last. `rank` is its place among those that a larger one may
-    evict, None while it is too young.
+    evict, None while it is too young. `ranged`: some of its partitions had `key_ranges` in its
+    last fetch.
     """
 
     __slots__ = (
@@ -111,6 +117,7 @@ class FetchSession:
         "id",
         "last_used_ms",
         "partitions",
+        "ranged",
         "rank",
     )
 
@@ -123,6 +130,7 @@ class FetchSession:
         self.rank: tuple[int, int] | None = None
         self.by_id = isinstance(partitions[0].topic, bytes)
         self.epoch = 1
+        self.ranged = False
         self.last_used_ms = now_ms
         self.partitions: dict[Key, FetchPartition] = {p.key: p for p in partitions}
 
@@ -137,6 +145,7 @@ class FetchSession:
                 known.max_bytes = partition.max_bytes
                 known.current_leader_epoch = partition.current_leader_epoch
                 known.last_fetched_epoch = partition.last_fetched_epoch
+                known.key_ranges = partition.key_ranges
         for key in forgotten:
             self.partitions.pop(key, None)
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import KEY_RANGES_TAG
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.network.prompt_future import PromptFuture
 from kraftpy.server.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
@@ -133,6 +134,8 @@ class _FollowerFetch:
         broker_epoch: int,
         now_ms: int,
     ) -> None:
+        if wanted._tags is not None and KEY_RANGES_TAG in wanted._tags:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)  # a replica has all records
         session = self._session
         entry = session.followed(topic_id, wanted.partition)
         if entry is None:

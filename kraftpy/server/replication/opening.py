@@ -20,6 +20,7 @@ import sys
 from typing import Any, Final
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.key_index import KeyRanges
 from kraftpy.protocol.record_rules import InvalidRecords, RecordError, RecordRules
 from kraftpy.server.replication.opening_process import SIZES, Fields
 
@@ -54,6 +55,14 @@ class BatchOpener:
     async def max_timestamp_of(self, batch: bytes, max_size_bytes: int) -> tuple[int, int] | None:
         """`records.max_timestamp_of`. Raises KafkaError."""
         return _pair((await self._ask({"newest": max_size_bytes}, batch))[0]["found"])
+
+    async def key_index(self, batch: bytes, max_size_bytes: int) -> bytes:
+        """`key_index.key_index` of the batch, as bytes. Raises KafkaError."""
+        return (await self._ask({"index": max_size_bytes}, batch))[1]
+
+    async def cut(self, batch: bytes, ranges: KeyRanges, max_size_bytes: int) -> bytes:
+        """The batch cut to these slices, at least one record of which it has. Raises KafkaError."""
+        return (await self._ask({"cut": [ranges, max_size_bytes]}, batch))[1]
 
     async def _ask(self, job: dict[str, Any], batch: bytes | bytearray) -> tuple[Fields, bytes]:
         text = json.dumps(job).encode()

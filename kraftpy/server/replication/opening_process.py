@@ -16,9 +16,10 @@ from struct import Struct
 from typing import Any, BinaryIO, Final
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.record_batch import CorruptBatch
+from kraftpy.protocol.key_index import KeyIndex, cut_batch, key_index
+from kraftpy.protocol.record_batch import BatchHeader, CorruptBatch, check_batch
 from kraftpy.protocol.record_rules import InvalidRecords, RecordRules, conform
-from kraftpy.protocol.record_walk import OversizedBatch
+from kraftpy.protocol.record_walk import OversizedBatch, open_batch
 from kraftpy.protocol.records import find_timestamp, max_timestamp_of
 
 SIZES: Final = Struct(">II")
@@ -38,6 +39,11 @@ def work(job: Fields, batch: bytearray) -> tuple[Fields, bytes | bytearray | mem
                 found = find_timestamp(
                     batch, 0, timestamp, min_offset=min_offset, max_size_bytes=limit
                 )
+            case {"index": limit}:
+                return {}, _opened(batch, limit)[2].to_bytes()
+            case {"cut": [ranges, limit]}:
+                header, data, index = _opened(batch, limit)
+                return {}, cut_batch(header, data, index.spans(ranges))
             case {"newest": limit}:
                 found = max_timestamp_of(batch, max_size_bytes=limit)
             case _:
@@ -51,6 +57,12 @@ def work(job: Fields, batch: bytearray) -> tuple[Fields, bytes | bytearray | mem
     except DecodeError as error:
         return {"code": ErrorCode.CORRUPT_MESSAGE, "message": str(error)}, b""
     return {"found": found}, b""
+
+
+def _opened(batch: bytearray, max_size_bytes: int) -> tuple[BatchHeader, bytes, KeyIndex]:
+    header = check_batch(batch)
+    data = open_batch(header, batch, 0, max_size_bytes)
+    return header, data, key_index(header, data)
 
 
 def main(arguments: list[str]) -> int:

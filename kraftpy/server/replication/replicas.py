@@ -31,11 +31,13 @@ from kraftpy.server.replication.damaged_replicas import DamagedReplicas, Rereads
 from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.range_reads import RangeReads
 from kraftpy.server.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 from kraftpy.server.replication.unwritable_replicas import UnwritableReplicas
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState, Topic
+    from kraftpy.server.replication.opening import BatchOpener
     from kraftpy.storage.directory import LogDir
     from kraftpy.storage.flusher import Flusher
     from kraftpy.storage.manager import LogManager
@@ -56,6 +58,8 @@ class ReplicaHost(FetcherHost, Protocol):
     def flusher(self) -> Flusher: ...
     @property
     def controller(self) -> Proposer: ...
+    @property
+    def opener(self) -> BatchOpener: ...
     def now_ms(self) -> int: ...
 
 
@@ -80,6 +84,7 @@ class ReplicaManager:
         self._unwritable = UnwritableReplicas(host, self)
         self.rereads = Rereads()
         self.traffic = Traffic()
+        self.range_reads = RangeReads(host.config, host.opener)
 
     def monotonic_ms(self) -> int:
         """The clock by which followers lag."""

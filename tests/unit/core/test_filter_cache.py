@@ -57,14 +57,6 @@ def test_kept_records_count() -> None:
     assert (len(cache), cache.used_bytes) == (1, ENTRY_BYTES + 32)
 
 
-def test_a_smaller_limit_counts_at_once() -> None:
-    cache = FilterCache(10_000)
-    for number in range(5):
-        cache.put(key(number), entry(1))
-    cache.set_limit(2 * (ENTRY_BYTES + 16))
-    assert [cache.get(key(n)) is not None for n in range(5)] == [False] * 3 + [True] * 2
-
-
 def test_an_entry_goes_when_all_hashes_have_been_served() -> None:
     cache = FilterCache(10_000)
     cache.put(key(0), entry(1))

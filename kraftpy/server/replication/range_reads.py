@@ -1,0 +1,307 @@
+"""Reads the records of a partition whose keys are in some slices: what others read isn't sent.
+
+Rules:
+
+* It saves bytes, and who asks filters again: so more may be sent than was asked for. Whole go
+  control batches, batches most of which is wanted, those that can't be opened, and all while
+  answers that were cut and aren't sent yet take `max.bytes.fetcher.filtering`.
+* A read moves: it ends at its limit of bytes to send, at SCANNED_TIMES that of bytes that were
+  looked through, or where the reader may see no further. `RangeRead.offset` is where it goes on,
+  match or no match.
+* A batch is indexed by whoever reads it first (`core.filter_cache`), never at produce. Its checksum
+  is checked before it gets a new one.
+* All reads together have the event loop for TURN_S, then others have it. What would take longer at
+  a stretch is done in the process that opens batches.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from kraftpy.core.filter_cache import BatchKey, FilterCache, FilterEntry
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.key_index import KeyIndex, KeyRanges, Part, cut_batch, key_index
+from kraftpy.protocol.record_batch import (
+    COMPRESSION_MASK,
+    LENGTH_END,
+    BatchHeader,
+    check_batch,
+    read_batch_header,
+)
+from kraftpy.protocol.record_walk import max_uncompressed_bytes, open_batch
+from kraftpy.server.network.long_answers import Turns
+from kraftpy.server.replication.record_policy import opens_quickly
+from kraftpy.storage.files import storage_failure
+from kraftpy.storage.segment import FileSlice
+
+if TYPE_CHECKING:
+    from kraftpy.core.config import BrokerConfig
+    from kraftpy.server.replication.opening import BatchOpener
+    from kraftpy.server.replication.partition import Partition
+
+TURN_S: Final = 0.002
+SCANNED_TIMES: Final = 8
+# What is read of a file at a time.
+_CHUNK_BYTES: Final = 1 << 20
+# What is indexed and what is cut on the event loop: each takes a millisecond or two.
+_QUICK_TO_INDEX: Final = 1500
+_QUICK_TO_CUT: Final = 5000
+_QUICK_BYTES: Final = 512 << 10
+
+
+class _Held:
+    """How many bytes there are of batches that were cut."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+class CutRecords(bytes):
+    """A batch that was cut; counts as long as somebody holds it."""
+
+    _held: _Held
+
+    def __new__(cls, data: bytes, held: _Held) -> CutRecords:
+        made = super().__new__(cls, data)
+        made._held = held
+        held.size_bytes += len(data)
+        return made
+
+    def __del__(self) -> None:
+        self._held.size_bytes -= len(self)
+
+
+class RangeRead:
+    """How far one read has come.
+
+    `offset` is the next to look at, `records` what is to be sent, `size_bytes` of it; `full`: there
+    is more to look at than one answer may take.
+    """
+
+    __slots__ = (
+        "full",
+        "limit_bytes",
+        "offset",
+        "ranges",
+        "records",
+        "scanned_bytes",
+        "size_bytes",
+    )
+
+    def __init__(self, ranges: KeyRanges, offset: int, limit_bytes: int) -> None:
+        self.ranges = ranges
+        self.offset = offset
+        self.limit_bytes = limit_bytes
+        self.records: list[memoryview | FileSlice] = []
+        self.size_bytes = 0
+        self.scanned_bytes = 0
+        self.full = False
+
+    def add(self, piece: CutRecords) -> None:
+        self.records.append(memoryview(piece))
+        self.size_bytes += len(piece)
+
+    def add_whole(self, source: FileSlice, at: int, size: int) -> None:
+        """A batch at `at` of this slice."""
+        position = source.position + at
+        last = self.records[-1] if self.records else None
+        if (
+            isinstance(last, FileSlice)
+            and last.file is source.file
+            and last.position + last.size == position
+        ):
+            self.records[-1] = FileSlice(last.file, last.position, last.size + size)
+        else:
+            self.records.append(FileSlice(source.file, position, size))
+        self.size_bytes += size
+
+
+class RangeNumbers:
+    """What reads of slices have done, for metrics."""
+
+    __slots__ = ("batches", "scanned_bytes", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.scanned_bytes = 0
+        self.sent_bytes = 0
+        self.batches = dict.fromkeys(Part, 0)
+
+
+class RangeReads:
+    """Reads of slices at one broker: what they share."""
+
+    def __init__(self, config: BrokerConfig, opener: BatchOpener) -> None:
+        self._opener = opener
+        self._turns = Turns()
+        self.cache = FilterCache(config.max_bytes_key_range_cache)
+        self._held = _Held()
+        self._held_max_bytes = config.max_bytes_fetcher_filtering
+        self.numbers = RangeNumbers()
+
+    async def go_on(
+        self,
+        read: RangeRead,
+        partition: Partition,
+        upper_offset: int,
+        *,
+        min_one: bool,
+        until_s: float,
+    ) -> None:
+        """Takes the read to its limit, or as far as who sees up to `upper_offset` may read.
+
+        With `min_one` a first piece larger than the limit comes all the same. Behind `until_s` (of
+        `perf_counter`) one batch is looked at and no more. Raises KafkaError as `ReadableLog.read`
+        does, if nothing was found before.
+        """
+        await self._turns.next()
+        pace = _Pace(self._turns, until_s)
+        sent_before = read.size_bytes
+        try:
+            while not read.full:
+                left = SCANNED_TIMES * read.limit_bytes - read.scanned_bytes
+                if left <= 0 and read.scanned_bytes:
+                    read.full = True
+                    break
+                found = partition.log.read(
+                    read.offset, max(min(left, _CHUNK_BYTES), 0), upper_offset=upper_offset
+                )
+                if not found.slices:
+                    break
+                for piece in found.slices:
+                    await self._look_through(read, partition, piece, min_one, pace)
+                    if read.full:
+                        break
+                else:
+                    read.offset = max(read.offset, found.next_offset)
+        except KafkaError:
+            if not read.records:
+                raise
+            read.full = True
+        finally:
+            self.numbers.sent_bytes += read.size_bytes - sent_before
+
+    async def _look_through(
+        self, read: RangeRead, partition: Partition, piece: FileSlice, min_one: bool, pace: _Pace
+    ) -> None:
+        """Takes what is wanted of some batches; ends where the read is full. Raises KafkaError."""
+        try:
+            chunk = memoryview(piece.read())
+        except OSError as error:
+            raise storage_failure(f"can't read {partition}", error) from error
+        at = 0
+        while at < len(chunk) and not read.full:
+            try:
+                header = read_batch_header(chunk, at)
+            except DecodeError as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from None
+            size = header.batch_length + LENGTH_END
+            part, cut = await self._take(read.ranges, partition, header, chunk[at : at + size])
+            length = {Part.NONE: 0, Part.CUT: len(cut), Part.WHOLE: size}[part]
+            if read.size_bytes + length > read.limit_bytes and (read.size_bytes or not min_one):
+                read.full = True
+                return
+            if part is Part.WHOLE:
+                read.add_whole(piece, at, size)
+            elif part is Part.CUT:
+                read.add(CutRecords(cut, self._held))
+            self.cache.serve(_key(partition, header), read.ranges)
+            self.numbers.batches[part] += 1
+            self.numbers.scanned_bytes += size
+            read.scanned_bytes += size
+            read.offset = max(read.offset, header.last_offset + 1)
+            at += size
+            if not await pace.keep():
+                read.full = True
+
+    # -- one batch
+
+    async def _take(
+        self, ranges: KeyRanges, partition: Partition, header: BatchHeader, batch: memoryview
+    ) -> tuple[Part, bytes]:
+        """How much of a batch is sent, and what if it is cut."""
+        if header.is_control:
+            return Part.WHOLE, b""
+        if not header.records_count:
+            return Part.NONE, b""
+        try:
+            entry = await self._entry(partition, header, batch)
+            part = entry.index.part(ranges)
+            if part is not Part.CUT:
+                return part, b""
+            if self._held.size_bytes >= self._held_max_bytes:
+                return Part.WHOLE, b""
+            return part, await self._cut(ranges, partition, header, batch, entry)
+        except (DecodeError, KafkaError):  # here, or in the process that opens batches
+            return Part.WHOLE, b""
+
+    async def _entry(
+        self, partition: Partition, header: BatchHeader, batch: memoryview
+    ) -> FilterEntry:
+        """What is known of the batch; finds it out. Raises DecodeError, KafkaError."""
+        key = _key(partition, header)
+        entry = self.cache.get(key)
+        if entry is not None:
+            return entry
+        limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+        kept: bytes | None = None
+        if header.records_count <= _QUICK_TO_INDEX and opens_quickly(header, batch, _QUICK_BYTES):
+            check_batch(batch)
+            data = open_batch(header, batch, 0, _QUICK_BYTES)
+            index = key_index(header, data)
+            if partition.config.reserve_message_value_range_fetch:
+                kept = data
+        else:
+            index = KeyIndex.from_bytes(await self._opener.key_index(bytes(batch), limit))
+        entry = FilterEntry(index, kept)
+        self.cache.put(key, entry)
+        return entry
+
+    async def _cut(
+        self,
+        ranges: KeyRanges,
+        partition: Partition,
+        header: BatchHeader,
+        batch: memoryview,
+        entry: FilterEntry,
+    ) -> bytes:
+        """The batch with what is wanted of it. Raises DecodeError, KafkaError."""
+        spans_count = entry.index.count(ranges)
+        compressed = header.attributes & COMPRESSION_MASK
+        data = entry.data
+        if data is None:
+            if spans_count > _QUICK_TO_CUT or (
+                compressed and not opens_quickly(header, batch, _QUICK_BYTES)
+            ):
+                limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+                return await self._opener.cut(bytes(batch), ranges, limit)
+            check_batch(batch)
+            data = open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch)))
+        return cut_batch(header, data, entry.index.spans(ranges))
+
+
+class _Pace:
+    """Passes the loop on to others when a turn is over, and knows when everything is."""
+
+    __slots__ = ("_end_s", "_turns", "_until_s")
+
+    def __init__(self, turns: Turns, until_s: float) -> None:
+        self._turns = turns
+        self._until_s = until_s
+        self._end_s = perf_counter() + TURN_S
+
+    async def keep(self) -> bool:
+        """Whether there is time left."""
+        now_s = perf_counter()
+        if now_s >= self._until_s:
+            return False
+        if now_s >= self._end_s:
+            await self._turns.next()
+            self._end_s = perf_counter() + TURN_S
+        return True
+
+
+def _key(partition: Partition, header: BatchHeader) -> BatchKey:
+    return partition.topic_id, partition.index, header.base_offset, header.crc
