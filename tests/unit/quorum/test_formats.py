@@ -62,9 +62,17 @@ def neutral(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): neutral(each) for key, each in value.items()}
     if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {field.name: neutral(getattr(value, field.name)) for field in fields}
+        named = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return {
+            name: neutral(each)
+            for name, each in named.items()
+            if name not in NEWER or each != NEWER[name]
+        }
     return value
+
+
+NEWER = {"twin_of": None}
+"""Fields that came after the fixtures, and what stands in them where nobody has put anything."""
 
 
 def state_of(folder: Path) -> dict[str, Any]:
