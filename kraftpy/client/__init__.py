@@ -14,5 +14,7 @@ parts, each usable by itself:
 * `simple_consumer`: single answers from an offset, offsets before a time
 * `consumer`: partitions shared with a group: `coordinator` (which broker, committed offsets),
   `group` (membership), `assignors` (who gets what), `commits` (when, in which order),
-  `consumer_records` (what was fetched ahead)
+  `consumer_records` (what was fetched ahead), `reading` (positions)
+* parts of partitions: `shares` and `sharing` (who gets which), `ledger` (what is read and done of
+  them), `claims` (telling the group), `consumer_shares` (those of one consumer)
 """

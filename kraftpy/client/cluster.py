@@ -28,6 +28,7 @@ from typing import Any
 from kraftpy.client.connection import Connection, ConnectionLostError, address_of
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
+from kraftpy.protocol.extensions import ACCEPT_RANGE_FETCH_TAG, COOPERATIVE_FEATURE, YES, is_set
 
 DEFAULT_PORT = 9092
 METADATA_MAX_AGE_MS = 300_000
@@ -74,13 +75,17 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as Metadata lists it; `fetched_at` is a `time.monotonic()`."""
+    """A topic as Metadata lists it; `fetched_at` is a `time.monotonic()`.
+
+    Whether it `accepts_range_fetch` is known only where that was asked for.
+    """
 
     name: str
     id: bytes
     internal: bool
     partitions: dict[int, PartitionInfo]
     fetched_at: float
+    accepts_range_fetch: bool = False
 
 
 _lanes = itertools.count(1)
@@ -257,19 +262,29 @@ class Cluster:
     # -- metadata
 
     async def refresh(
-        self, topics: Sequence[str] | None = (), *, auto_create: bool = False
+        self,
+        topics: Sequence[str] | None = (),
+        *,
+        auto_create: bool = False,
+        range_fetch: bool = False,
     ) -> dict[str, KafkaError]:
         """Asks for the brokers and some topics (None: all) and keeps the answer.
 
         Returns the error of each topic that has one. `auto_create` lets the broker create missing
-        topics if its auto.create.topics.enable allows it.
+        topics if its auto.create.topics.enable allows it. With `range_fetch` brokers that know it
+        are asked, too, which topics may be read in parts.
         """
         wanted = None
         if topics is not None:
             wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         connection = await self.any_connection(but=self._told_nothing_new)
+        asking = range_fetch and connection.feature(COOPERATIVE_FEATURE) > 0
         response = await connection.request(
-            messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create),
+            messages.MetadataRequest(
+                topics=wanted,
+                allow_auto_topic_creation=auto_create,
+                _tags={ACCEPT_RANGE_FETCH_TAG: YES} if asking else None,
+            ),
             timeout_ms=self.request_timeout_ms,
         )
         now = time.monotonic()
@@ -350,4 +365,11 @@ def _topic_info(topic: Any, known: TopicInfo | None, now: float) -> TopicInfo:
         for index, partition in known.partitions.items():
             if index in partitions and partition.leader_epoch > partitions[index].leader_epoch:
                 partitions[index] = partition
-    return TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions, now)
+    return TopicInfo(
+        topic.name,
+        topic.topic_id,
+        topic.is_internal,
+        partitions,
+        now,
+        is_set(topic, ACCEPT_RANGE_FETCH_TAG),
+    )

@@ -8,6 +8,8 @@ Rules:
 * What the user commits is committed whole or not at all. Auto commit keeps what can be kept: its
   positions have nothing to do with each other, and one of a topic that is gone mustn't hold up the
   others.
+* Of a partition that this consumer has a part of, or has done out of order, claims are committed
+  (`ledger`). What the group has by now, the ledger is told.
 * A commit with a condition (`compare_and_commit`) is sent once: after an error only its caller can
   tell what to do about it.
 """
@@ -17,16 +19,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from kraftpy.client.claims import commit_claims
 from kraftpy.client.coordinator import MOVED, Coordinator, Generation
+from kraftpy.client.ledger import Dues, Ledger
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
 
 _log = logging.getLogger(__name__)
+
+
+class Claiming(NamedTuple):
+    """Claims on a partition, and the ledger that wants to know what became of them."""
+
+    ledger: Ledger
+    dues: Dues
+
+
+Done = Mapping[Partition, int | Claiming]
+"""What is to be committed of partitions: the offset of the next record to process, or claims."""
 
 
 class Committing(Protocol):
@@ -49,17 +64,15 @@ class Commits:
         self._auto_committed: dict[Partition, int] = {}
         self._auto_due_at = time.monotonic() + (self._auto_interval_s or 0)
 
-    async def commit(
-        self, offsets: Mapping[Partition, int], *, timeout_ms: int | None = None
-    ) -> None:
+    async def commit(self, offsets: Done, *, timeout_ms: int | None = None) -> None:
         """Commits when all earlier commits are done; see `Coordinator.commit`."""
         await self._commit(dict(offsets), self._committing(), True, timeout_ms)
 
-    def soon(self, offsets: Mapping[Partition, int]) -> asyncio.Task[None]:
+    def soon(self, offsets: Done) -> asyncio.Task[None]:
         """The same without waiting for it."""
         return self._soon(offsets, True)
 
-    def _soon(self, offsets: Mapping[Partition, int], all_or_none: bool) -> asyncio.Task[None]:
+    def _soon(self, offsets: Done, all_or_none: bool) -> asyncio.Task[None]:
         commit = self._commit(dict(offsets), self._committing(), all_or_none, None)
         task = asyncio.create_task(commit)
         self._under_way.add(task)
@@ -68,40 +81,72 @@ class Commits:
 
     async def _commit(
         self,
-        offsets: Mapping[Partition, int],
+        offsets: Done,
         generation: Generation,
         all_or_none: bool,
         timeout_ms: int | None,
     ) -> None:
         if not offsets:
             return
+        plain = {name: done for name, done in offsets.items() if isinstance(done, int)}
+        claims = {name: done for name, done in offsets.items() if not isinstance(done, int)}
         async with self._turn:
             try:
-                await self._coordinator.commit(
-                    offsets, generation, all_or_none=all_or_none, timeout_ms=timeout_ms
-                )
+                if plain:
+                    await self._coordinator.commit(
+                        plain, generation, all_or_none=all_or_none, timeout_ms=timeout_ms
+                    )
+                if claims:
+                    await self._claim(claims, generation, timeout_ms)
             except KafkaError as error:
                 if self._committing() == generation:
                     self._committing(error)
                 raise
 
+    async def _claim(
+        self, claims: Mapping[Partition, Claiming], generation: Generation, timeout_ms: int | None
+    ) -> None:
+        dues = {name: each.dues.accounts for name, each in claims.items() if each.dues.accounts}
+        outcomes = await commit_claims(self._coordinator, dues, generation, timeout_ms=timeout_ms)
+        failure: KafkaError | None = None
+        for name, outcome in outcomes.items():
+            ledger = claims[name].ledger
+            ledger.full = outcome.code == ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+            if outcome.done:
+                ledger.answered(claims[name].dues, outcome.stable)
+            elif failure is None:
+                failure = KafkaError(
+                    outcome.code,
+                    f"group {self._coordinator.group_id!r}, {name[0]}-{name[1]}: "
+                    f"{outcome.code.message}",
+                )
+        if failure is not None:
+            raise failure
+
     async def finish(self) -> None:
         """Waits for the commits under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    def auto_commit_if_due(self, positions: Mapping[Partition, int]) -> None:
-        """With auto commit: commit what moved since, once the interval is over."""
+    def auto_commit_if_due(self, done: Callable[[], Done], *, at_once: bool = False) -> None:
+        """With auto commit: commit what is done since, once the interval is over or `at_once`."""
         now = time.monotonic()
-        if self._auto_interval_s is None or now < self._auto_due_at or self._under_way:
+        if self._auto_interval_s is None or self._under_way:
+            return
+        if now < self._auto_due_at and not at_once:
             return
         self._auto_due_at = now + self._auto_interval_s
+        positions = done()
         changed = {
-            name: offset
-            for name, offset in positions.items()
-            if self._auto_committed.get(name) != offset
+            name: each
+            for name, each in positions.items()
+            if (
+                self._auto_committed.get(name) != each
+                if isinstance(each, int)
+                else each.dues.accounts
+            )
         }
         if changed:
-            self._auto_committed = dict(positions)
+            self._auto_committed = {n: o for n, o in positions.items() if isinstance(o, int)}
             self._soon(changed, False).add_done_callback(self._auto_commit_done)
 
     def _auto_commit_done(self, task: asyncio.Task[None]) -> None:
@@ -109,7 +154,7 @@ class Commits:
             self._auto_committed.clear()
             _log.warning("auto commit failed: %s", task.exception())
 
-    async def before_giving_up(self, offsets: Mapping[Partition, int], timeout_ms: int) -> None:
+    async def before_giving_up(self, offsets: Done, timeout_ms: int) -> None:
         """With auto commit: commit what was processed; a failure is only logged."""
         if self._auto_interval_s is None:
             return

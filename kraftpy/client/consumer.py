@@ -9,6 +9,8 @@ Rules:
 * Before partitions are given up, what was processed is committed (with auto commit).
 * An eager group gives up all partitions in a rebalance; with `cooperative-sticky` alone only those
   that move (KIP-429), and records of the others keep coming meanwhile.
+* Of a partition that members share this one has slices of the keys (`ledger`): they are fetched and
+  handed out by themselves, and what is done of them is claimed.
 * What is fetched ahead is bounded: one answer of each broker at a time, `fetch_max_bytes` each, and
   the next ones only when that has been handed out.
 """
@@ -21,37 +23,29 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 
-from kraftpy.client.assignors import ASSIGNORS, Assignor
+from kraftpy.client.assignor import Assignor
+from kraftpy.client.assignors import ASSIGNORS
+from kraftpy.client.claims import read_progress
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
-from kraftpy.client.commits import Commits
+from kraftpy.client.commits import Commits, Done
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
+from kraftpy.client.consumer_shares import ConsumerShares, Ranges, shares_as_ranges
 from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
-from kraftpy.client.fetcher import Fetched, Fetcher
-from kraftpy.client.group import GroupTimes, Member
+from kraftpy.client.group import MEMBERSHIP_ERRORS, GroupTimes, Member
+from kraftpy.client.handover import hand_over
 from kraftpy.client.isolation import ISOLATION_LEVELS
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.client.ledger import Claim, slices_of
+from kraftpy.client.offsets import LATEST, Partition, list_offsets
+from kraftpy.client.reading import Reading
+from kraftpy.client.rebalance_listener import RebalanceListener
+from kraftpy.client.shares import hashes_of_slots
+from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.key_shares import Shares
+
+__all__ = ["Consumer", "RebalanceListener"]
 
 _ITERATION_POLL_MS = 1_000
 _MISSING_TOPIC_CHECK_S = 1.0
-
-
-class RebalanceListener:
-    """What a user wants to do when partitions come and go; override what is needed.
-
-    The methods are awaited inside `poll`; partitions are sorted. The group waits for `revoked`,
-    but not longer than `max_poll_interval_ms`.
-    """
-
-    async def assigned(self, partitions: Sequence[Partition]) -> None:
-        """These are this consumer's from now on; no record of them was handed out yet."""
-
-    async def revoked(self, partitions: Sequence[Partition]) -> None:
-        """These are about to go to other members: the last moment to commit."""
-
-    async def lost(self, partitions: Sequence[Partition]) -> None:
-        """These may belong to others already: too late to commit. By default as `revoked`."""
-        await self.revoked(partitions)
 
 
 class Consumer:
@@ -64,8 +58,13 @@ class Consumer:
 
     Options, with Kafka's names and defaults: group.id, group.instance.id, auto.offset.reset,
     isolation.level, enable.auto.commit, auto.commit.interval.ms, max.poll.records,
-    metadata.max.age.ms, and the fetch sizes. `assignors` are names of `assignors.ASSIGNORS` or
-    `Assignor`s, the liked ones first; `times` are the group's time limits.
+    metadata.max.age.ms, and the fetch sizes. From the draft of cooperative consumption come
+    allow.individual.commit (whether it may be given slices of partitions) and
+    max.num.ranges.to.commit; `share_host` names the place that `kraftpy-colocate` fills together.
+    With `explicit_done` a record counts as processed when `done` says so.
+
+    `assignors` are names of `assignors.ASSIGNORS` or `Assignor`s, the liked ones first; `times` are
+    the group's time limits.
     """
 
     def __init__(
@@ -85,6 +84,10 @@ class Consumer:
         fetch_max_bytes: int = 50 * 1024 * 1024,
         max_partition_fetch_bytes: int = 1024 * 1024,
         metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
+        allow_individual_commit: bool = True,
+        max_num_ranges_to_commit: int = 10_000,
+        explicit_done: bool = False,
+        share_host: str = "",
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
@@ -93,35 +96,35 @@ class Consumer:
         self._instance_id = group_instance_id
         self._assignors = [ASSIGNORS[a] if isinstance(a, str) else a for a in assignors]
         self._times = times or GroupTimes()
-        self._auto_offset_reset = auto_offset_reset
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError("isolation_level must be read_uncommitted or read_committed")
         self._isolation = ISOLATION_LEVELS[isolation_level]
         self._max_poll_records = max_poll_records
         self._metadata_max_age_s = metadata_max_age_ms / 1000
-        self._fetcher = Fetcher(
-            cluster,
-            {},
-            max_wait_ms=fetch_max_wait_ms,
-            max_bytes=fetch_max_bytes,
-            max_partition_bytes=max_partition_fetch_bytes,
-            auto_offset_reset=auto_offset_reset,
-            isolation=self._isolation,
-        )
         self._member: Member | None = None
         self._generation = Generation()
         self._listener = RebalanceListener()
         self._topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._look_at = 0.0
-        self._assigned: frozenset[Partition] = frozenset()
-        self._positions: dict[Partition, int] = {}
-        self._paused: set[Partition] = set()
-        self._fetched = FetchedRecords(key_deserializer, value_deserializer)
-        self._disregard: set[Partition] = set()
-        self._joining: asyncio.Task[list[Partition]] | None = None
-        self._locating: asyncio.Task[dict[Partition, int]] | None = None
-        self._fetching: asyncio.Task[list[Fetched]] | None = None
+        if explicit_done and group_id is None:
+            raise ValueError("explicit_done needs a group_id")
+        self._explicit_done = explicit_done
+        self._done_count = 0
+        self._max_num_ranges = max_num_ranges_to_commit
+        self._sharing = (allow_individual_commit, share_host)
+        self._shares = ConsumerShares(self._coordinator, explicit=explicit_done)
+        self._reading = Reading(
+            cluster,
+            self._shares,
+            FetchedRecords(key_deserializer, value_deserializer, self._shares.ledgers),
+            auto_offset_reset=auto_offset_reset,
+            isolation=self._isolation,
+            max_wait_ms=fetch_max_wait_ms,
+            max_bytes=fetch_max_bytes,
+            max_partition_bytes=max_partition_fetch_bytes,
+        )
+        self._joining: asyncio.Task[Shares] | None = None
         self._wake = asyncio.Event()
         self._commits: Commits | None = None
         if self._coordinator is not None:
@@ -152,7 +155,7 @@ class Consumer:
         """
         if self._coordinator is None:
             raise ValueError("subscribing needs a group_id")
-        if self._member is None and self._assigned:
+        if self._member is None and self._reading.assigned:
             raise ValueError("partitions were assigned by hand: unsubscribe() first")
         if isinstance(topics, str):
             raise TypeError("subscribe takes a list of topics or a compiled pattern, not one str")
@@ -169,18 +172,28 @@ class Consumer:
                 self._assignors,
                 self._times,
                 instance_id=self._instance_id,
+                allow_key_share=self._sharing[0],
+                share_host=self._sharing[1],
                 changed=self._wake.set,
             )
             self._generation = self._member.generation
         self._member.needs_join = True
 
-    def assign(self, partitions: Iterable[Partition]) -> None:
-        """Reads these partitions, without the group; committed offsets are used if there is one."""
+    def assign(
+        self,
+        partitions: Iterable[Partition] | Mapping[Partition, Sequence[tuple[int, int]]],
+    ) -> None:
+        """Reads these partitions, without the group; committed offsets are used if there is one.
+
+        A mapping names slices of them: the first and last of the hashes (`key_hash`) whose records
+        are wanted, [] for all. Who else reads the others is for the caller to know.
+        """
         if self._member is not None:
             raise ValueError("topics are subscribed to: unsubscribe() first")
-        wanted = frozenset(partitions)
-        self._forget(self._assigned - wanted)
-        self._assigned = wanted
+        ranges = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, ())
+        wanted = {name: slices_of(list(each)) for name, each in ranges.items()}
+        self._reading.forget(self._reading.assigned - wanted.keys())
+        self._reading.have(wanted)
 
     async def unsubscribe(self) -> None:
         """Leaves the group, or forgets the partitions assigned by hand."""
@@ -190,7 +203,12 @@ class Consumer:
     @property
     def assignment(self) -> frozenset[Partition]:
         """The partitions that this consumer has now."""
-        return self._assigned
+        return self._reading.assigned
+
+    @property
+    def shares(self) -> Ranges:
+        """The slices that this consumer has: first and last hashes, [] for a whole partition."""
+        return self._shares.ranges
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -208,9 +226,17 @@ class Consumer:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """As whom a transaction commits this consumer's offsets: see `generation`."""
+        """As whom a transaction commits this consumer's offsets: see `generation`.
+
+        Not of parts of partitions: an offset would be committed for those of others, too.
+        """
         if self._coordinator is None:
             raise ValueError("committing needs a group_id")
+        if self._shares.in_part:
+            raise ValueError(
+                "transactions can't commit parts of partitions: allow_individual_commit=False "
+                "keeps this consumer from getting any"
+            )
         return GroupMetadata(self._coordinator.group_id, self.generation)
 
     # -- records
@@ -226,26 +252,36 @@ class Consumer:
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             await self._advance()
-            records = self._fetched.take(max_records or self._max_poll_records, self._positions)
-            if records:
-                return records
+            had = bool(self._reading) and not self._may_be_replaced()
+            if had:
+                records = self._reading.take(max_records or self._max_poll_records)
+                if records:
+                    return records
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return []
-            await self._wait(left_s)
+            if not had:
+                await self._wait(left_s)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         while not self._closed:
             for record in await self.poll(_ITERATION_POLL_MS, max_records=1):
                 yield record
 
+    def _may_be_replaced(self) -> bool:
+        """Whether others may have this consumer's slices without its having heard of it."""
+        member = self._member
+        return member is not None and self._shares.in_part and not member.in_touch
+
     async def _wait(self, timeout_s: float) -> None:
         """Waits until something is done that `_advance` acts upon."""
         woken = asyncio.ensure_future(self._wake.wait())
-        tasks = (self._joining, self._locating, self._fetching, woken)
+        tasks = [woken, *self._reading.tasks]
+        if self._joining is not None:
+            tasks.append(self._joining)
         try:
             await asyncio.wait(
-                [task for task in tasks if task is not None],
+                tasks,
                 timeout=timeout_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -261,46 +297,14 @@ class Consumer:
             self._member.polled()
             await self._advance_membership(self._member)
         if self._commits is not None:
-            self._commits.auto_commit_if_due(self._positions)
-        if self._locating is not None and self._locating.done():
-            located, self._locating = self._locating, None
-            for name, offset in located.result().items():
-                if name in self._assigned and name not in self._positions:
-                    self._go_to(name, offset)
-        missing = self._assigned - self._positions.keys()
-        if missing and self._locating is None:
-            self._locating = asyncio.create_task(self._locate(missing))
-        if self._fetching is not None and self._fetching.done():
-            fetched, self._fetching = self._fetching, None
-            self._accept(fetched.result())
-        if not self._fetched and self._fetching is None and self._fetcher.positions:
-            self._disregard.clear()
-            self._fetching = asyncio.create_task(self._fetcher.poll())
-
-    def _accept(self, fetched: Sequence[Fetched]) -> None:
-        """Keeps what was fetched, but for partitions whose position was changed meanwhile."""
-        for each in fetched:
-            name = (each.topic, each.partition)
-            if name in self._disregard or name not in self._positions:
-                if name in self._fetcher.positions:
-                    self._fetcher.positions[name] = self._positions[name]
-            else:
-                self._fetched.add(each)
-
-    async def _locate(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Where to begin: at the committed offset, or else where auto.offset.reset says."""
-        found: dict[Partition, int] = {}
-        if self._coordinator is not None:
-            found = await self._coordinator.committed(partitions)
-        others = sorted(name for name in partitions if name not in found)
-        if others and self._auto_offset_reset == "none":
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"nothing is committed for {others[0][0]}-{others[0][1]}, and auto_offset_reset "
-                "is none: seek() to where it shall begin",
-            )
-        when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
-        return found | await self.offsets_for_times(dict.fromkeys(others, when))
+            at_once = self._done_count > self._max_num_ranges
+            self._commits.auto_commit_if_due(self._done, at_once=at_once)
+        try:
+            self._reading.advance(self._generation)
+        except KafkaError as error:
+            if self._member is None or error.code not in MEMBERSHIP_ERRORS:
+                raise
+            self._committing(error)
 
     # -- the group
 
@@ -311,8 +315,10 @@ class Consumer:
             member.lost = False
             if self._joining is not None and self._joining.done():
                 self._joining = None
-            lost = self._forget(self._assigned)
+            shares = self._shares.ranges
+            lost = self._reading.forget(self._reading.assigned)
             if lost:
+                await self._listener.shares_lost(shares)
                 await self._listener.lost(lost)
         if self._joining is not None and self._joining.done():
             joined, self._joining = self._joining, None
@@ -324,33 +330,39 @@ class Consumer:
             await self._join(member)
 
     async def _join(self, member: Member) -> None:
-        previous = sorted(self._assigned)
+        previous = sorted(self._reading.assigned)
         await self._commit_processed(previous)
         if member.cooperative:
             leaving = [name for name in previous if name[0] not in self._topics]
         else:
             leaving = previous
         if leaving:
+            shares = self._shares.ranges
+            await self._listener.shares_revoked({name: shares[name] for name in leaving})
             await self._listener.revoked(leaving)
-            self._forget(leaving)
-        self._joining = asyncio.create_task(
-            member.join(self._topics, sorted(self._assigned), previous)
-        )
+            await self._commit_claims(leaving)
+            self._reading.forget(leaving)
+        self._joining = asyncio.create_task(member.join(self._topics, self._shares.slots, previous))
 
-    async def _take_over(self, member: Member, assigned: Iterable[Partition]) -> None:
+    async def _take_over(self, member: Member, shares: Shares) -> None:
         """Makes the assignment of a new generation this consumer's."""
         self._generation = member.generation
-        now = frozenset(assigned)
-        revoked = sorted(self._assigned - now)
-        if revoked:
-            await self._commit_processed(revoked)
-            await self._listener.revoked(revoked)
-            self._forget(revoked)
+        change = hand_over(self._shares.slots, shares)
+        gone = sorted(self._reading.assigned - shares.keys())
+        if change.revoked:
+            await self._commit_processed(change.revoked)
+            await self._listener.shares_revoked(shares_as_ranges(change.revoked))
+            if gone:
+                await self._listener.revoked(gone)
+            await self._commit_claims(change.revoked)
+            self._reading.forget(gone)
             # They are given to others once this member has joined without them (KIP-429).
             member.needs_join = True
-        added = sorted(now - self._assigned)
-        self._assigned = now
-        if added or not revoked:
+        added = sorted(shares.keys() - self._reading.assigned)
+        self._reading.have({name: hashes_of_slots(slots) for name, slots in shares.items()})
+        if change.added:
+            await self._listener.shares_assigned(shares_as_ranges(change.added))
+        if added or not gone:
             await self._listener.assigned(added)
 
     async def _look_at_topics(self, member: Member) -> None:
@@ -386,20 +398,6 @@ class Consumer:
             if not all(there.values()):
                 self._look_at = now + _MISSING_TOPIC_CHECK_S
 
-    def _forget(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Has these partitions no more; returns them sorted."""
-        gone = frozenset(partitions) & self._assigned
-        self._assigned -= gone
-        for name in gone:
-            self._positions.pop(name, None)
-            self._paused.discard(name)
-            self._drop_fetched(name)
-            self._fetcher.drop(*name)
-        if gone and self._locating is not None:
-            self._locating.cancel()
-            self._locating = None
-        return sorted(gone)
-
     async def _leave(self) -> None:
         member = self._member
         joining, self._joining = self._joining, None
@@ -407,19 +405,22 @@ class Consumer:
             joining.cancel()
             await asyncio.gather(joining, return_exceptions=True)
         if member is not None:
-            owned = sorted(self._assigned)
+            owned = sorted(self._reading.assigned)
             try:
                 if member.lost or member.failure is not None:
+                    await self._listener.shares_lost(self._shares.ranges)
                     await self._listener.lost(owned)
                 elif owned:
                     await self._commit_processed(owned)
+                    await self._listener.shares_revoked(self._shares.ranges)
                     await self._listener.revoked(owned)
+                    await self._commit_claims(owned)
             finally:
                 self._member, self._generation = None, Generation()
                 await member.close()
-        elif self._assigned:
-            await self._commit_processed(sorted(self._assigned))
-        self._forget(self._assigned)
+        elif self._reading.assigned:
+            await self._commit_processed(sorted(self._reading.assigned))
+        self._reading.forget(self._reading.assigned)
 
     async def close(self) -> None:
         """Commits what was processed (with auto commit), leaves the group, gives everything up."""
@@ -431,84 +432,60 @@ class Consumer:
             self._closed = True
             if self._commits is not None:
                 await self._commits.finish()
-            tasks = [task for task in (self._locating, self._fetching) if task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._fetcher.close()
+            await self._reading.close()
             if self._coordinator is not None:
                 await self._coordinator.close()
 
     # -- positions
 
     def _check_assigned(self, name: Partition) -> None:
-        if name not in self._assigned:
+        if name not in self._reading.assigned:
             raise ValueError(f"{name[0]}-{name[1]} is not assigned to this consumer")
-
-    def _go_to(self, name: Partition, offset: int) -> None:
-        self._positions[name] = offset
-        self._drop_fetched(name)
-        if name not in self._paused:
-            self._fetcher.positions[name] = offset
-
-    def _drop_fetched(self, name: Partition) -> None:
-        """Throws away what was fetched of a partition, here and under way."""
-        self._disregard.add(name)
-        self._fetched.drop(name)
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
         self._check_assigned(partition)
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        self._go_to(partition, offset)
+        self._reading.seek(partition, offset)
 
     async def seek_to(self, when: int, partitions: Iterable[Partition] | None = None) -> None:
         """Goes on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
 
         Without a record that young a partition goes on from its end. All partitions by default.
         """
-        names = sorted(self._assigned if partitions is None else partitions)
+        names = sorted(self._reading.assigned if partitions is None else partitions)
         for name in names:
             self._check_assigned(name)
         offsets = await self.offsets_for_times(dict.fromkeys(names, when))
         late = [name for name, offset in offsets.items() if offset < 0]
         offsets |= await self.offsets_for_times(dict.fromkeys(late, LATEST))
         for name, offset in offsets.items():
-            if name in self._assigned:
-                self._go_to(name, offset)
+            if name in self._reading.assigned:
+                self._reading.seek(name, offset)
 
     async def position(self, partition: Partition) -> int:
         """The offset of the record that comes next of an assigned partition."""
         self._check_assigned(partition)
-        if partition not in self._positions:
-            located = await self._locate([partition])
-            if partition in self._assigned and partition not in self._positions:
-                self._go_to(partition, located[partition])
-        return self._positions[partition]
+        return await self._reading.position(partition, self._generation)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Hands out nothing of these partitions until they are resumed, but keeps them."""
         for name in partitions:
             self._check_assigned(name)
-            self._paused.add(name)
-            self._drop_fetched(name)
-            self._fetcher.drop(*name)
+            self._reading.pause(name)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
         """Takes paused partitions up again where they were left."""
         for name in partitions:
             self._check_assigned(name)
-            if name in self._paused:
-                self._paused.discard(name)
-                if name in self._positions:
-                    self._go_to(name, self._positions[name])
-                self._wake.set()
+            self._reading.resume(name)
+        self._wake.set()
 
     @property
     def paused(self) -> frozenset[Partition]:
         """The partitions that are paused."""
-        return frozenset(self._paused)
+        return frozenset(self._reading.paused)
 
     async def offsets_for_times(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
         """The first offset at or after a time, or -1; `EARLIEST` and `LATEST` are times too."""
@@ -519,7 +496,9 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[Partition, int] | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Commits the positions (or these offsets: each that of the next record to process).
+        """Commits what is done (or these offsets: each that of the next record to process).
+
+        That are the positions, and of slices and with `explicit_done` claims on what isn't claimed.
 
         All of them or none; what an error leaves open is said at `Coordinator.commit`.
         Raises KafkaError, and the last `ConnectionError` when the coordinator can't be reached.
@@ -527,17 +506,44 @@ class Consumer:
         processes the records again; poll to join again.
         """
         commits = self._group_commits()
-        await commits.commit(self._positions if offsets is None else offsets, timeout_ms=timeout_ms)
+        done = self._done() if offsets is None else self._shares.done_by(offsets)
+        await commits.commit(done, timeout_ms=timeout_ms)
 
     def commit_async(self, offsets: Mapping[Partition, int] | None = None) -> asyncio.Task[None]:
         """Commits without waiting, in order with all other commits; the task has the result."""
-        return self._group_commits().soon(self._positions if offsets is None else offsets)
+        commits = self._group_commits()
+        return commits.soon(self._done() if offsets is None else self._shares.done_by(offsets))
 
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The group's committed offsets; partitions without one are left out."""
         self._group_commits()
         assert self._coordinator is not None
         return await self._coordinator.committed(partitions)
+
+    async def committed_ranges(
+        self, partitions: Iterable[Partition]
+    ) -> dict[Partition, list[Claim]]:
+        """What the group has claimed of these partitions above its committed offsets."""
+        self._group_commits()
+        assert self._coordinator is not None
+        found = await read_progress(self._coordinator, partitions)
+        return {name: progress.claims for name, progress in found.partitions.items()}
+
+    def done(self, record: ConsumerRecord) -> None:
+        """With `explicit_done`: this record is processed, in whatever order.
+
+        It is committed with the next commit. Of a record that went to another member in the
+        meantime nothing is noted: that one processes it, too.
+        """
+        if not self._explicit_done:
+            raise ValueError("done() is for consumers with explicit_done=True")
+        ledger = self._shares.ledgers.get((record.topic, record.partition))
+        if ledger is not None and ledger.done(record.offset):
+            self._done_count += 1
+
+    def _done(self) -> Done:
+        self._done_count = 0
+        return self._shares.done_of(self._reading.positions, self._reading.assigned)
 
     @property
     def coordinator_id(self) -> int | None:
@@ -558,5 +564,9 @@ class Consumer:
 
     async def _commit_processed(self, partitions: Iterable[Partition]) -> None:
         if self._commits is not None:
-            offsets = {p: self._positions[p] for p in partitions if p in self._positions}
-            await self._commits.before_giving_up(offsets, self._times.session_timeout_ms // 2)
+            done = self._shares.done_of(self._reading.positions, partitions)
+            await self._commits.before_giving_up(done, self._times.session_timeout_ms // 2)
+
+    async def _commit_claims(self, partitions: Iterable[Partition]) -> None:
+        """The same of what the user has done of slices when he was told that they go."""
+        await self._commit_processed([p for p in partitions if p in self._shares.ledgers])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kraftpy.client.fetcher import Fetched
+from kraftpy.client.ledger import Ledger
 from kraftpy.client.offsets import Partition
-from kraftpy.protocol.records import Header
+from kraftpy.protocol.key_hash import key_hash
+from kraftpy.protocol.records import Header, Record
 
 Deserializer = Callable[[bytes], Any]
 """Bytes of a key or value to what the user wants; null stays None without asking it."""
@@ -29,11 +31,18 @@ class ConsumerRecord:
 
 
 class FetchedRecords:
-    """Records that were fetched and not handed out yet; those of a partition in order."""
+    """Records that were fetched and not handed out yet; those of a partition in order.
+
+    Of partitions with `ledgers` only what these let pass is handed out.
+    """
 
     def __init__(
-        self, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+        self,
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        ledgers: Mapping[Partition, Ledger],
     ) -> None:
+        self._ledgers = ledgers
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._chunks: deque[_Chunk] = deque()
@@ -63,26 +72,68 @@ class FetchedRecords:
             chunk = self._chunks[0]
             fetched = chunk.fetched
             name = (fetched.topic, fetched.partition)
+            if fetched.lane is not None:
+                failed = self._take_of_lane(chunk, most, positions, taken)
+                if failed is not None:
+                    if not taken:
+                        raise failed
+                    return taken
+                continue
             for record in fetched.records[chunk.taken : chunk.taken + most - len(taken)]:
                 positions[name] = record.offset
                 try:
-                    key = _deserialize(self._key_deserializer, record.key)
-                    value = _deserialize(self._value_deserializer, record.value)
+                    taken.append(self._handed_out(name, record))
                 except Exception:
                     if not taken:
                         raise
                     return taken
-                taken.append(
-                    ConsumerRecord(
-                        *name, record.offset, record.timestamp, key, value, record.headers
-                    )
-                )
                 chunk.taken += 1
                 positions[name] = record.offset + 1
             if chunk.taken == len(fetched.records):
                 self._chunks.popleft()
                 positions[name] = fetched.position
         return taken
+
+    def _take_of_lane(
+        self,
+        chunk: _Chunk,
+        most: int,
+        positions: dict[Partition, int],
+        taken: list[ConsumerRecord],
+    ) -> Exception | None:
+        """The same of records of which some are others', or done; what a deserializer raised."""
+        fetched = chunk.fetched
+        name = (fetched.topic, fetched.partition)
+        ledger = self._ledgers.get(name)
+        lane = fetched.lane
+        if ledger is None or lane is None:
+            self._chunks.popleft()
+            return None
+        readers = ledger.readers(lane)
+        end = fetched.position
+        failed = None
+        while chunk.taken < len(fetched.records):
+            record = fetched.records[chunk.taken]
+            if len(taken) >= most:
+                end = record.offset
+                break
+            if ledger.hand_out(key_hash(record.key, record.offset), record.offset, readers):
+                try:
+                    taken.append(self._handed_out(name, record))
+                except Exception as error:
+                    end, failed = record.offset, error
+                    break
+            chunk.taken += 1
+        else:
+            self._chunks.popleft()
+        ledger.advance(readers, end)
+        positions[name] = ledger.position
+        return failed
+
+    def _handed_out(self, name: Partition, record: Record) -> ConsumerRecord:
+        key = _deserialize(self._key_deserializer, record.key)
+        value = _deserialize(self._value_deserializer, record.value)
+        return ConsumerRecord(*name, record.offset, record.timestamp, key, value, record.headers)
 
 
 class _Chunk:

@@ -89,18 +89,20 @@ class CoordinatorRoute:
         joining: bool = False,
         timeout_ms: int | None = None,
         at_most: int | None = None,
+        version: int | None = None,
     ) -> Any:
         """Sends a request to the coordinator, once; `ConnectionError` and KafkaError as they come.
 
         After an error at the response's top level that says that the coordinator moved, or a broken
-        connection, the next request looks for it again. `at_most` is the highest version to use.
+        connection, the next request looks for it again. `at_most` is the highest version to use,
+        `version` the only one.
         """
         connection = await self.connection(joining=joining)
         try:
             response = await connection.request(
                 request,
                 timeout_ms=timeout_ms or self._cluster.request_timeout_ms,
-                version=connection.version(request.API_KEY, at_most),
+                version=version or connection.version(request.API_KEY, at_most),
             )
         except ConnectionError:
             self._node_id = None
@@ -179,7 +181,7 @@ class Coordinator(CoordinatorRoute):
             response = await self.ask(request, timeout_ms=timeout_ms)
             self.check_partitions(response.topics)
 
-        await self._try(attempt, timeout_ms)
+        await self.retrying(attempt, timeout_ms)
 
     async def committed(
         self, partitions: Iterable[Partition], *, timeout_ms: int | None = None
@@ -210,7 +212,7 @@ class Coordinator(CoordinatorRoute):
                         found[name] = partition.committed_offset
 
         if wanted:
-            await self._try(attempt, timeout_ms)
+            await self.retrying(attempt, timeout_ms)
         return found
 
     def check_partitions(self, topics: Iterable[Any]) -> None:
@@ -224,7 +226,18 @@ class Coordinator(CoordinatorRoute):
                     name = f"{topic.name}-{partition.partition_index}"
                     raise KafkaError(code, f"group {self.group_id!r}, {name}: {code.message}")
 
-    async def _try(self, attempt: Callable[[int], Awaitable[None]], timeout_ms: int | None) -> None:
+    def check_group(self, number: int) -> None:
+        """Raises the error of a whole group, which an answer for several has one of each."""
+        if number:
+            code = error_code(number)
+            if code in MOVED:
+                self.forget()
+            raise KafkaError(code, f"group {self.group_id!r}: {code.message}")
+
+    async def retrying(
+        self, attempt: Callable[[int], Awaitable[None]], timeout_ms: int | None
+    ) -> None:
+        """Makes an attempt until it succeeds, fails for good, or time is up."""
         timeout_ms = timeout_ms or self._cluster.request_timeout_ms
         retry = Retry(timeout_ms)
         while True:

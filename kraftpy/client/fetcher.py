@@ -8,6 +8,8 @@ Rules:
 * A response may end with a part of a batch (the size limit cut it off), which is fetched again.
 * One fetch per broker is under way; the next one leaves before the records of the last are decoded.
 * `positions` may be changed at any time. What was fetched for another position is thrown away.
+* A partition with a ledger is fetched lane by lane (`ledger`), and brokers that know slices are
+  asked for these alone. More may come: whoever hands records out looks at each.
 * A partition that fails holds up no other: it is tried again, and its error raised once no
   partition has anything to give, or at once if it isn't retriable.
 * A position outside the log raises KafkaError(OFFSET_OUT_OF_RANGE), or with `auto_offset_reset`
@@ -26,6 +28,7 @@ from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable, new_lane
 from kraftpy.client.isolation import Aborted, Admission
+from kraftpy.client.ledger import WHOLE, Lane, Ledger
 from kraftpy.client.offsets import (
     EARLIEST,
     LATEST,
@@ -36,6 +39,14 @@ from kraftpy.client.offsets import (
 )
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
+from kraftpy.protocol.extensions import (
+    COOPERATIVE_FEATURE,
+    KEY_RANGES_MAX,
+    KEY_RANGES_TAG,
+    SCANNED_OFFSET_TAG,
+    decode_int64,
+    encode_ranges,
+)
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
     Record,
@@ -48,19 +59,24 @@ _REFRESH_PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Records of one partition, in offset order; `position` is the offset to go on from."""
+    """Records of one partition, in offset order; `position` is the offset to go on from.
+
+    `lane` is what of the partition was asked for, if that isn't all.
+    """
 
     topic: str
     partition: int
     records: list[Record]
     position: int
     high_watermark: int
+    lane: Lane | None = None
 
 
 class Fetcher:
     """Follows partitions from given offsets; `async for fetched in fetcher`, or `await poll()`.
 
-    `positions` (topic and partition to next offset) moves as records are handed out. With `ahead`
+    `positions` (topic and partition to next offset) moves as records are handed out; for partitions
+    with `ledgers` these say where to go on. With `ahead`
     the next records are fetched while those are dealt with; `lane` is one of the cluster to use.
     """
 
@@ -81,6 +97,7 @@ class Fetcher:
         if auto_offset_reset not in ("none", "earliest", "latest"):
             raise ValueError("auto_offset_reset must be none, earliest or latest")
         self.positions: dict[Partition, int] = dict(positions)
+        self.ledgers: dict[Partition, Ledger] = {}
         self._cluster = cluster
         self._max_wait_ms = max_wait_ms
         self._min_bytes = min_bytes
@@ -91,7 +108,7 @@ class Fetcher:
         self._ahead = ahead
         self._own_lane = lane is None
         self._lane = new_lane("fetch") if lane is None else lane
-        self._fetches: dict[int, asyncio.Task[tuple[dict[Partition, int], Any]]] = {}
+        self._fetches: dict[int, asyncio.Task[tuple[_Wanted, Any]]] = {}
         self._retry: Retry | None = None
         self._refresh_at = 0.0
         self._failure: Exception | None = None
@@ -190,11 +207,12 @@ class Fetcher:
         """Sends a fetch to every leader that has none under way."""
         for topic in {topic for topic, _ in self.positions}:
             await self._cluster.topic(topic)
-        by_leader: dict[int, dict[Partition, int]] = {}
+        by_leader: dict[int, _Wanted] = {}
         missing: KafkaError | None = None
         for name, position in self.positions.items():
             try:
-                by_leader.setdefault(self._cluster.leader(*name), {})[name] = position
+                wanted = by_leader.setdefault(self._cluster.leader(*name), _Wanted({}, {}))
+                wanted.positions[name] = position
             except KafkaError as error:
                 missing = error
         if missing is not None:
@@ -203,18 +221,31 @@ class Fetcher:
             self._mistrust_metadata()
         for node_id, wanted in by_leader.items():
             if node_id not in self._fetches:
+                if self.ledgers:
+                    self._take_turns(wanted)
                 self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, wanted))
 
-    async def _fetch(
-        self, node_id: int, wanted: dict[Partition, int]
-    ) -> tuple[dict[Partition, int], Any]:
+    def _take_turns(self, wanted: _Wanted) -> None:
+        for name in wanted.positions:
+            ledger = self.ledgers.get(name)
+            if ledger is not None:
+                lane = wanted.lanes[name] = ledger.turn()
+                wanted.positions[name] = self.positions[name] = lane.position
+
+    async def _fetch(self, node_id: int, wanted: _Wanted) -> tuple[_Wanted, Any]:
         kinds = messages.FetchRequest
         topics: dict[str, list[Any]] = {}
-        for (topic, number), offset in wanted.items():
+        tags: dict[Partition, dict[int, bytes] | None] = {}
+        if wanted.lanes:
+            connection = await self._cluster.connection(node_id, self._lane)
+            if connection.feature(COOPERATIVE_FEATURE):
+                tags = {name: _key_ranges(lane) for name, lane in wanted.lanes.items()}
+        for (topic, number), offset in wanted.positions.items():
             partition = kinds.FetchPartition(
                 partition=number,
                 fetch_offset=offset,
                 partition_max_bytes=self._max_partition_bytes,
+                _tags=tags.get((topic, number)) if tags else None,
             )
             topics.setdefault(topic, []).append(partition)
         request = kinds(
@@ -237,7 +268,7 @@ class Fetcher:
         )
         return wanted, response
 
-    async def _collect(self, wanted: dict[Partition, int], response: Any) -> list[_Data]:
+    async def _collect(self, wanted: _Wanted, response: Any) -> list[_Data]:
         """Checks a response and moves the positions past its batches, without decoding records.
 
         Raises the first error if there are no records besides.
@@ -249,8 +280,11 @@ class Fetcher:
             for data in topic.partitions:
                 name = (topic.topic, data.partition_index)
                 offset = self.positions.get(name)
-                if offset is None or offset != wanted.get(name):
+                if offset is None or offset != wanted.positions.get(name):
                     continue
+                lane = wanted.lanes.get(name) if wanted.lanes else None
+                if self.ledgers and lane is None and name in self.ledgers:
+                    continue  # It was asked for before there was one.
                 try:
                     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         await self._reset(name, offset)
@@ -261,10 +295,14 @@ class Fetcher:
                         records = data.records or b""
                         aborted = aborted_of(data) if self._isolation == READ_COMMITTED else ()
                         batches, end = _batches(records, offset, Admission(aborted))
+                        if lane is not None:
+                            end = self._fetched(name, lane, max(end, _scanned(data)), data)
                         if end > offset:
                             self.positions[name] = end
                             found.append(
-                                _Data(name, offset, end, records, batches, data.high_watermark)
+                                _Data(
+                                    name, offset, end, records, batches, data.high_watermark, lane
+                                )
                             )
                 except DecodeError as error:
                     failures.append(_corrupt(name, offset, error))
@@ -276,6 +314,12 @@ class Fetcher:
             self._put_off(failure)
         return found
 
+    def _fetched(self, name: Partition, lane: Lane, end: int, data: Any) -> int:
+        ledger = self.ledgers.get(name)
+        if ledger is None:
+            return lane.position  # It was given up meanwhile.
+        return ledger.fetched(lane, end, data.high_watermark)
+
     async def _reset(self, name: Partition, offset: int) -> None:
         if self._auto_offset_reset == "none":
             raise KafkaError(
@@ -286,6 +330,9 @@ class Fetcher:
         found = await list_offsets(self._cluster, {name: when}, isolation=self._isolation)
         if self.positions.get(name) == offset:
             self.positions.update(found)
+            ledger = self.ledgers.get(name)
+            if ledger is not None:
+                (ledger.skip_to if found[name] > offset else ledger.fall_back)(found[name])
 
     def _decode_all(self, found: list[_Data]) -> list[Fetched]:
         decoded: list[Fetched] = []
@@ -298,15 +345,19 @@ class Fetcher:
                     for record in iter_records(data.records, position)
                     if record.offset >= data.offset
                 ]
+                if data.lane is not None:
+                    records = [record for record in records if record.offset < data.end]
             except DecodeError as error:
                 if name in self.positions:
                     self.positions[name] = data.offset
+                if name in self.ledgers:
+                    self.ledgers[name].rewind()
                 failure = _corrupt(name, data.offset, error)
                 if not decoded and data is found[-1]:
                     raise failure from error
                 self._failure = self._failure or failure
             else:
-                decoded.append(Fetched(*name, records, data.end, data.high_watermark))
+                decoded.append(Fetched(*name, records, data.end, data.high_watermark, data.lane))
         return decoded
 
 
@@ -319,6 +370,30 @@ class _Data(NamedTuple):
     records: Any
     batches: list[int]
     high_watermark: int
+    lane: Lane | None
+
+
+class _Wanted(NamedTuple):
+    """What is asked of a broker: partitions and offsets, and of some of them only slices."""
+
+    positions: dict[Partition, int]
+    lanes: dict[Partition, Lane]
+
+
+def _key_ranges(lane: Lane) -> dict[int, bytes] | None:
+    """The tagged field that asks for a lane's slices; more than may be asked for are as one."""
+    slices = lane.slices
+    if slices == WHOLE:
+        return None
+    if len(slices) > KEY_RANGES_MAX:
+        slices = [(slices[0][0], slices[-1][1])]
+    return {KEY_RANGES_TAG: encode_ranges([(low, end - 1) for low, end in slices])}
+
+
+def _scanned(data: Any) -> int:
+    """The offset up to which the broker looked for records of slices."""
+    scanned = (data._tags or {}).get(SCANNED_OFFSET_TAG)
+    return -1 if scanned is None else decode_int64(scanned)
 
 
 def _corrupt(name: Partition, wanted: int, error: DecodeError) -> KafkaError:

@@ -10,6 +10,11 @@ Rules:
 * UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group went on without this member: whatever
   it had is `lost`, and it joins anew. FENCED_INSTANCE_ID means that another consumer took its
   place: it stays out.
+* Parts of partitions are for members whose assignors all know them, or that give everything up
+  before they join (`sharing`), and for topics and coordinators that allow it. A broker without the
+  feature `kraftpy.cooperative` isn't asked, and everything is dealt out whole.
+* A member of which the coordinator has heard nothing for a session's time may have been replaced
+  (`in_touch`): it mustn't hand out records of slices any more.
 * A member that isn't polled for `max_poll_interval_ms` leaves, so that others get its partitions.
 * What a member sends as its metadata is ConsumerProtocolSubscription version 3, whose older readers
   ignore what they don't know; assignments are version 0, whose body all later versions have.
@@ -24,13 +29,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kraftpy.client.assignors import Assignor, Subscription, Topics
+from kraftpy.client.assignor import Assignor, Subscription, Topics
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.offsets import Partition, by_topic
+from kraftpy.client.sharing import SharingAssignor
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
+from kraftpy.protocol.extensions import (
+    ACCEPT_INDIVIDUAL_COMMIT_TAG,
+    COOPERATIVE_FEATURE,
+    YES,
+    is_set,
+)
+from kraftpy.protocol.key_shares import (
+    ALL_SLOTS,
+    Shares,
+    ShareSubscription,
+    decode_shares,
+    encode_shares,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +60,7 @@ _JOIN_MARGIN_MS = 5_000
 _HEARTBEAT_RETRY_S = 0.1
 # Without these the member is not part of the group any more.
 _OUTDATED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+MEMBERSHIP_ERRORS = _OUTDATED | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID}
 _JOIN_AGAIN = frozenset({*_OUTDATED, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
 
 
@@ -73,11 +93,19 @@ class Member:
         times: GroupTimes,
         *,
         instance_id: str | None = None,
+        allow_key_share: bool = False,
+        share_host: str = "",
         changed: Callable[[], None],
     ) -> None:
         self.generation = Generation(instance_id=instance_id)
         # All have to be able to, because the coordinator may choose any (KIP-429).
         self.cooperative = all(assignor.cooperative for assignor in assignors)
+        # Those of a stock leader would give a partition away of which this member keeps a part.
+        self._allow_key_share = allow_key_share and not (
+            self.cooperative and any(not isinstance(a, SharingAssignor) for a in assignors)
+        )
+        self._share_host = share_host
+        self._heard_at = float("-inf")
         self.needs_join = True
         self.lost = False
         self.failure: KafkaError | None = None
@@ -93,6 +121,11 @@ class Member:
     def polled(self) -> None:
         """The user asked for records: the member is alive."""
         self._polled_at = time.monotonic()
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether the coordinator can't have taken this member for dead."""
+        return time.monotonic() - self._heard_at < self._times.session_timeout_ms / 1000
 
     def observe(self, error: KafkaError) -> None:
         """Learns from the coordinator's error what became of the membership."""
@@ -110,8 +143,8 @@ class Member:
         self.needs_join = self.lost = True
 
     async def join(
-        self, topics: frozenset[str], owned: Sequence[Partition], previous: Sequence[Partition]
-    ) -> list[Partition]:
+        self, topics: frozenset[str], owned: Shares, previous: Sequence[Partition]
+    ) -> Shares:
         """Takes part in the group's next generation and returns what this member is assigned.
 
         `owned` is what it keeps meanwhile, `previous` what it had. Waits for the other members, as
@@ -123,7 +156,7 @@ class Member:
         retry = Retry(self._cluster.request_timeout_ms)
         while True:
             if self.lost:
-                owned = previous = ()
+                owned, previous = {}, ()
             started_at = time.monotonic()
             try:
                 assigned = await self._join_once(topics, owned, previous)
@@ -141,10 +174,14 @@ class Member:
             return assigned
 
     async def _join_once(
-        self, topics: frozenset[str], owned: Sequence[Partition], previous: Sequence[Partition]
-    ) -> list[Partition]:
+        self, topics: frozenset[str], owned: Shares, previous: Sequence[Partition]
+    ) -> Shares:
         kinds = messages.JoinGroupRequest
         before = self.generation
+        asking = (await self._coordinator.connection(joining=True)).feature(COOPERATIVE_FEATURE)
+        sharing = None
+        if asking and self._allow_key_share:
+            sharing = ShareSubscription(True, self._share_host, owned)
         request = kinds(
             group_id=self._coordinator.group_id,
             session_timeout_ms=self._times.session_timeout_ms,
@@ -156,11 +193,12 @@ class Member:
                 kinds.JoinGroupRequestProtocol(
                     name=name,
                     metadata=encode_subscription(
-                        topics, owned, before.id, assignor.user_data(previous, before.id)
+                        topics, owned, before.id, assignor.user_data(previous, before.id, sharing)
                     ),
                 )
                 for name, assignor in self._assignors.items()
             ],
+            _tags={ACCEPT_INDIVIDUAL_COMMIT_TAG: YES} if asking else None,
         )
         response = await self._coordinator.ask(
             request, joining=True, timeout_ms=self._times.max_poll_interval_ms + _JOIN_MARGIN_MS
@@ -183,7 +221,7 @@ class Member:
                 member.metadata, member.group_instance_id
             )
         wanted = sorted(frozenset[str]().union(*(m.topics for m in members.values())))
-        await self._cluster.refresh(wanted)
+        await self._cluster.refresh(wanted, range_fetch=True)
         known = self._cluster.topics
         topics: Topics = {
             topic: {p.id: p.leader for p in known[topic].partitions.values()}
@@ -193,13 +231,16 @@ class Member:
         self.led = {topic: frozenset(topics.get(topic, ())) for topic in wanted}
         if joined.skip_assignment:
             return {}
+        shareable = {topic for topic in topics if known[topic].accepts_range_fetch}
+        if not is_set(joined, ACCEPT_INDIVIDUAL_COMMIT_TAG):
+            shareable.clear()
         assignor = self._assignors[joined.protocol_name]
         return {
-            member: encode_assignment(partitions)
-            for member, partitions in assignor.assign(topics, members).items()
+            member: encode_assignment(shares)
+            for member, shares in assignor.share(topics, members, shareable).items()
         }
 
-    async def _sync(self, protocol: str, assignments: Mapping[str, bytes]) -> list[Partition]:
+    async def _sync(self, protocol: str, assignments: Mapping[str, bytes]) -> Shares:
         kinds = messages.SyncGroupRequest
         generation = self.generation
         request = kinds(
@@ -214,12 +255,20 @@ class Member:
                 for member, assignment in assignments.items()
             ],
         )
+        asked_at = time.monotonic()
         # The leader's SyncGroup may be long in coming: it is given the time of a rebalance.
         response = await self._coordinator.ask(
             request, joining=True, timeout_ms=self._times.max_poll_interval_ms + _JOIN_MARGIN_MS
         )
         self._check(response.error_code)
-        return decode_assignment(response.assignment)
+        self._heard_at = asked_at
+        shares = decode_assignment(response.assignment)
+        if not self._allow_key_share and any(slots != ALL_SLOTS for slots in shares.values()):
+            raise KafkaError(
+                ErrorCode.CONSUMER_RANGE_FETCH_NOT_ACCEPTED,
+                f"group {self._coordinator.group_id!r}: the leader assigned parts of partitions",
+            )
+        return shares
 
     def _check(self, code: int) -> None:
         if code:
@@ -267,8 +316,10 @@ class Member:
             member_id=generation.member_id,
             group_instance_id=generation.instance_id,
         )
+        asked_at = time.monotonic()
         response = await self._coordinator.ask(request, timeout_ms=self._times.session_timeout_ms)
         self._check(response.error_code)
+        self._heard_at = asked_at
 
     async def _stop_heart(self) -> None:
         heart, self._heart = self._heart, None
@@ -333,26 +384,33 @@ def decode_subscription(data: bytes, instance_id: str | None) -> Subscription:
     )
 
 
-def encode_assignment(partitions: Iterable[Partition]) -> bytes:
-    """What the leader assigns to a member."""
+def encode_assignment(shares: Shares) -> bytes:
+    """What the leader assigns to a member; only of parts the user data says something."""
     kinds = messages.ConsumerProtocolAssignment
     message = kinds(
         assigned_partitions=[
             kinds.TopicPartition(topic=topic, partitions=numbers)
-            for topic, numbers in by_topic(sorted(partitions)).items()
+            for topic, numbers in by_topic(sorted(shares)).items()
         ]
     )
+    if any(slots != ALL_SLOTS for slots in shares.values()):
+        message.user_data = encode_shares(shares)
     return encode_versioned("ConsumerProtocolAssignment", _ASSIGNMENT_VERSION, message)
 
 
-def decode_assignment(data: bytes) -> list[Partition]:
+def decode_assignment(data: bytes) -> Shares:
     """What this member is assigned; empty bytes are nothing. Raises KafkaError for nonsense."""
     if not data:
-        return []
+        return {}
     try:
         _, message = decode_versioned("ConsumerProtocolAssignment", data)
+        shares = decode_shares(bytes(message.user_data or b"")) or {}
     except DecodeError as error:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's assignment can't be read: {error}"
         ) from error
-    return [(t.topic, number) for t in message.assigned_partitions for number in t.partitions]
+    return {
+        name: shares.get(name, ALL_SLOTS)
+        for t in message.assigned_partitions
+        for name in ((t.topic, number) for number in t.partitions)
+    }

@@ -117,6 +117,8 @@ class Ledger:
         self._turn = 0
         self._era = 0
         self._high_watermark = INFINITY
+        self.full = False
+        """Whether the group has as many claims as it may: then only holes are worth filling."""
 
     # -- slices
 
@@ -224,6 +226,21 @@ class Ledger:
                 offset: hash_ for offset, hash_ in account.open.items() if offset >= log_start
             }
 
+    def fall_back(self, offset: int) -> None:
+        """The log was cut, and is read again from an offset on that is below some position."""
+        self._era += 1
+        for account in self._accounts:
+            if account.fetched > offset:
+                account.fetched = offset
+                account.next = min(account.next, offset)
+                account.open = {o: h for o, h in account.open.items() if o < offset}
+                account.passed(min(account.base, offset), subtract(account.answered, _from(offset)))
+
+    def advance_to(self, position: int) -> None:
+        """All below was handed out already, while there was no ledger."""
+        for account in self._accounts:
+            account.next = account.fetched = position
+
     def seek(self, offset: int) -> None:
         """Goes on from an offset with all slices: what is passed over is done, as with commits."""
         self._era += 1
@@ -280,6 +297,20 @@ class Ledger:
         found = [Due(list(account.slices), account.due()) for account in self._accounts]
         return Dues(self._era, [due for due in found if due.ranges])
 
+    def dues_below(self, offset: int) -> Dues:
+        """What is to be claimed so that all below an offset is done."""
+        found = []
+        for account in self._accounts:
+            spans = subtract([(account.base, max(offset, account.base))], account.answered)
+            ranges = [(begin, end - 1) for begin, end in spans if begin < end]
+            found.append(Due(list(account.slices), ranges))
+        return Dues(self._era, [due for due in found if due.ranges])
+
+    @property
+    def done_below(self) -> int:
+        """The lowest offset that was handed out and isn't done, or is to be handed out."""
+        return min(min(account.open, default=account.next) for account in self._accounts)
+
     def answered(self, dues: Dues, stable: int) -> None:
         """The group has these claims, and all below the stable offset."""
         if dues.era != self._era:
@@ -298,6 +329,10 @@ class Ledger:
                     account.next = max(account.next, account.base)
                     account.fetched = max(account.fetched, account.base)
         self._index()
+
+
+def _from(offset: int) -> Spans:
+    return [(offset, INFINITY)]
 
 
 def slices_of(ranges: Sequence[tuple[int, int]]) -> Spans:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kraftpy.client.spans import Spans, join, subtract
-from kraftpy.protocol.key_hash import SLOTS
+from kraftpy.protocol.key_hash import SLOTS, hashes_of, slot_of
 from kraftpy.protocol.key_shares import Shares, SlotRanges
 
 
@@ -67,3 +67,13 @@ def together(shares: Shares, others: Shares) -> Shares:
 
 def _spans(slots: SlotRanges) -> Spans:
     return [(first, last + 1) for first, last in slots]
+
+
+def hashes_of_slots(slots: SlotRanges) -> Spans:
+    """The hashes that slots are."""
+    return [(hashes_of(first, last)[0], hashes_of(first, last)[1] + 1) for first, last in slots]
+
+
+def slots_of_hashes(spans: Spans) -> SlotRanges:
+    """The slots that hashes are, which begin and end where slots do."""
+    return tuple((slot_of(begin), slot_of(end - 1)) for begin, end in spans)

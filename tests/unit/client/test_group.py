@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -22,8 +22,23 @@ from kraftpy.client.group import (
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import (
+    ACCEPT_INDIVIDUAL_COMMIT_TAG,
+    ACCEPT_RANGE_FETCH_TAG,
+    COOPERATIVE_FEATURE,
+    NO,
+    YES,
+    is_set,
+)
+from kraftpy.protocol.key_shares import (
+    ALL_SLOTS,
+    MAGIC,
+    Shares,
+    ShareSubscription,
+    decode_share_subscription,
+)
 
-from .peer import HANG_UP, Peer, running
+from .peer import HANG_UP, SILENCE, Peer, running
 
 T0 = ("t", 0)
 TOPICS = frozenset({"t"})
@@ -44,6 +59,8 @@ class CoordinatorPeer(Peer):
         }
         self.codes: dict[ApiKey, list[int]] = {}
         self.generation = 0
+        self.others: list[str] = []
+        self.accepts_fetch = self.accepts_commit = False
 
     def _default(self, request: Any) -> Any:
         codes = self.codes.get(ApiKey(request.API_KEY))
@@ -56,7 +73,11 @@ class CoordinatorPeer(Peer):
         return super()._api_versions(request)
 
     def _metadata(self, request: Any, code: int = 0) -> Any:
-        return super()._metadata(request)
+        answer = super()._metadata(request)
+        if is_set(request, ACCEPT_RANGE_FETCH_TAG):
+            for topic in answer.topics:
+                topic._tags = {ACCEPT_RANGE_FETCH_TAG: YES if self.accepts_fetch else NO}
+        return answer
 
     def _find_coordinator(self, request: Any, code: int) -> Any:
         return messages.FindCoordinatorResponse(
@@ -80,10 +101,14 @@ class CoordinatorPeer(Peer):
             leader=request.member_id,
             member_id=request.member_id,
             members=[
-                kinds.JoinGroupResponseMember(
-                    member_id=request.member_id, metadata=protocol.metadata
-                )
+                kinds.JoinGroupResponseMember(member_id=member_id, metadata=protocol.metadata)
+                for member_id in (request.member_id, *self.others)
             ],
+            _tags=(
+                {ACCEPT_INDIVIDUAL_COMMIT_TAG: YES if self.accepts_commit else NO}
+                if is_set(request, ACCEPT_INDIVIDUAL_COMMIT_TAG)
+                else None
+            ),
         )
 
     def _sync_group(self, request: Any, code: int) -> Any:
@@ -106,6 +131,9 @@ class CoordinatorPeer(Peer):
 def with_member(
     peer: CoordinatorPeer,
     work: Callable[[Member, Coordinator, asyncio.Event], Coroutine[Any, Any, None]],
+    *,
+    assignors: Sequence[str] = ("range",),
+    allow_key_share: bool = True,
     **times: int,
 ) -> None:
     async def run() -> None:
@@ -120,8 +148,10 @@ def with_member(
             member = Member(
                 cluster,
                 coordinator,
-                [ASSIGNORS["range"]],
+                [ASSIGNORS[name] for name in assignors],
                 GroupTimes(**limits),
+                allow_key_share=allow_key_share,
+                share_host="here",
                 changed=changed.set,
             )
             try:
@@ -149,7 +179,7 @@ def test_joins_in_spite_of_retriable_errors(key: ApiKey, code: int) -> None:
     peer.codes[key] = [code]
 
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
-        assert await member.join(TOPICS, [], []) == [T0]
+        assert await member.join(TOPICS, {}, []) == {T0: ALL_SLOTS}
         assert member.generation == Generation(peer.generation, "me")
         assert not member.lost
 
@@ -165,7 +195,7 @@ def test_a_member_that_the_group_went_on_without_has_lost_its_partitions(
     peer = CoordinatorPeer()
 
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
-        await member.join(TOPICS, [], [])
+        await member.join(TOPICS, {}, [])
         peer.codes[key] = [code]
         if key == ApiKey.HEARTBEAT:
             while not member.lost:
@@ -173,7 +203,7 @@ def test_a_member_that_the_group_went_on_without_has_lost_its_partitions(
                 await changed.wait()
             assert member.needs_join
             assert member.generation.id == -1
-        await member.join(TOPICS, [T0], [T0])
+        await member.join(TOPICS, {T0: ALL_SLOTS}, [T0])
         assert member.lost
         *_, request = peer.asked(ApiKey.JOIN_GROUP)
         assert decode_subscription(request.protocols[0].metadata, None).owned == ()
@@ -186,7 +216,7 @@ def test_heartbeats_tell_of_a_rebalance_and_go_on_until_it_is_joined() -> None:
     peer.codes[ApiKey.HEARTBEAT] = [0, -2, 16, 27]
 
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
-        await member.join(TOPICS, [], [])
+        await member.join(TOPICS, {}, [])
         while not member.needs_join:
             changed.clear()
             await changed.wait()
@@ -205,7 +235,7 @@ def test_a_fenced_member_stays_out() -> None:
     peer.codes[ApiKey.HEARTBEAT] = [82]
 
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
-        await member.join(TOPICS, [], [])
+        await member.join(TOPICS, {}, [])
         await changed.wait()
         assert member.failure is not None
         assert member.failure.code == ErrorCode.FENCED_INSTANCE_ID
@@ -217,7 +247,7 @@ def test_a_member_that_is_not_polled_leaves() -> None:
     peer = CoordinatorPeer()
 
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
-        await member.join(TOPICS, [], [])
+        await member.join(TOPICS, {}, [])
         await changed.wait()
         assert member.lost
         assert len(peer.asked(ApiKey.LEAVE_GROUP)) == 1
@@ -231,7 +261,7 @@ def test_a_refused_join_is_raised() -> None:
 
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
         with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
-            await member.join(TOPICS, [], [])
+            await member.join(TOPICS, {}, [])
 
     with_member(peer, work)
 
@@ -262,7 +292,106 @@ def test_metadata_and_assignments_come_back_as_they_went() -> None:
     assert found.owned == (("a", 1), ("b", 0), ("b", 2))
     assert (found.instance_id, found.user_data) == ("i", b"user")
     assert decode_subscription(b"\0\0\xff", None).topics == frozenset()
-    assert decode_assignment(encode_assignment([("b", 2), ("b", 0)])) == [("b", 0), ("b", 2)]
-    assert decode_assignment(b"") == []
+    whole: Shares = {("b", 0): ALL_SLOTS, ("b", 2): ALL_SLOTS}
+    assert decode_assignment(encode_assignment(whole)) == whole
+    assert MAGIC not in encode_assignment(whole), "others never see what they needn't"
+    parts: Shares = {("b", 0): ((5, 9), (20, 30)), ("b", 2): ALL_SLOTS}
+    assert decode_assignment(encode_assignment(parts)) == parts
+    assert decode_assignment(b"") == {}
     with pytest.raises(KafkaError, match="can't be read"):
         decode_assignment(b"\0\0\xff")
+    with pytest.raises(KafkaError, match="can't be read"):
+        decode_assignment(encode_assignment(parts).replace(b"\0\5\0\x09", b"\0\x09\0\5"))
+
+
+HALF: Shares = {T0: ((0, 32767),)}
+
+
+@pytest.mark.parametrize(
+    ("feature", "topic", "coordinator", "expected"),
+    [
+        (1, True, True, HALF),
+        (1, False, True, {}),
+        (1, True, False, {}),
+        (0, True, True, {}),
+    ],
+)
+def test_a_leader_deals_out_parts_where_topic_and_coordinator_allow_it(
+    feature: int, topic: bool, coordinator: bool, expected: Shares
+) -> None:
+    peer = CoordinatorPeer()
+    peer.features[COOPERATIVE_FEATURE] = feature
+    peer.accepts_fetch, peer.accepts_commit = topic, coordinator
+    peer.others = ["a"]
+    found: list[Shares] = []
+
+    async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
+        await member.join(TOPICS, {}, [])
+        (request,) = peer.asked(ApiKey.SYNC_GROUP)
+        found.extend(decode_assignment(bytes(each.assignment)) for each in request.assignments)
+
+    with_member(peer, work)
+    asked = peer.asked(ApiKey.JOIN_GROUP)[-1]
+    said = decode_subscription(asked.protocols[0].metadata, None).user_data
+    if feature:
+        assert decode_share_subscription(said) == ShareSubscription(True, "here", {})
+    else:
+        assert said == b""
+        assert not asked._tags
+    whole = {T0: ALL_SLOTS}
+    assert found == ([{T0: ((32768, 65535),)}, expected] if expected else [{}, whole])
+
+
+@pytest.mark.parametrize(
+    ("assignors", "allow", "shares"),
+    [
+        (["kraftpy-cooperative-sticky"], True, True),
+        (["kraftpy-cooperative-sticky"], False, False),
+        # A stock leader would give away what this member keeps a part of.
+        (["kraftpy-cooperative-sticky", "cooperative-sticky"], True, False),
+        # All is given up before.
+        (["range", "cooperative-sticky"], True, True),
+    ],
+)
+def test_who_could_lose_a_slice_to_a_leader_that_sees_none_shares_nothing(
+    assignors: list[str], allow: bool, shares: bool
+) -> None:
+    peer = CoordinatorPeer()
+    peer.features[COOPERATIVE_FEATURE] = 1
+
+    async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
+        await member.join(TOPICS, HALF if shares else {}, [])
+
+    with_member(peer, work, assignors=assignors, allow_key_share=allow)
+    asked = peer.asked(ApiKey.JOIN_GROUP)[-1]
+    said = decode_subscription(asked.protocols[0].metadata, None)
+    sharing = decode_share_subscription(said.user_data)
+    assert sharing == (ShareSubscription(True, "here", HALF) if shares else None)
+
+
+def test_who_does_not_share_refuses_a_part() -> None:
+    peer = CoordinatorPeer()
+    part = encode_assignment(HALF)
+    peer.answers[ApiKey.SYNC_GROUP] = lambda request: messages.SyncGroupResponse(assignment=part)
+
+    async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await member.join(TOPICS, {}, [])
+        assert caught.value.code == ErrorCode.CONSUMER_RANGE_FETCH_NOT_ACCEPTED
+
+    with_member(peer, work, allow_key_share=False)
+
+
+def test_a_member_that_hears_nothing_for_a_session_s_time_may_have_been_replaced() -> None:
+    peer = CoordinatorPeer()
+
+    async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
+        assert not member.in_touch
+        await member.join(TOPICS, {}, [])
+        assert member.in_touch
+        peer.answers[ApiKey.HEARTBEAT] = lambda request: SILENCE
+        async with asyncio.timeout(5):
+            while member.in_touch:
+                await asyncio.sleep(0.01)
+
+    with_member(peer, work, session_timeout_ms=200)

@@ -203,6 +203,22 @@ def test_what_the_log_lost_counts_as_done() -> None:
     assert ranges(ledger) == [(LOW, [(0, 29)])]
 
 
+def test_of_a_log_that_was_cut_what_lay_beyond_is_read_again() -> None:
+    """An account that lies before the cut goes on where it is."""
+    ledger = Ledger()
+    ledger.add(LOW, 0)
+    hashes = {offset: 5 if offset % 2 else HASH_MAX for offset in range(40)}
+    hand_out(ledger, ledger.turn(), hashes, 40)
+    under_way = ledger.dues()
+    ledger.add(HIGH, 10)
+    ledger.fall_back(25)
+    ledger.answered(under_way, 0)
+    seen: list[int] = []
+    for _ in range(6):
+        seen += hand_out(ledger, ledger.turn(), hashes, 40)
+    assert sorted(seen) == [*range(10, 25, 2), *range(25, 40)]
+
+
 @pytest.mark.parametrize("bad", [[(-1, 5)], [(5, 4)], [(0, HASH_MAX + 1)], [(0, 5), (5, 9)]])
 def test_slices_that_can_t_be_are_refused(bad: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="slice"):

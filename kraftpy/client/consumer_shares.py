@@ -1,0 +1,191 @@
+"""Which parts of its partitions a consumer has, and the ledgers of those that need one.
+
+Rules:
+* A partition has a ledger when it is this consumer's in part, when records are done out of order,
+  and when the group has claims on it. All others are read and committed as ever, by one offset.
+* Slices that come are read from where the group's claims say, which are asked for when their last
+  owner has given them up. Slices that stay are read on meanwhile.
+* The first offset of a partition in parts is committed before anything is fetched, if nobody else
+  has committed one: who comes second goes on from that, so that no gap is between two members that
+  begin at the log's end.
+* Without claims at the group's broker, what is done out of order of a whole partition is committed
+  up to the first record that isn't done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from kraftpy.client.claims import Progress, read_progress
+from kraftpy.client.commits import Claiming, Done, compare_and_commit
+from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.ledger import WHOLE, Ledger, as_ranges
+from kraftpy.client.offsets import Partition
+from kraftpy.client.shares import hashes_of_slots, slots_of_hashes
+from kraftpy.client.spans import Spans, subtract
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.key_shares import Shares
+
+Ranges = dict[Partition, list[tuple[int, int]]]
+"""Slices as users see them: first and last hashes, [] for a whole partition."""
+
+
+class Located(NamedTuple):
+    """Where a partition is to be begun, and whether the group's broker knows claims."""
+
+    progress: Progress
+    claims_served: bool
+
+
+class ConsumerShares:
+    """The slices of one consumer."""
+
+    def __init__(self, coordinator: Coordinator | None, *, explicit: bool) -> None:
+        self.ledgers: dict[Partition, Ledger] = {}
+        self._slices: dict[Partition, Spans] = {}
+        self._coordinator = coordinator
+        self._explicit = explicit
+        self._claims_served = False
+        self._in_part: set[Partition] = set()
+        self.unlocated: set[Partition] = set()
+        """Partitions with a ledger of which some slice has no place to go on from yet."""
+
+    # -- which
+
+    @property
+    def ranges(self) -> Ranges:
+        """The slices of each partition."""
+        return {name: as_ranges(slices) for name, slices in sorted(self._slices.items())}
+
+    @property
+    def slots(self) -> Shares:
+        """The same as slots, for partitions that a group has dealt out."""
+        return {name: slots_of_hashes(slices) for name, slices in self._slices.items()}
+
+    @property
+    def in_part(self) -> bool:
+        """Whether some partition is also read by others."""
+        return bool(self._in_part)
+
+    def change(self, name: Partition, slices: Spans, read: tuple[int, int] | None) -> bool:
+        """From now on these are the slices of a partition.
+
+        `read` is from where on and how far it was read while it had no ledger. Whether nothing that
+        was fetched of it counts any more is returned.
+        """
+        self._slices[name] = slices
+        (self._in_part.discard if slices == WHOLE else self._in_part.add)(name)
+        ledger = self.ledgers.get(name)
+        if ledger is not None:
+            ledger.remove(subtract(ledger.slices, slices))
+            self.unlocated.discard(name)
+            if not ledger.slices:
+                del self.ledgers[name]
+                return True
+            if subtract(slices, ledger.slices):
+                self.unlocated.add(name)
+            return False
+        if read is None or slices == WHOLE:
+            return False
+        self.ledgers[name] = ledger = Ledger(explicit=self._explicit)
+        ledger.add(slices, min(read))
+        ledger.advance_to(read[1])
+        return True
+
+    def forget(self, name: Partition) -> None:
+        """The partition isn't this consumer's any more."""
+        self._slices.pop(name, None)
+        self._in_part.discard(name)
+        self.ledgers.pop(name, None)
+        self.unlocated.discard(name)
+
+    # -- from where on
+
+    async def locate(
+        self,
+        partitions: Iterable[Partition],
+        generation: Generation,
+        reset: Callable[[list[Partition]], Awaitable[dict[Partition, int]]],
+    ) -> dict[Partition, Located]:
+        """Where the group stands, or else where `reset` says.
+
+        Raises KafkaError of the group and of reading, and `ConnectionError`.
+        """
+        wanted = sorted(partitions)
+        found: dict[Partition, Progress] = {}
+        served = False
+        if self._coordinator is not None:
+            found, served = await read_progress(self._coordinator, wanted)
+        others = [name for name in wanted if name not in found or found[name].stable < 0]
+        offsets = await reset(others)
+        if self._coordinator is not None and served:
+            for name in others:
+                if self._slices.get(name, WHOLE) != WHOLE:
+                    found[name] = await _first(self._coordinator, name, offsets[name], generation)
+        for name in others:
+            claims = found[name].claims if name in found else []
+            if name not in found or found[name].stable < 0:
+                found[name] = Progress(offsets[name], claims)
+        return {name: Located(progress, served) for name, progress in found.items()}
+
+    def begin(self, name: Partition, located: Located) -> Ledger | None:
+        """Takes in where slices begin; the partition's ledger, if it needs one."""
+        slices = self._slices[name]
+        self._claims_served = located.claims_served
+        ledger = self.ledgers.get(name)
+        if ledger is None:
+            if slices == WHOLE and not self._explicit and not located.progress.claims:
+                return None
+            ledger = self.ledgers[name] = Ledger(explicit=self._explicit)
+        ledger.add(subtract(slices, ledger.slices), *located.progress)
+        self.unlocated.discard(name)
+        return ledger
+
+    # -- what is done
+
+    def done_of(self, positions: Mapping[Partition, int], names: Iterable[Partition]) -> Done:
+        """What is to be committed of these partitions."""
+        done: dict[Partition, int | Claiming] = {}
+        for name in names:
+            ledger = self.ledgers.get(name)
+            if ledger is not None and not (ledger.slices == WHOLE and not self._claims_served):
+                done[name] = Claiming(ledger, ledger.dues())
+            elif ledger is not None:
+                done[name] = ledger.done_below
+            elif name in positions:
+                done[name] = positions[name]
+        return done
+
+    def done_by(self, offsets: Mapping[Partition, int]) -> Done:
+        """What a user says is done: all below these offsets, of the slices that are there."""
+        done: dict[Partition, int | Claiming] = dict(offsets)
+        for name, offset in offsets.items():
+            ledger = self.ledgers.get(name)
+            if ledger is not None and ledger.slices != WHOLE:
+                done[name] = Claiming(ledger, ledger.dues_below(offset))
+        return done
+
+
+async def _first(
+    coordinator: Coordinator, name: Partition, offset: int, generation: Generation
+) -> Progress:
+    """Commits the first offset of a partition, or finds that somebody else has."""
+    found: list[Progress] = []
+
+    async def attempt(timeout_ms: int) -> None:
+        if not await compare_and_commit(
+            coordinator, name, -1, offset, generation=generation, timeout_ms=timeout_ms
+        ):
+            progress = await read_progress(coordinator, [name], timeout_ms=timeout_ms)
+            found[:] = progress.partitions.values()
+            if not found or found[0].stable < 0:  # Somebody's commit is under way.
+                raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+    await coordinator.retrying(attempt, None)
+    return found[0] if found else Progress(offset, [])
+
+
+def shares_as_ranges(shares: Shares) -> Ranges:
+    """Slots as users see them."""
+    return {name: as_ranges(hashes_of_slots(slots)) for name, slots in sorted(shares.items())}

@@ -1,0 +1,218 @@
+"""What a consumer reads now: partitions and slices, positions, what is fetched ahead.
+
+Rules:
+* A partition has a position once it is known where to begin: at the group's committed offset, or
+  else where auto.offset.reset says. That is found out while others are read.
+* `advance` starts whatever is due and takes in what is done; it never waits.
+* What was fetched before a position was changed is thrown away.
+* Of a partition whose group has as many claims as it may, nothing more is fetched for the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer_records import ConsumerRecord, FetchedRecords
+from kraftpy.client.consumer_shares import ConsumerShares, Located
+from kraftpy.client.coordinator import Generation
+from kraftpy.client.fetcher import Fetched, Fetcher
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.client.spans import Spans
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+
+class Reading:
+    """The partitions of one consumer."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        shares: ConsumerShares,
+        fetched: FetchedRecords,
+        *,
+        auto_offset_reset: str,
+        isolation: int,
+        **fetch_options: Any,
+    ) -> None:
+        self.assigned: frozenset[Partition] = frozenset()
+        self.positions: dict[Partition, int] = {}
+        self.paused: set[Partition] = set()
+        self._cluster = cluster
+        self._auto_offset_reset = auto_offset_reset
+        self._isolation = isolation
+        self._fetcher = Fetcher(
+            cluster, {}, auto_offset_reset=auto_offset_reset, isolation=isolation, **fetch_options
+        )
+        self._shares = shares
+        self._fetcher.ledgers = shares.ledgers
+        self._fetched = fetched
+        self._begun: dict[Partition, int] = {}
+        self._disregard: set[Partition] = set()
+        self._locating: asyncio.Task[dict[Partition, Located]] | None = None
+        self._fetching: asyncio.Task[list[Fetched]] | None = None
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """What is under way."""
+        return [task for task in (self._locating, self._fetching) if task is not None]
+
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        tasks = self.tasks
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fetcher.close()
+
+    # -- records
+
+    def __bool__(self) -> bool:
+        """Whether something was fetched that may be handed out."""
+        return bool(self._fetched)
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Hands records out; see `FetchedRecords.take`."""
+        return self._fetched.take(most, self.positions)
+
+    def advance(self, generation: Generation) -> None:
+        """Takes in what is done and starts what is due; raises what went wrong for good."""
+        if self._locating is not None and self._locating.done():
+            located, self._locating = self._locating, None
+            self._begin(located.result())
+        for name, ledger in self._shares.ledgers.items():
+            if ledger.full:
+                self._fetcher.drop(*name)
+            elif name in self.positions and name not in self.paused:
+                self._fetcher.positions.setdefault(name, self.positions[name])
+        missing = (self.assigned - self.positions.keys()) | self._shares.unlocated
+        if missing and self._locating is None:
+            self._locating = asyncio.create_task(self._locate(missing, generation))
+        if self._fetching is not None and self._fetching.done():
+            fetched, self._fetching = self._fetching, None
+            self._accept(fetched.result())
+        if not self._fetched and self._fetching is None and self._fetcher.positions:
+            self._disregard.clear()
+            self._fetching = asyncio.create_task(self._fetcher.poll())
+
+    def _accept(self, fetched: Sequence[Fetched]) -> None:
+        """Keeps what was fetched, but for partitions whose position was changed meanwhile."""
+        for each in fetched:
+            name = (each.topic, each.partition)
+            if name in self._disregard or name not in self.positions:
+                if name in self._fetcher.positions:
+                    self._fetcher.positions[name] = self.positions[name]
+                if name in self._shares.ledgers:
+                    self._shares.ledgers[name].rewind()
+            else:
+                self._fetched.add(each)
+
+    # -- where to begin
+
+    def _begin(self, located: Mapping[Partition, Located]) -> None:
+        for name, each in located.items():
+            if name not in self.assigned:
+                continue
+            ledger = self._shares.begin(name, each)
+            if ledger is not None:
+                self.positions[name] = ledger.position
+            elif name not in self.positions:
+                self._go_to(name, each.progress.stable)
+
+    async def _locate(
+        self, partitions: Iterable[Partition], generation: Generation
+    ) -> dict[Partition, Located]:
+        return await self._shares.locate(partitions, generation, self._reset)
+
+    async def _reset(self, others: Sequence[Partition]) -> dict[Partition, int]:
+        if others and self._auto_offset_reset == "none":
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"nothing is committed for {others[0][0]}-{others[0][1]}, and auto_offset_reset "
+                "is none: seek() to where it shall begin",
+            )
+        when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
+        times = dict.fromkeys(others, when)
+        return await list_offsets(self._cluster, times, isolation=self._isolation)
+
+    async def position(self, name: Partition, generation: Generation) -> int:
+        """The offset of the record that comes next of an assigned partition."""
+        if name not in self.positions:
+            located = await self._locate([name], generation)
+            if name not in self.positions:
+                self._begin(located)
+        return self.positions[name]
+
+    # -- what comes and goes
+
+    def have(self, slices: Mapping[Partition, Spans]) -> None:
+        """Reads these slices from now on, and goes on with what it has read of them."""
+        before = self._shares.ranges
+        self.assigned = frozenset(slices)
+        for name, each in slices.items():
+            position = self.positions.get(name)
+            read = None if position is None else (self._begun.get(name, position), position)
+            if self._shares.change(name, each, read):
+                self._drop_fetched(name)
+                self._fetcher.drop(*name)
+                if name not in self._shares.ledgers:
+                    self.positions.pop(name, None)
+        if self._shares.ranges != before:
+            self._stop_locating()
+
+    def forget(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Has these partitions no more; returns them sorted."""
+        gone = frozenset(partitions) & self.assigned
+        self.assigned -= gone
+        for name in gone:
+            self._shares.forget(name)
+            self._begun.pop(name, None)
+            self.positions.pop(name, None)
+            self.paused.discard(name)
+            self._drop_fetched(name)
+            self._fetcher.drop(*name)
+        if gone:
+            self._stop_locating()
+        return sorted(gone)
+
+    def _stop_locating(self) -> None:
+        locating, self._locating = self._locating, None
+        if locating is not None:
+            locating.cancel()
+
+    # -- positions
+
+    def seek(self, name: Partition, offset: int) -> None:
+        """Goes on from an offset."""
+        if name in self._shares.ledgers:
+            self._shares.ledgers[name].seek(offset)
+        self._go_to(name, offset)
+
+    def _go_to(self, name: Partition, offset: int) -> None:
+        self.positions[name] = self._begun[name] = offset
+        self._drop_fetched(name)
+        if name not in self.paused:
+            self._fetcher.positions[name] = offset
+
+    def pause(self, name: Partition) -> None:
+        """Fetches nothing of a partition until it is resumed."""
+        self.paused.add(name)
+        self._drop_fetched(name)
+        self._fetcher.drop(*name)
+
+    def resume(self, name: Partition) -> None:
+        """Takes a paused partition up where it was left."""
+        if name in self.paused:
+            self.paused.discard(name)
+            if name in self.positions:
+                self._drop_fetched(name)
+                self._fetcher.positions[name] = self.positions[name]
+
+    def _drop_fetched(self, name: Partition) -> None:
+        """Throws away what was fetched of a partition, here and under way."""
+        self._disregard.add(name)
+        self._fetched.drop(name)
+        if name in self._shares.ledgers:
+            self._shares.ledgers[name].rewind()
