@@ -5,11 +5,14 @@ says otherwise (docs/protocol.md): no listener dance on a laptop. A topic that d
 created on the way if both the client and `auto.create.topics.enable` allow it, and the answer has
 it. The broker's own topics aren't: with a topic's defaults they would lose what is committed in
 them. What is named more than once is answered once, as Kafka does.
+
+While COOPERATIVE_FEATURE is in use, a client that asks by ACCEPT_RANGE_FETCH_TAG is told of each
+topic whether parts of its partitions may be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from kraftpy.core.metadata.topic_commands import topic_name_error
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import ACCEPT_RANGE_FETCH_TAG, COOPERATIVE_FEATURE, NO, YES, is_set
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
 from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kraftpy.server.handlers.registry import handles
@@ -46,15 +50,18 @@ async def metadata(
         not topics and ctx.api_version < FIRST_VERSION_WITH_EMPTY_MEANING_NONE
     )
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    in_parts = broker.metadata.features.get(COOPERATIVE_FEATURE)
+    asked = in_parts and is_set(request, ACCEPT_RANGE_FETCH_TAG)
+    describe = partial(_describe_with_range_fetch if asked else _describe, broker, operations)
     if everything or topics is None:
         known = list(broker.metadata.topics.values())
-        answers = elements(known, partial(_describe, broker, operations), ctx, _refuse_topic)
+        answers = elements(known, describe, ctx, _refuse_topic)
     else:
         wanted = await distinct((each.name, each.topic_id) for each in topics)
         errors: dict[str, ErrorCode] = {}
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             errors = await _create_missing(broker, (name for name, _ in wanted if name is not None))
-        look_up = partial(_look_up, broker, ctx.api_version, operations, errors)
+        look_up = partial(_look_up, broker, ctx.api_version, operations, errors, describe)
         answers = elements(wanted, look_up, ctx, _refuse)
     return MetadataResponse(
         brokers=[
@@ -90,7 +97,12 @@ _Wanted = tuple[str | None, bytes]
 
 
 def _look_up(
-    broker: Broker, version: int, operations: int, errors: dict[str, ErrorCode], wanted: _Wanted
+    broker: Broker,
+    version: int,
+    operations: int,
+    errors: dict[str, ErrorCode],
+    describe: Callable[[Topic], TopicAnswer],
+    wanted: _Wanted,
 ) -> TopicAnswer:
     name, topic_id = wanted
     by_id = topic_id != NO_ID
@@ -106,10 +118,10 @@ def _look_up(
                 topic_id=topic_id,
                 topic_authorized_operations=operations,
             )
-        return _describe(broker, operations, topic)
+        return describe(topic)
     topic = broker.metadata.topics.get(name)
     if topic is not None:
-        return _describe(broker, operations, topic)
+        return describe(topic)
     error = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic_name_error(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -142,6 +154,13 @@ def _describe(broker: Broker, operations: int, topic: Topic) -> TopicAnswer:
         ),
         topic_authorized_operations=operations,
     )
+
+
+def _describe_with_range_fetch(broker: Broker, operations: int, topic: Topic) -> TopicAnswer:
+    answer = _describe(broker, operations, topic)
+    accepts = broker.topic_config(topic.name).accept_range_fetch
+    answer._tags = {ACCEPT_RANGE_FETCH_TAG: YES if accepts else NO}
+    return answer
 
 
 def _partition(
