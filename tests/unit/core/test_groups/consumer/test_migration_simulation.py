@@ -325,8 +325,7 @@ def check(world: Mixed) -> None:
     machine = world.machine
     assert not (GROUP in machine._groups and GROUP in machine._consumers.groups)
     if world.chance.random() < 0.1:
-        for log in (world.log, world.compacted()):
-            other_machine = world.load(log)
+        for other_machine in (world.follower(), world.reader_of_compacted()):
             assert durable(other_machine) == durable(machine)
             assert other_machine.describe(GROUP).group_state in (
                 ("Dead", "Empty")
@@ -400,6 +399,7 @@ def live(seed: int) -> set[bool]:
     world.fail_over()
     settle(world)
     assert owned(world) == before, "a failover is no reason to move partitions"
+    world.check_records()
     return kinds
 
 
@@ -442,6 +442,7 @@ def upgrade_at_some_moment(seed: int) -> bool:
         while world.in_flight:
             world.land()
         check(world)
+    world.check_records()
     return consumer.epoch > 0
 
 

@@ -46,6 +46,7 @@ def live(seed: int) -> World:
         settle(world)
         check_quiet(world)
     assert world.group is None or world.group.epoch == epoch, "a failover is no reason to rebalance"
+    world.check_records()
     return world
 
 
@@ -229,9 +230,9 @@ def check(world: World) -> None:
             other = owners.setdefault(place, consumer.member_id)
             assert other == consumer.member_id, f"{place} has two owners"
     if world.chance.random() < 0.1:
-        read_back = world.load(world.log)
+        read_back = world.follower()
         assert durable(read_back) == durable(world.machine)
-        assert durable(world.load(world.compacted())) == durable(read_back)
+        assert durable(world.reader_of_compacted()) == durable(read_back)
     if world.late:
         assert world.requests.keys() <= world.replies.keys(), "somebody waits behind a late write"
     group = world.group

@@ -14,6 +14,7 @@ from typing import Any
 
 from kraftpy.core.groups import (
     Client,
+    CoordinatorRecord,
     Effects,
     GroupConfig,
     GroupMachine,
@@ -34,6 +35,8 @@ REBALANCE_MS = 40_000
 HEARTBEAT_MS = 1_000
 
 Place = tuple[bytes, int]
+Bytes = tuple[bytes, bytes | None]
+"""A record of the log: key and value."""
 
 
 class FakeTopics:
@@ -164,7 +167,7 @@ class World:
         self.topics = FakeTopics()
         self.memory = GroupMemory(1 << 40)
         self.consumers: list[Consumer] = []
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[Bytes] = []
         self.in_flight: list[Write] = []
         self.replies: dict[str, Any] = {}
         self.requests: dict[str, ConsumerGroupHeartbeatRequest] = {}
@@ -176,6 +179,10 @@ class World:
         )
         self.large_size = self.chance.choice([100, 2])
         self.machine = self.load([])
+        self._decoded: dict[Bytes, CoordinatorRecord] = {}
+        self._follower = self.machine
+        self._followed: list[Bytes] = []
+        self._followed_to = 0
 
     # -- coordinators
 
@@ -216,17 +223,49 @@ class World:
         self.machine = self.load(self.log)
         self.carry_out(self.machine.finish_load(self.now_ms))
 
-    def load(self, log: list[tuple[bytes, bytes | None]]) -> GroupMachine:
+    def load(self, log: list[Bytes]) -> GroupMachine:
+        """A coordinator that has read the log."""
+        machine = self._new_machine()
+        for each in log:
+            machine.load(decoded(each))
+        return machine
+
+    def _new_machine(self) -> GroupMachine:
         machine = GroupMachine(self.config, self.topics, self.memory)
         settings = machine._consumers.settings
         machine._consumers.settings = settings._replace(large_size=self.large_size)
-        for key, value in log:
-            record = decode_record(key, value)
-            assert record is not None
-            machine.load(record)
         return machine
 
-    def compacted(self) -> list[tuple[bytes, bytes | None]]:
+    # -- reading what is written, over and over
+
+    def follower(self) -> GroupMachine:
+        """Knows what a coordinator knows that has read the log, and is only looked at."""
+        if self._followed is not self.log:
+            self._follower, self._followed, self._followed_to = self._new_machine(), self.log, 0
+        self._read(self._follower, self.log[self._followed_to :])
+        self._followed_to = len(self.log)
+        return self._follower
+
+    def reader_of_compacted(self) -> GroupMachine:
+        """The same of a log that was compacted."""
+        machine = self._new_machine()
+        self._read(machine, self.compacted())
+        return machine
+
+    def _read(self, machine: GroupMachine, log: list[Bytes]) -> None:
+        known = self._decoded
+        for each in log:
+            record = known.get(each)
+            if record is None:
+                record = known[each] = decoded(each)
+            machine.load(record)
+
+    def check_records(self) -> None:
+        """Nobody has changed a record that all readers had in common."""
+        for each, record in self._decoded.items():
+            assert record == decoded(each)
+
+    def compacted(self) -> list[Bytes]:
         """The log as cleaners may leave it: any record that a later one replaces may be gone.
 
         A tombstone may be gone too, once nothing of its key is left before it.
@@ -234,7 +273,7 @@ class World:
         end = self.chance.randint(0, len(self.log))
         newest = {key: offset for offset, (key, _) in enumerate(self.log[:end])}
         thoroughness = self.chance.choice([0.5, 0.9, 1.0])
-        kept: list[tuple[bytes, bytes | None]] = []
+        kept: list[Bytes] = []
         keys: set[bytes] = set()
         for offset, (key, value) in enumerate(self.log[:end]):
             may_go = newest[key] != offset or (value is None and key not in keys)
@@ -307,6 +346,12 @@ class World:
     @property
     def group(self) -> ConsumerGroup | None:
         return self.machine._consumers.groups.get(GROUP)
+
+
+def decoded(each: Bytes) -> CoordinatorRecord:
+    record = decode_record(*each)
+    assert record is not None
+    return record
 
 
 def as_partitions(places: set[Place]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
