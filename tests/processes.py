@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from kraftpy.testing import process
 from kraftpy.testing.process import BrokerError, is_alive
 
 # A Metadata v1 request for no topic: the smallest question that only a working broker answers.
@@ -144,7 +145,7 @@ class Process:
         self.log = log
         self.spawned_at = time.monotonic()
         with log.open("ab") as output:
-            self.popen = subprocess.Popen(
+            self.popen = process.popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if capture else output,

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import time
 import urllib.error
@@ -28,6 +27,7 @@ from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, p
 from kraftpy.events import EVENTS
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.metrics.exporter import HEALTH_TIMEOUT_S
+from tests import warm
 from tests.dashboards.shipped import all_expressions, metrics_in
 from tests.processes import free_port
 from tests.test_docs import table
@@ -254,7 +254,7 @@ def test_a_node_that_recovers_is_not_killed_by_its_probes(tmp_path: Path) -> Non
             return error.code
 
     with (tmp_path / "log").open("wb") as log:
-        node = subprocess.Popen(
+        node = warm.popen(
             [sys.executable, "-m", "kraftpy", "server", "--config", str(path)], stderr=log
         )
     try:

@@ -6,8 +6,8 @@ start and the imports, 0.15 to 0.6 s of CPU, were paid before. `test_warm.py` an
 `cli/test_start.py` hold that a process started in either way does the same.
 
 `run` is for commands that end by themselves. `popen` stands in for `subprocess.Popen` where
-`kraftpy.testing` starts nodes and what is beside them; tests that measure memory or the start ask
-for `started_from_scratch`, and `cli.commands.running` starts everything from scratch.
+`kraftpy.testing` starts nodes and what is beside them, and for commands that run until they are
+told to end; tests that measure memory or the start ask for `started_from_scratch`.
 
 Rules: the process that forks has one thread and runs nothing of kraftpy but imports; it ends when
 the process that asks does, and is waited for. Who sets what Python reads at its start gets a start.
@@ -44,6 +44,7 @@ _MAX_REQUEST_SIZE_BYTES = 1 << 20
 _STATUS = struct.Struct("=i")
 _READ_ONCE = ("LANG", "LC_", "LD_", "PYTHON", "TZ")
 _KRAFTPY = "kraftpy"
+_COMMAND = str(Path(sys.executable).with_name(_KRAFTPY))
 Stream = IO[bytes] | int | None
 _OURS = (
     *app.COMMANDS.values(),
@@ -71,6 +72,7 @@ PROGRAMS = {
     **dict.fromkeys(_SCRIPTS, _OURS),
     _KRAFTPY: _OURS,
     "kraftpy.testing.networks.proxies": _OURS,
+    "tests.bench.builds": _OURS,
     "kraftpy.testing.consistency.worker_process": _CLIENTS,
 }
 """What can be forked, and what the process that forks it has imported."""
@@ -145,6 +147,8 @@ def popen(
     python, *words = map(str, command)
     if words[:1] == ["-m"]:
         words = words[1:]
+    if python == _COMMAND:
+        python, words = sys.executable, [_KRAFTPY, *words]
     if python == sys.executable and words and words[0] in PROGRAMS:
         forker = _forker(PROGRAMS[words[0]])
         if forker.python_start == _python_start(environment):
@@ -182,6 +186,9 @@ class Forked:
                 ours, theirs = os.pipe() if number else os.pipe()[::-1]
                 ends.append(os.fdopen(ours, "rb" if number else "wb"))
                 passed.append(theirs)
+            elif stream == subprocess.DEVNULL:
+                ends.append(None)
+                passed.append(os.open(os.devnull, os.O_RDWR))
             else:
                 assert not isinstance(stream, int)
                 ends.append(None)

@@ -16,6 +16,8 @@ from tests.bench.transaction_costs import END, FIRST, IDEMPOTENT, LATER, MARKER,
 from tests.bench.transaction_rows import MANY_CLIENTS, rows
 from tests.processes import Kraftpy, running
 
+pytestmark = pytest.mark.usefixtures("started_from_scratch")  # memory and CPU time are measured
+
 
 @pytest.mark.skipif(library() is None, reason="confluent-kafka without a librdkafka of its own")
 def test_the_client_alone_commits() -> None:

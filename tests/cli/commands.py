@@ -92,7 +92,7 @@ class Running:
 @contextmanager
 def running(*args: str, bootstrap: str = "") -> Iterator[Running]:
     """`kraftpy ARGS` in the background, in a process group of its own; killed at the end."""
-    process = subprocess.Popen(
+    process: subprocess.Popen[bytes] = warm.popen(
         [sys.executable, "-m", "kraftpy", *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

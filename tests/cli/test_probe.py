@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from kraftpy.client.cluster import Cluster as ClientCluster
 from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
 from kraftpy.metrics.catalog import CATALOG, Family
 from kraftpy.testing import Broker, Cluster
+from tests import warm
 from tests.cli.commands import failure, run_command
 from tests.processes import free_port
 from tests.server.test_metrics import TIMEOUT_S, Samples, get
@@ -40,7 +40,7 @@ class Probe:
         listen = self.url.removeprefix("http://").removesuffix("/metrics")
         command = ["probe", "-b", bootstrap, "--listen", listen, "--name", "test", *args]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = warm.popen(
                 [sys.executable, "-m", "kraftpy", *command], stdout=log, stderr=log
             )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import warm
 from tests.processes import free_port
 
 CONTROLLERS, BROKERS = (101, 102, 103), (1, 2, 3)
@@ -44,7 +45,7 @@ class Nodes:
         config.write_text("\n".join([*lines, quorum]))
         with (self.folder / f"{node}.log").open("ab") as log:
             command = [sys.executable, "-m", "kraftpy", "server", "--config", config]
-            self.processes[node] = subprocess.Popen(command, stdout=log, stderr=log)
+            self.processes[node] = warm.popen(command, stdout=log, stderr=log)
 
     def kill(self, node: int) -> None:
         process = self.processes.pop(node)

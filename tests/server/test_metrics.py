@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -24,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Broker, BrokerError, Cluster
+from tests import warm
 from tests.endpoints import metrics_address
 from tests.processes import free_port
 from tests.waiting import wait_until
@@ -343,7 +343,7 @@ def test_a_controller_by_itself_serves_its_own(tmp_path: Path) -> None:
     )
     log_path = tmp_path / "log"
     with log_path.open("wb") as log:
-        process = subprocess.Popen(
+        process = warm.popen(
             [sys.executable, "-m", "kraftpy", "server", "--config", str(config)], stderr=log
         )
     try:

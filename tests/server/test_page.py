@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.metrics.admission import CONNECTIONS_PER_PEER_MAX
 from kraftpy.metrics.http import HEAD_MAX_BYTES
 from kraftpy.testing import Broker, Cluster
+from tests import warm
 from tests.endpoints import metrics_address
 from tests.processes import free_port
 from tests.waiting import wait_until
@@ -274,7 +275,7 @@ def controller(folder: Path, voters: str, port: int) -> Iterator[Path]:
     )
     (folder / "secret").write_text("c2VjcmV0IGVub3VnaCBmb3IgYSB0ZXN0IG9mIHRoZSBwYWdl\n")
     (folder / "secret").chmod(0o600)
-    process = subprocess.Popen([sys.executable, "-m", "kraftpy", "server", "--config", str(config)])
+    process = warm.popen([sys.executable, "-m", "kraftpy", "server", "--config", str(config)])
     try:
         wait_until(lambda: answers(config), "it answers")
         yield config

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from kraftpy.testing import Broker, BrokerError
+from tests import warm
+from tests.waiting import TIMEOUT_S
 
 pytest_plugins = ["pytester"]
 
 
 def run(broker: Broker, *args: str, stdin: bytes = b"") -> bytes:
-    command = [sys.executable, "-m", "kraftpy", *args, "-b", broker.bootstrap]
-    return subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True).stdout
+    done = warm.run([*args, "-b", broker.bootstrap], stdin, os.environ, TIMEOUT_S)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 def test_session_broker_answers(kraftpy: Broker) -> None:
