@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.sources import statements
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SOURCES = [ROOT / name for name in ("kraftpy", "pyspark_kraftpy", "tests", "deploy", "dashboards")]
@@ -116,7 +118,8 @@ def words_of(path: Path) -> str:
 
 def docstrings(source: str) -> Iterator[str]:
     holders = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    for node in (tree, *statements(tree)):
         if isinstance(node, holders):
             yield ast.get_docstring(node) or ""
 

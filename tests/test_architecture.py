@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import MODULES, TESTS, name_of, text_of, tree_of
+from tests.sources import MODULES, TESTS, name_of, statements, text_of, tree_of
 
 # Nothing in core may find out what time it is, guess, wait or touch the outside.
 NOT_IN_CORE = {
@@ -40,7 +40,7 @@ def dotted(module: Path) -> str:
 
 def imports(tree: ast.AST) -> Iterator[str]:
     """Top-level names of everything that is imported, wherever in the module."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -50,7 +50,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 def imported_modules(tree: ast.AST, modules: Container[str]) -> set[str]:
     """Those of `modules` that are imported, wherever in the module, for types too."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in modules}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -119,7 +119,7 @@ def has_few_lines(name: str, text: str) -> Iterator[str]:
 
 def is_short(name: str, text: str, tree: ast.Module) -> Iterator[str]:
     yield from has_few_lines(name, text)
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
@@ -149,7 +149,7 @@ def test_modules_of_tests_are_short_too() -> None:
     offences = [
         f"{name_of(module)} {offence}"
         for module in TESTS
-        for offence in has_few_lines(name_of(module), module.read_text())
+        for offence in has_few_lines(name_of(module), text_of(module))
     ]
     assert not offences, "\n".join(offences)
 

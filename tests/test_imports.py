@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import ast
 import functools
+import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sources import PACKAGE, TESTS, name_of
+from tests.sources import PACKAGE, TESTS, name_of, statements, text_of, tree_of
 
 ROOT = PACKAGE.parent
 
 
 @functools.cache
 def bound(source: Path) -> set[str]:
-    """Names that a module binds, wherever in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
-    return found
+    """Names that a module binds."""
+    names = symtable.symtable(text_of(source), source.name, "exec").get_symbols()
+    return {each.get_name() for each in names if each.is_assigned() or each.is_imported()}
 
 
 def missing(tree: ast.Module, root: Path) -> Iterator[str]:
     """What a module imports from packages below a folder, and isn't there."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if not isinstance(node, ast.ImportFrom) or not node.module:
             continue
         place = root.joinpath(*node.module.split("."))
@@ -53,7 +47,7 @@ def test_what_tests_import_is_there() -> None:
     offences = [
         f"{name_of(module)} imports {name}"
         for module in TESTS
-        for name in missing(ast.parse(module.read_text()), ROOT)
+        for name in missing(tree_of(module), ROOT)
     ]
     assert not offences, "\n".join(offences)
 
