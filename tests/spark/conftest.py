@@ -23,9 +23,9 @@ collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folder = Path(__file__).parent
+    folder = f"{Path(__file__).parent}/"
     for item in items:
-        if folder in item.path.parents:
+        if str(item.path).startswith(folder):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(300))  # the first one starts a JVM
 

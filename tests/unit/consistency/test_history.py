@@ -87,6 +87,8 @@ import sys
 from kraftpy.testing.consistency import HistoryWriter
 process = int(sys.argv[2])
 writer = HistoryWriter(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
 while True:
     op = writer.invoke(process, "poll")
     writer.ok(process, op, "poll", {"t-0": [[n, "x" * 50] for n in range(300)]})
@@ -98,9 +100,20 @@ def test_writers_that_are_killed_damage_no_line_but_their_own(path: Path) -> Non
     processes = range(9)
     for three in (processes[:3], processes[3:6], processes[6:]):
         children = [
-            subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(process)])
+            subprocess.Popen(
+                [sys.executable, "-c", CHILD, str(path), str(process)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
             for process in three
         ]
+        for child in children:  # else the first would write until the last has started
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write(b"\n")
+            child.stdin.flush()
         signs = [b'"process":%d,"op":9,' % process for process in three]
         deadline = time.monotonic() + 30
         while not all(sign in path.read_bytes() for sign in signs):
@@ -108,7 +121,7 @@ def test_writers_that_are_killed_damage_no_line_but_their_own(path: Path) -> Non
             time.sleep(0.01)
         for child in children:
             os.kill(child.pid, signal.SIGKILL)
-            child.wait()
+            child.communicate()
     reader = HistoryReader(path)
     found = {entry.process for entry in reader if isinstance(entry, Event)}
     assert found == set(processes)

@@ -72,12 +72,15 @@ def commits(draw: st.DrawFn) -> list[OffsetRecord]:
 
 
 def check(offsets: OffsetMap, model: Model) -> None:
-    groups = {group for group, _, _ in model}
+    groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+    topics: dict[str, dict[str, list[int]]] = {}
+    for (group, topic, index), c in model.items():
+        groups.setdefault(group, {})[topic, index] = c
+        topics.setdefault(topic, {}).setdefault(group, []).append(index)
     assert len(offsets) == len(model)
     assert sorted(offsets.group_ids()) == sorted(groups)
     assert offsets.groups_count == len(groups)
-    for group in groups:
-        mine = {(t, p): c for (g, t, p), c in model.items() if g == group}
+    for group, mine in groups.items():
         assert group in offsets
         found = list(offsets.of_group(group))
         assert len(found) == len(mine)
@@ -99,12 +102,10 @@ def check(offsets: OffsetMap, model: Model) -> None:
         if oldest_ms is not None:
             assert oldest_ms == min(c.commit_timestamp_ms for c in mine.values())
             assert all(c.expire_timestamp_ms == -1 for c in mine.values())
-    for topic in {topic for _, topic, _ in model}:
-        readers = offsets.groups_reading(topic)
-        assert sorted(readers) == sorted({g for g, t, _ in model if t == topic})
-        for group in readers:
-            wanted = [p for g, t, p in model if (g, t) == (group, topic)]
-            assert sorted(offsets.partitions_of_topic(group, topic)) == sorted(wanted)
+    for topic, wanted in topics.items():
+        assert sorted(offsets.groups_reading(topic)) == sorted(wanted)
+        for group, indexes in wanted.items():
+            assert sorted(offsets.partitions_of_topic(group, topic)) == sorted(indexes)
     for (group, topic, index), c in model.items():
         assert offsets.get(group, topic, index) == c
         around = [index, index ^ 1, index, 0, -1]
