@@ -4,6 +4,9 @@ Rules:
 
 * Bounded (`max.bytes.key.range.cache`): where there is no room, what was used longest ago goes, and
   what alone doesn't fit isn't kept. Every entry counts with what it takes besides its records.
+* The records of a batch themselves, uncompressed, are kept with it where the topic wants that
+  (`reserve.message.value.range.fetch`), else for a moment: the last HOT_BYTES of them, as those who
+  share a partition mostly read the same of it at the same time.
 * An entry goes when the slices that were served from it cover all hashes: nobody is expected again.
 * A batch is known by its partition, its first offset, and its checksum. So what is there after a
   log was cut, compacted, or made anew is another batch, and nothing has to be taken back.
@@ -20,18 +23,21 @@ from kraftpy.protocol.key_index import RECORD_BYTES, KeyIndex, KeyRanges
 ENTRY_BYTES: Final = 1000
 """What an entry takes besides its records, about."""
 
+HOT_BYTES: Final = 32 << 20
+"""What is kept of records where no topic asks for it."""
+
 BatchKey = tuple[bytes, int, int, int]
 """Topic id, partition, first offset, checksum."""
 
 
 class FilterEntry:
-    """What is known of one batch: its index and, if they are kept, its uncompressed records."""
+    """What is known of one batch: its index and, if they are kept, its checked records."""
 
     __slots__ = ("_served", "data", "index")
 
-    def __init__(self, index: KeyIndex, data: bytes | None) -> None:
+    def __init__(self, index: KeyIndex) -> None:
         self.index = index
-        self.data = data
+        self.data: bytes | None = None
         self._served = RangeSet()
 
     @property
@@ -52,6 +58,9 @@ class FilterCache:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._entries: dict[BatchKey, FilterEntry] = {}
+        # Those whose records are kept for a moment, the one that came first in front.
+        self._hot: dict[BatchKey, int] = {}
+        self._hot_bytes = 0
         self.used_bytes = 0
 
     def __len__(self) -> int:
@@ -68,9 +77,20 @@ class FilterCache:
         """Keeps it, in the place of what was known of that batch."""
         self.discard(key)
         self._entries[key] = entry
-        self.used_bytes += entry.size_bytes
-        while self.used_bytes > self._limit_bytes:
-            self.discard(next(iter(self._entries)))
+        self._take(entry.size_bytes)
+
+    def hold(self, key: BatchKey, data: bytes, *, lasting: bool) -> None:
+        """Keeps the records of a batch with its entry, if there is one; `lasting` as long as it."""
+        entry = self._entries.get(key)
+        if entry is None or entry.data is not None or (not lasting and len(data) > HOT_BYTES):
+            return
+        entry.data = data
+        if not lasting:
+            self._hot[key] = len(data)
+            self._hot_bytes += len(data)
+            while self._hot_bytes > HOT_BYTES:
+                self._cool(next(iter(self._hot)))
+        self._take(len(data))
 
     def serve(self, key: BatchKey, ranges: KeyRanges) -> None:
         """These slices of the batch have been served."""
@@ -79,6 +99,20 @@ class FilterCache:
             self.discard(key)
 
     def discard(self, key: BatchKey) -> None:
+        self._cool(key)
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.used_bytes -= entry.size_bytes
+
+    def _cool(self, key: BatchKey) -> None:
+        """Lets go of records that are kept for a moment."""
+        size_bytes = self._hot.pop(key, 0)
+        if size_bytes:
+            self._entries[key].data = None
+            self._hot_bytes -= size_bytes
+            self.used_bytes -= size_bytes
+
+    def _take(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+        while self.used_bytes > self._limit_bytes:
+            self.discard(next(iter(self._entries)))

@@ -104,6 +104,27 @@ _NATIVE = (
         "Bytes of record batches sent to followers.",
         unit="bytes",
     ),
+    _counter(
+        "kraftpy_range_fetch_scanned_bytes_total",
+        "Bytes of record batches looked through for consumers that want some of their keys.",
+        unit="bytes",
+    ),
+    _counter(
+        "kraftpy_range_fetch_sent_bytes_total",
+        "Bytes of record batches, whole or cut, found for consumers that want some of their keys.",
+        unit="bytes",
+    ),
+    _counter(
+        "kraftpy_range_fetch_batches_total",
+        "Record batches looked through for such consumers, by how much of one was sent: none, cut "
+        "to what was wanted, whole.",
+        "how",
+    ),
+    _gauge(
+        "kraftpy_range_fetch_cache_bytes",
+        "Memory of what is known of such batches (max.bytes.key.range.cache).",
+        unit="bytes",
+    ),
     # The log.
     _histogram(
         "kraftpy_log_append_seconds",

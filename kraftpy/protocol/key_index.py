@@ -125,12 +125,13 @@ class KeyIndex:
 def key_index(header: BatchHeader, data: bytes) -> KeyIndex:
     """The index of a batch's `batch_data`. Raises InvalidBatch."""
     try:
-        hashes, starts, ends = _read(data, header.records_count, header.base_offset)
+        hashes, ends = _read(data, header.records_count, header.base_offset)
     except IndexError:
         raise InvalidBatch("record ends in the middle of a field") from None
     left = len(data) - (ends[-1] if ends else 0)
     if left:
         raise InvalidBatch(f"{left} bytes left after the records of the batch")
+    starts = [0, *ends]
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
     return KeyIndex(
         # Of lists, as arrays reserve more than they take of what has no length.
@@ -140,16 +141,14 @@ def key_index(header: BatchHeader, data: bytes) -> KeyIndex:
     )
 
 
-def _read(data: bytes, count: int, base_offset: int) -> tuple[list[int], list[int], list[int]]:
-    """Hash, start and end of each record. One loop, without calls where numbers are short."""
+def _read(data: bytes, count: int, base_offset: int) -> tuple[list[int], list[int]]:
+    """Hash and end of each record. One loop, without calls where numbers are short."""
     hashes: list[int] = []
-    starts: list[int] = []
     ends: list[int] = []
-    add_hash, add_start, add_end = hashes.append, starts.append, ends.append
+    add_hash, add_end = hashes.append, ends.append
     pos = 0
     size = len(data)
     for _ in range(count):
-        add_start(pos)
         length, more = data[pos], data[pos + 1]
         if length < 0x80:
             length = (length >> 1) ^ -(length & 1)
@@ -190,7 +189,7 @@ def _read(data: bytes, count: int, base_offset: int) -> tuple[list[int], list[in
         add_hash((spread * GOLDEN_RATIO & MASK) >> 1)
         add_end(end)
         pos = end
-    return hashes, starts, ends
+    return hashes, ends
 
 
 def cut_batch(header: BatchHeader, data: bytes, spans: Sequence[tuple[int, int]]) -> bytes:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 _STRIMZI = "a name that Strimzi's boards know; ours show the native metric"
 _KMINION = "a name that kminion's boards know; ours show the probe's own metric"
+_NOT_OFFERED = "nothing asks for ranges of keys before kraftpy.cooperative is offered"
 
 NOT_ON_A_BOARD = {
     "kafka_broker_info": "for joins: which address a broker's id has",
+    **dict.fromkeys(
+        (
+            "kraftpy_range_fetch_scanned_bytes_total",
+            "kraftpy_range_fetch_sent_bytes_total",
+            "kraftpy_range_fetch_batches_total",
+            "kraftpy_range_fetch_cache_bytes",
+        ),
+        _NOT_OFFERED,
+    ),
     **dict.fromkeys(
         (
             "kafka_server_replicamanager_leadercount",

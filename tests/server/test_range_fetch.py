@@ -31,6 +31,7 @@ from tests.server.slices import (
     slices,
     wanted,
 )
+from tests.server.test_metrics import scrape
 from tests.server.test_produce import now_ms
 from tests.server.test_transactions import Id
 from tests.server.wire import Wire, fetch, fetch_request, produce, produce_request
@@ -229,6 +230,28 @@ def test_while_too_much_is_unsent_batches_come_whole() -> None:
         data = fetch_slice(wire, "t", 0, just(b"a"))
         assert [record.offset for record in sent(data)] == [0, 1, 2]
         assert scanned(data) == 6
+
+
+def test_what_was_looked_through_is_counted(broker: Broker, wire: Wire, shared: NewTopic) -> None:
+    topic = shared()
+    name = "kraftpy_range_fetch"
+    for keys in ((b"a", b"b"), (b"a", b"a"), (b"b", b"b")):
+        send(wire, topic, *keys)
+    before = scrape(broker.config)
+    data = fetch_slice(wire, topic, 0, just(b"a"))
+    after = scrape(broker.config)
+    grown = {key: value - before[key] for key, value in after.items() if key[0].startswith(name)}
+    assert {key[1]: grown.pop(key) for key in list(grown) if len(key) == 2} == {
+        "none": 1,
+        "cut": 1,
+        "whole": 1,
+    }
+    assert grown[f"{name}_sent_bytes_total",] == len(bytes(data.records))
+    everything = len(bytes(fetch(wire, topic, 0).records))
+    assert grown[f"{name}_scanned_bytes_total",] == everything
+    assert grown[f"{name}_cache_bytes",] > 3 * 1000
+    fetch_slice(wire, topic, 0, ALL)
+    assert scrape(broker.config)[f"{name}_cache_bytes",] == before[f"{name}_cache_bytes",]
 
 
 # -- what is refused

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.key_index import KeyRanges
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.handlers.consumer_fetch import TOGETHER_MAX, Fetch, LongFetch
-from kraftpy.server.handlers.range_fetch import RangeFetch, note_key_ranges
+from kraftpy.server.handlers.range_fetch import RangeFetch, note_key_ranges, read_key_ranges
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import in_parts
@@ -53,17 +52,17 @@ def fetch(
     by_id = ctx.api_version >= TOPIC_ID_VERSION
     if ctx.many:
         return _fetch_many(broker, ctx, request, by_id)
-    ranged: list[KeyRanges] = []
+    ranged: dict[Key, bytes] = {}
+    wanted = _wanted(broker, request.topics, by_id, ranged)
+    if ranged:
+        return _fetch_in_ranges(broker, ctx, request, wanted, by_id, ranged)
+    if len(wanted) > TOGETHER_MAX:
+        wanted = list({each.key: each for each in wanted}.values())  # the last counts, as in Kafka
     try:
-        wanted = _wanted(broker, request.topics, by_id, ranged)
-        if ranged or len(wanted) > TOGETHER_MAX:
-            wanted = list(
-                {each.key: each for each in wanted}.values()
-            )  # the last counts, as in Kafka
         session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    if ranged or (session is not None and session.ranged):
+    if session is not None and session.ranged:
         return RangeFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
     if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
         return Fetch(broker, ctx, request, session, wanted, incremental, by_id).start()
@@ -74,30 +73,48 @@ async def _fetch_many(
     broker: Broker, ctx: RequestContext, request: FetchRequest, by_id: bool
 ) -> FetchResponse:
     once: dict[Key, FetchPartition] = {}
-    ranged: list[KeyRanges] = []
+    ranged: dict[Key, bytes] = {}
+    async for some in in_parts(
+        FetchRequest.FetchTopic(topic.topic, topic.topic_id, [partition])
+        for topic in request.topics
+        for partition in topic.partitions
+    ):
+        once.update({each.key: each for each in _wanted(broker, some, by_id, ranged)})
+    wanted = list(once.values())
+    if ranged:
+        return await _fetch_in_ranges(broker, ctx, request, wanted, by_id, ranged)
     try:
-        async for some in in_parts(
-            FetchRequest.FetchTopic(topic.topic, topic.topic_id, [partition])
-            for topic in request.topics
-            for partition in topic.partitions
-        ):
-            once.update({each.key: each for each in _wanted(broker, some, by_id, ranged)})
-        wanted = list(once.values())
         session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    ranges = ranged or (session is not None and session.ranged)
-    kind = RangeFetch if ranges else LongFetch
+    kind = RangeFetch if session is not None and session.ranged else LongFetch
     return await kind(broker, ctx, request, session, wanted, incremental, by_id).run()
+
+
+async def _fetch_in_ranges(
+    broker: Broker,
+    ctx: RequestContext,
+    request: FetchRequest,
+    wanted: list[FetchPartition],
+    by_id: bool,
+    ranged: dict[Key, bytes],
+) -> FetchResponse:
+    wanted = list({each.key: each for each in wanted}.values())
+    try:
+        await read_key_ranges(wanted, ranged)
+        session, incremental = _session(broker, ctx, request, wanted, by_id)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return await RangeFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 def _wanted(
     broker: Broker,
     topics: Iterable[FetchRequest.FetchTopic],
     by_id: bool,
-    ranged: list[KeyRanges],
+    ranged: dict[Key, bytes],
 ) -> list[FetchPartition]:
-    """What is asked of each partition; `ranged` gets the slices that some of them name."""
+    """What is asked of each partition; `ranged` gets what says the slices that are wanted."""
     return [
         FetchPartition(
             topic.topic_id if by_id else topic.topic,
@@ -106,7 +123,14 @@ def _wanted(
             p.partition_max_bytes,
             p.current_leader_epoch,
             p.last_fetched_epoch,
-            None if p._tags is None else note_key_ranges(broker, p, ranged),
+            None
+            if p._tags is None
+            else note_key_ranges(
+                broker,
+                (topic.topic_id if by_id else topic.topic, p.partition),
+                p._tags,
+                ranged,
+            ),
         )
         for topic in topics
         for p in topic.partitions

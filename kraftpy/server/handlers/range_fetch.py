@@ -12,7 +12,7 @@ Rules:
 * Progress is answered as records are. A fetch that has come to the end waits there, goes on where
   it stopped when there is more, and is answered when something was for it or its time is over.
 * A session keeps a partition's slices; a request that names the partition anew says them anew.
-* What one fetch looks through takes LOOK_MAX_S at most, then what there is is answered.
+* After LOOK_MAX_S a fetch begins with no further partition if it has something to answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kraftpy.protocol.extensions import (
     encode_int64,
 )
 from kraftpy.protocol.key_index import KeyRanges, checked_key_ranges
-from kraftpy.protocol.messages import FetchRequest, FetchResponse
+from kraftpy.protocol.messages import FetchResponse
 from kraftpy.server.handlers.consumer_fetch import (
     AbortedTransaction,
     LongFetch,
@@ -51,21 +51,32 @@ LOOK_MAX_S: Final = 0.25
 
 
 def note_key_ranges(
-    broker: Broker, wanted: FetchRequest.FetchPartition, found: list[KeyRanges]
+    broker: Broker, key: Key, tags: dict[int, bytes], found: dict[Key, bytes]
 ) -> KeyRanges | None:
-    """The slices that are wanted of a partition that has tags, also put into `found`.
+    """Puts what says the slices of this partition, which has tags, into `found`.
+
+    Returns None for all slices, as they aren't read yet.
+    """
+    content = tags.get(KEY_RANGES_TAG)
+    if content is not None and broker.metadata.features.get(COOPERATIVE_FEATURE):
+        found[key] = content
+    return None
+
+
+async def read_key_ranges(wanted: list[FetchPartition], found: dict[Key, bytes]) -> None:
+    """Gives the partitions their slices; others have the loop in between.
 
     Raises INVALID_REQUEST.
     """
-    data = (wanted._tags or {}).get(KEY_RANGES_TAG)
-    if data is None or not broker.metadata.features.get(COOPERATIVE_FEATURE):
-        return None
+    pace = Pace()
     try:
-        ranges = checked_key_ranges(decode_ranges(data, KEY_RANGES_MAX))
+        for each in wanted:
+            content = found.get(each.key)
+            if content is not None:
+                each.key_ranges = checked_key_ranges(decode_ranges(content, KEY_RANGES_MAX))
+                await pace.keep()
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    found.append(ranges)
-    return ranges
 
 
 class RangeFetch(LongFetch):
@@ -127,7 +138,8 @@ class RangeFetch(LongFetch):
             if wanted.key_ranges is None:
                 self._look(wanted)
             else:
-                await self._look_in_ranges(wanted, wanted.key_ranges)
+                late = perf_counter() >= self._until_s and self._is_enough()
+                await self._look_in_ranges(wanted, wanted.key_ranges, late=late)
             self._ready[wanted.key] = self._ready_bytes - before
             await pace.keep()
 
@@ -143,7 +155,10 @@ class RangeFetch(LongFetch):
             partition.fetches.add(self._wake)
             self._watched[partition] = wanted, 0, partition.leadership
 
-    async def _look_in_ranges(self, wanted: FetchPartition, ranges: KeyRanges) -> None:
+    async def _look_in_ranges(
+        self, wanted: FetchPartition, ranges: KeyRanges, *, late: bool
+    ) -> None:
+        """Reads on; if it is too late for that, only says how the partition is."""
         answer = self._answers[wanted.key] = PartitionData(wanted.index, records=[])
         try:
             partition = self._find(wanted)
@@ -156,10 +171,13 @@ class RangeFetch(LongFetch):
                 return
             read = self._reads.get(wanted.key)
             if read is None:
+                if late:
+                    return
                 partition.numbers.reads += 1
                 limit = max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0)
                 read = self._reads[wanted.key] = RangeRead(ranges, wanted.fetch_offset, limit)
-            await self._go_on(wanted, partition, read)
+            if not late:
+                await self._go_on(wanted, partition, read)
             self._tell(answer, wanted, partition, read)
         except KafkaError as failure:
             answer.error_code = failure.code

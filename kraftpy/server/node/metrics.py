@@ -147,6 +147,12 @@ class BrokerNumbers:
         replicated = traffic.replicated
         samples.add("kraftpy_replication_received_bytes_total", replicated.received_bytes)
         samples.add("kraftpy_replication_sent_bytes_total", replicated.sent_bytes)
+        ranges = broker.replicas.range_reads
+        samples.add("kraftpy_range_fetch_scanned_bytes_total", ranges.numbers.scanned_bytes)
+        samples.add("kraftpy_range_fetch_sent_bytes_total", ranges.numbers.sent_bytes)
+        for part, count in ranges.numbers.batches.items():
+            samples.add("kraftpy_range_fetch_batches_total", count, part.value)
+        samples.add("kraftpy_range_fetch_cache_bytes", ranges.cache.used_bytes)
         samples.add("kraftpy_isr_changes_total", changes.shrinks, "shrink")
         samples.add("kraftpy_isr_changes_total", changes.expansions, "expand")
         samples.add("kraftpy_unclean_elections_total", changes.unclean_elections)

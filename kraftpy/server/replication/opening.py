@@ -20,7 +20,7 @@ import sys
 from typing import Any, Final
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.key_index import KeyRanges
+from kraftpy.protocol.key_index import RECORD_BYTES, KeyIndex, KeyRanges
 from kraftpy.protocol.record_rules import InvalidRecords, RecordError, RecordRules
 from kraftpy.server.replication.opening_process import SIZES, Fields
 
@@ -56,9 +56,17 @@ class BatchOpener:
         """`records.max_timestamp_of`. Raises KafkaError."""
         return _pair((await self._ask({"newest": max_size_bytes}, batch))[0]["found"])
 
-    async def key_index(self, batch: bytes, max_size_bytes: int) -> bytes:
-        """`key_index.key_index` of the batch, as bytes. Raises KafkaError."""
-        return (await self._ask({"index": max_size_bytes}, batch))[1]
+    async def key_index(
+        self, batch: bytes, max_size_bytes: int, keep_max_bytes: int
+    ) -> tuple[KeyIndex, bytes]:
+        """`key_index.key_index` of the batch, and its records uncompressed.
+
+        They're left out if they lie in the batch as they are, or are more than `keep_max_bytes`.
+        Raises KafkaError.
+        """
+        fields, data = await self._ask({"index": [max_size_bytes, keep_max_bytes]}, batch)
+        end = fields["count"] * RECORD_BYTES
+        return KeyIndex.from_bytes(data[:end]), data[end:]
 
     async def cut(self, batch: bytes, ranges: KeyRanges, max_size_bytes: int) -> bytes:
         """The batch cut to these slices, at least one record of which it has. Raises KafkaError."""

@@ -17,7 +17,12 @@ from typing import Any, BinaryIO, Final
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.key_index import KeyIndex, cut_batch, key_index
-from kraftpy.protocol.record_batch import BatchHeader, CorruptBatch, check_batch
+from kraftpy.protocol.record_batch import (
+    COMPRESSION_MASK,
+    BatchHeader,
+    CorruptBatch,
+    check_batch,
+)
 from kraftpy.protocol.record_rules import InvalidRecords, RecordRules, conform
 from kraftpy.protocol.record_walk import OversizedBatch, open_batch
 from kraftpy.protocol.records import find_timestamp, max_timestamp_of
@@ -39,8 +44,10 @@ def work(job: Fields, batch: bytearray) -> tuple[Fields, bytes | bytearray | mem
                 found = find_timestamp(
                     batch, 0, timestamp, min_offset=min_offset, max_size_bytes=limit
                 )
-            case {"index": limit}:
-                return {}, _opened(batch, limit)[2].to_bytes()
+            case {"index": [limit, keep_max]}:
+                header, data, index = _opened(batch, limit)
+                keeps = header.attributes & COMPRESSION_MASK and len(data) <= keep_max
+                return {"count": len(index)}, index.to_bytes() + (data if keeps else b"")
             case {"cut": [ranges, limit]}:
                 header, data, index = _opened(batch, limit)
                 return {}, cut_batch(header, data, index.spans(ranges))

@@ -16,15 +16,18 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from kraftpy.core.filter_cache import BatchKey, FilterCache, FilterEntry
+from kraftpy.core.filter_cache import HOT_BYTES, BatchKey, FilterCache, FilterEntry
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.key_index import KeyIndex, KeyRanges, Part, cut_batch, key_index
+from kraftpy.protocol.key_index import KeyRanges, Part, cut_batch, key_index
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     LENGTH_END,
+    RECORD_BATCH_OVERHEAD,
     BatchHeader,
     check_batch,
     read_batch_header,
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 TURN_S: Final = 0.002
 SCANNED_TIMES: Final = 8
-# What is read of a file at a time.
+# So much is looked for in the log at a time.
 _CHUNK_BYTES: Final = 1 << 20
 # What is indexed and what is cut on the event loop: each takes a millisecond or two.
 _QUICK_TO_INDEX: Final = 1500
@@ -104,19 +107,17 @@ class RangeRead:
         self.records.append(memoryview(piece))
         self.size_bytes += len(piece)
 
-    def add_whole(self, source: FileSlice, at: int, size: int) -> None:
-        """A batch at `at` of this slice."""
-        position = source.position + at
+    def add_whole(self, batch: FileSlice) -> None:
         last = self.records[-1] if self.records else None
         if (
             isinstance(last, FileSlice)
-            and last.file is source.file
-            and last.position + last.size == position
+            and last.file is batch.file
+            and last.position + last.size == batch.position
         ):
-            self.records[-1] = FileSlice(last.file, last.position, last.size + size)
+            self.records[-1] = FileSlice(last.file, last.position, last.size + batch.size)
         else:
-            self.records.append(FileSlice(source.file, position, size))
-        self.size_bytes += size
+            self.records.append(batch)
+        self.size_bytes += batch.size
 
 
 class RangeNumbers:
@@ -137,6 +138,8 @@ class RangeReads:
         self._opener = opener
         self._turns = Turns()
         self.cache = FilterCache(config.max_bytes_key_range_cache)
+        # What is being indexed elsewhere.
+        self._indexing: dict[BatchKey, asyncio.Future[FilterEntry]] = {}
         self._held = _Held()
         self._held_max_bytes = config.max_bytes_fetcher_filtering
         self.numbers = RangeNumbers()
@@ -156,8 +159,7 @@ class RangeReads:
         `perf_counter`) one batch is looked at and no more. Raises KafkaError as `ReadableLog.read`
         does, if nothing was found before.
         """
-        await self._turns.next()
-        pace = _Pace(self._turns, until_s)
+        pace: _Pace | None = None
         sent_before = read.size_bytes
         try:
             while not read.full:
@@ -170,6 +172,9 @@ class RangeReads:
                 )
                 if not found.slices:
                     break
+                if pace is None:
+                    await self._turns.next()
+                    pace = _Pace(self._turns, until_s)
                 for piece in found.slices:
                     await self._look_through(read, partition, piece, min_one, pace)
                     if read.full:
@@ -187,24 +192,26 @@ class RangeReads:
         self, read: RangeRead, partition: Partition, piece: FileSlice, min_one: bool, pace: _Pace
     ) -> None:
         """Takes what is wanted of some batches; ends where the read is full. Raises KafkaError."""
-        try:
-            chunk = memoryview(piece.read())
-        except OSError as error:
-            raise storage_failure(f"can't read {partition}", error) from error
         at = 0
-        while at < len(chunk) and not read.full:
+        while at < piece.size and not read.full:
+            position = piece.position + at
             try:
-                header = read_batch_header(chunk, at)
+                header = read_batch_header(
+                    FileSlice(piece.file, position, RECORD_BATCH_OVERHEAD).read()
+                )
+                size = header.batch_length + LENGTH_END
+                batch = FileSlice(piece.file, position, size)
+                part, cut = await self._take(read.ranges, partition, header, batch)
             except DecodeError as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from None
-            size = header.batch_length + LENGTH_END
-            part, cut = await self._take(read.ranges, partition, header, chunk[at : at + size])
+            except OSError as error:
+                raise storage_failure(f"can't read {partition}", error) from error
             length = {Part.NONE: 0, Part.CUT: len(cut), Part.WHOLE: size}[part]
             if read.size_bytes + length > read.limit_bytes and (read.size_bytes or not min_one):
                 read.full = True
                 return
             if part is Part.WHOLE:
-                read.add_whole(piece, at, size)
+                read.add_whole(batch)
             elif part is Part.CUT:
                 read.add(CutRecords(cut, self._held))
             self.cache.serve(_key(partition, header), read.ranges)
@@ -219,67 +226,96 @@ class RangeReads:
     # -- one batch
 
     async def _take(
-        self, ranges: KeyRanges, partition: Partition, header: BatchHeader, batch: memoryview
+        self, ranges: KeyRanges, partition: Partition, header: BatchHeader, source: FileSlice
     ) -> tuple[Part, bytes]:
-        """How much of a batch is sent, and what if it is cut."""
+        """How much of a batch is sent, and what if it is cut. Raises OSError."""
         if header.is_control:
             return Part.WHOLE, b""
         if not header.records_count:
             return Part.NONE, b""
         try:
-            entry = await self._entry(partition, header, batch)
+            entry = await self._entry(partition, header, source)
             part = entry.index.part(ranges)
             if part is not Part.CUT:
                 return part, b""
             if self._held.size_bytes >= self._held_max_bytes:
                 return Part.WHOLE, b""
-            return part, await self._cut(ranges, partition, header, batch, entry)
+            return part, await self._cut(ranges, partition, header, source, entry)
         except (DecodeError, KafkaError):  # here, or in the process that opens batches
             return Part.WHOLE, b""
 
     async def _entry(
-        self, partition: Partition, header: BatchHeader, batch: memoryview
+        self, partition: Partition, header: BatchHeader, source: FileSlice
     ) -> FilterEntry:
-        """What is known of the batch; finds it out. Raises DecodeError, KafkaError."""
+        """What is known of the batch; finds it out. Raises DecodeError, KafkaError, OSError."""
         key = _key(partition, header)
         entry = self.cache.get(key)
         if entry is not None:
             return entry
-        limit = max_uncompressed_bytes(partition.config.max_message_bytes)
-        kept: bytes | None = None
+        batch = source.read()
         if header.records_count <= _QUICK_TO_INDEX and opens_quickly(header, batch, _QUICK_BYTES):
-            check_batch(batch)
-            data = open_batch(header, batch, 0, _QUICK_BYTES)
-            index = key_index(header, data)
-            if partition.config.reserve_message_value_range_fetch:
-                kept = data
-        else:
-            index = KeyIndex.from_bytes(await self._opener.key_index(bytes(batch), limit))
-        entry = FilterEntry(index, kept)
+            data = self._open(header, batch)
+            entry = FilterEntry(key_index(header, data))
+            self.cache.put(key, entry)
+            self._hold(partition, key, data)
+            return entry
+        waiting = self._indexing.get(key)
+        if waiting is None:
+            indexing = self._index_elsewhere(key, partition, header, batch)
+            waiting = self._indexing[key] = asyncio.ensure_future(indexing)
+            waiting.add_done_callback(partial(self._indexed, key))
+        return await asyncio.shield(waiting)
+
+    async def _index_elsewhere(
+        self, key: BatchKey, partition: Partition, header: BatchHeader, batch: bytes
+    ) -> FilterEntry:
+        """For all who ask meanwhile."""
+        limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+        index, data = await self._opener.key_index(batch, limit, HOT_BYTES)
+        entry = FilterEntry(index)
         self.cache.put(key, entry)
+        if not header.attributes & COMPRESSION_MASK:
+            data = batch[RECORD_BATCH_OVERHEAD:]
+        if data:
+            self._hold(partition, key, data)
         return entry
+
+    def _indexed(self, key: BatchKey, done: asyncio.Future[FilterEntry]) -> None:
+        del self._indexing[key]
+        if not done.cancelled():
+            done.exception()  # it is for those who wait, and they may all have left
 
     async def _cut(
         self,
         ranges: KeyRanges,
         partition: Partition,
         header: BatchHeader,
-        batch: memoryview,
+        source: FileSlice,
         entry: FilterEntry,
     ) -> bytes:
-        """The batch with what is wanted of it. Raises DecodeError, KafkaError."""
-        spans_count = entry.index.count(ranges)
+        """The batch with what is wanted of it. Raises DecodeError, KafkaError, OSError."""
+        count, data = entry.index.count(ranges), entry.data
         compressed = header.attributes & COMPRESSION_MASK
-        data = entry.data
+        batch = source.read() if data is None else b""
         if data is None:
-            if spans_count > _QUICK_TO_CUT or (
-                compressed and not opens_quickly(header, batch, _QUICK_BYTES)
-            ):
-                limit = max_uncompressed_bytes(partition.config.max_message_bytes)
-                return await self._opener.cut(bytes(batch), ranges, limit)
-            check_batch(batch)
-            data = open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch)))
+            quick = not compressed or opens_quickly(header, batch, _QUICK_BYTES)
+        else:
+            quick = not compressed or len(data) * count <= _QUICK_BYTES * len(entry.index)
+        if not quick or count > _QUICK_TO_CUT:
+            limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+            return await self._opener.cut(batch or source.read(), ranges, limit)
+        if data is None:
+            data = self._open(header, batch)
+            self._hold(partition, _key(partition, header), data)
         return cut_batch(header, data, entry.index.spans(ranges))
+
+    def _open(self, header: BatchHeader, batch: bytes) -> bytes:
+        """The batch's records, checked. Raises DecodeError."""
+        check_batch(batch)
+        return open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch)))
+
+    def _hold(self, partition: Partition, key: BatchKey, data: bytes) -> None:
+        self.cache.hold(key, data, lasting=partition.config.reserve_message_value_range_fetch)
 
 
 class _Pace:

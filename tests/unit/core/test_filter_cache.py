@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from kraftpy.core.filter_cache import ENTRY_BYTES, BatchKey, FilterCache, FilterEntry
+from kraftpy.core.filter_cache import ENTRY_BYTES, HOT_BYTES, BatchKey, FilterCache, FilterEntry
 from kraftpy.protocol.key_hash import HASH_MAX
 from kraftpy.protocol.key_index import KeyIndex
 
@@ -21,11 +21,9 @@ def key(number: int) -> BatchKey:
     return b"topic", 0, number, 7
 
 
-def entry(records: int, data: bytes | None = None) -> FilterEntry:
+def entry(records: int) -> FilterEntry:
     numbers = range(records)
-    return FilterEntry(
-        KeyIndex(array("q", numbers), array("I", numbers), array("I", numbers)), data
-    )
+    return FilterEntry(KeyIndex(array("q", numbers), array("I", numbers), array("I", numbers)))
 
 
 def test_what_was_used_longest_ago_goes() -> None:
@@ -45,16 +43,43 @@ def test_what_alone_does_not_fit_is_not_kept() -> None:
     assert (len(cache), cache.used_bytes) == (0, 0)
     cache.put(key(0), entry(10))
     assert len(cache) == 1
-    cache.put(key(1), entry(1, bytes(145)))
+    cache.hold(key(0), bytes(1), lasting=True)
     assert (len(cache), cache.used_bytes) == (0, 0)
 
 
 def test_kept_records_count() -> None:
     cache = FilterCache(10_000)
-    cache.put(key(0), entry(2, bytes(500)))
+    cache.put(key(0), entry(2))
+    cache.hold(key(0), bytes(500), lasting=True)
+    cache.hold(key(0), bytes(600), lasting=False)
+    cache.hold(key(1), bytes(600), lasting=True)
     assert cache.used_bytes == ENTRY_BYTES + 32 + 500
+    kept = cache.get(key(0))
+    assert kept is not None
+    assert kept.data == bytes(500)
     cache.put(key(0), entry(2))
     assert (len(cache), cache.used_bytes) == (1, ENTRY_BYTES + 32)
+
+
+def test_records_that_nobody_asked_to_keep_stay_for_a_moment() -> None:
+    cache = FilterCache(1 << 30)
+    third = HOT_BYTES // 3
+    for number in range(4):
+        cache.put(key(number), entry(1))
+        cache.hold(key(number), bytes(third), lasting=False)
+    held = [made.data is not None for n in range(4) if (made := cache.get(key(n)))]
+    assert held == [False, True, True, True]
+    assert cache.used_bytes == 4 * (ENTRY_BYTES + 16) + 3 * third
+    cache.discard(key(2))
+    cache.hold(key(0), bytes(third), lasting=False)
+    held = [made.data is not None for n in range(4) if (made := cache.get(key(n)))]
+    assert held == [True, True, True]
+    cache.put(key(9), entry(1))
+    cache.hold(key(9), bytes(HOT_BYTES + 1), lasting=False)
+    assert cache.used_bytes == 4 * (ENTRY_BYTES + 16) + 3 * third
+    for number in (0, 1, 3, 9):
+        cache.discard(key(number))
+    assert cache.used_bytes == 0
 
 
 def test_an_entry_goes_when_all_hashes_have_been_served() -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups.offsets import OffsetRow
 from kraftpy.core.metadata.partition_changes import TopicRules
 from kraftpy.core.transactions import Transaction, TransactionState
@@ -22,6 +23,8 @@ from kraftpy.metrics.instruments import LAG_BUCKETS, Histogram, Traffic, Transac
 from kraftpy.metrics.metadata import metadata_frames
 from kraftpy.server.node import metrics as module
 from kraftpy.server.node.metrics import BrokerNumbers
+from kraftpy.server.replication.opening import BatchOpener
+from kraftpy.server.replication.range_reads import RangeReads
 
 PARTITIONS_IN_ALL = 10_000
 OFFSETS = 10_000
@@ -74,6 +77,7 @@ class Replicas:
 
     def __init__(self, topics: int, looks: Looks) -> None:
         self.traffic = Traffic()
+        self.range_reads = RangeReads(BrokerConfig(), cast("BatchOpener", None))
         for number in range(topics):
             self.traffic.topic(f"t{number}", number.to_bytes(16, "big"))
         each = range(PARTITIONS_IN_ALL // topics)
