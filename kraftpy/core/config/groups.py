@@ -41,6 +41,26 @@ class GroupSettings(LogSettings):
     offsets_commit_timeout_ms: int = setting(
         int32(1), "5000", "How long an offset commit may wait for its replicas."
     )
+    # Claims on parts of a partition (seed 001).
+    accept_individual_commit: bool = setting(
+        kinds.boolean(),
+        "true",
+        "Whether members of a group may commit records out of order, for each range of keys.",
+    )
+    individual_commit_max_ranges: int = setting(
+        int32(1),
+        "20000",
+        "Ranges of offsets that a group may have done out of order in one partition. kraftpy's "
+        "own.",
+    )
+    individual_commit_max_bytes: int = setting(
+        int64(0), "67108864", "Memory for such ranges, of all groups together. kraftpy's own."
+    )
+    individual_commit_log_segment_bytes: int = setting(
+        int32(14),
+        "10485760",
+        "segment.bytes of __individual_commit_offsets when it's created.",
+    )
     # Groups of the classic protocol.
     group_initial_rebalance_delay_ms: int = setting(
         int32(0), "3000", "How long an empty group waits for more members after the first."

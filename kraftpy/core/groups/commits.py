@@ -15,6 +15,8 @@ Rules:
 * An offset is 0 or more, or -1 or -2: kafkajs commits those to begin at the log's end or its start.
 * Every commit is checked against the group's generation (rule 34). A commit from outside
   (generation -1, no member) is for groups without members only.
+* Where a group has claims (`claimed_commits`), who deletes an offset or the group has them dropped
+  before.
 * What goes into the log after a write in flight must know of that write: a tombstone for a group
   covers the offsets in flight, and an expiry leaves the group alone until they have landed. So it
   is with what open transactions have committed.
@@ -25,9 +27,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
-from kraftpy.core.coordination import TOO_LARGE, write_error
+from kraftpy.core.groups.claimed_commits import ClaimedCommit, commit_error, write_after_drop
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_commit
 from kraftpy.core.groups.consumer.service import ConsumerGroups
@@ -35,7 +36,10 @@ from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.expectations import Expectations, undecided
+from kraftpy.core.groups.expiry import Expiry
 from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.individual.commits import Claims, Drop
+from kraftpy.core.groups.individual.requests import has_claims
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import PendingOffsets
@@ -48,6 +52,7 @@ from kraftpy.core.groups.records import (
     OffsetRecord,
     too_long,
 )
+from kraftpy.core.groups.shares import MemberShares
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, NO
@@ -92,18 +97,6 @@ _TopicAnswer = OffsetCommitResponse.OffsetCommitResponseTopic
 _PartitionAnswer = OffsetCommitResponse.OffsetCommitResponsePartition
 
 
-class _Usage(NamedTuple):
-    """What keeps a group's offsets: `read` are the topics that members read, None for all.
-
-    `is_empty` says that it is a group without members, `empty_since_ms` since when (-1: the commit
-    counts).
-    """
-
-    is_empty: bool
-    read: set[str] | None
-    empty_since_ms: int
-
-
 class Commits:
     """The offsets of the groups of one partition of the offsets topic."""
 
@@ -116,7 +109,11 @@ class Commits:
         rebalance: Rebalance,
         consumers: ConsumerGroups,
         outbox: Outbox,
+        claims: Claims,
     ) -> None:
+        self._claims = claims
+        self._shares = MemberShares()
+        self._expiry = Expiry(config, groups, consumers, offsets)
         self._config = config
         self._groups = groups
         self._consumers = consumers
@@ -155,8 +152,18 @@ class Commits:
             member = group.members.get(request.member_id)
             if member is not None:
                 self._rebalance.touch(member, now_ms)
-        judged = _judge_at_once(request, partitions_of, now_ms)
-        response, records = judged or self._judge(request, partitions_of, now_ms)
+        claimed: ClaimedCommit | None = None
+        concerned = self._claims.concerns(request.group_id)
+        judged = None if concerned else _judge_at_once(request, partitions_of, now_ms)
+        if judged is None:
+            claimed = ClaimedCommit(
+                self._config, self._claims, self._out, group, request, topics, self._shares
+            )
+            judged = self._judge(request, partitions_of, now_ms, claimed)
+        response, records = judged
+        if claimed is not None and (claimed.entries or (concerned and records)):
+            claimed.carry_out(records, response, token, now_ms)
+            return
         if not records:
             self._out.reply(token, response)
             return
@@ -170,7 +177,11 @@ class Commits:
         self._out.write(records, (request.group_id,), committed, failed)
 
     def _judge(
-        self, request: OffsetCommitRequest, partitions_of: PartitionsOf, now_ms: int
+        self,
+        request: OffsetCommitRequest,
+        partitions_of: PartitionsOf,
+        now_ms: int,
+        claimed: ClaimedCommit,
     ) -> _Judged:
         """The answer if all goes well, and the records to write.
 
@@ -199,6 +210,10 @@ class Commits:
                 error = ErrorCode.NONE
                 if index not in known:
                     error = _unknown(topic)
+                elif has_claims(partition._tags):
+                    answers.append(claimed.read(name, partition))
+                    refused |= bool(answers[-1].error_code)
+                    continue
                 elif reason := refusal(partition.committed_offset, metadata, self._config):
                     error = reason
                 elif partition._tags and EXPECTED_OFFSET_TAG in partition._tags:
@@ -221,6 +236,7 @@ class Commits:
             topics: list[_Topic | _TopicAnswer] = [*response.topics, *unknown]
             response.topics = elements(topics, _answered)
         if refused and _all_or_none(request, is_conditional=expectations.named):
+            claimed.entries.clear()
             return _withdraw(response, ErrorCode.OPERATION_NOT_ATTEMPTED), []
         return response, records
 
@@ -231,11 +247,12 @@ class Commits:
         token: object,
         request: OffsetDeleteRequest,
         partitions_of: PartitionsOf,
+        now_ms: int,
     ) -> None:
         """An OffsetDelete (KIP-496): not for topics that the group still consumes."""
         group_id = request.group_id
         group = self._groups.get(group_id) or self._consumers.groups.get(group_id)
-        error = self._check_delete_offsets(group_id, group)
+        error = self._claims.unknown or self._check_delete_offsets(group_id, group)
         if error is not ErrorCode.NONE:
             self._out.reply(token, OffsetDeleteResponse(error_code=error))
             return
@@ -268,13 +285,16 @@ class Commits:
         if not records:
             self._out.reply(token, response)
             return
-        self._out.write(
+        write_after_drop(
+            self._claims,
+            self._out,
+            group_id,
             records,
-            (group_id,),
             lambda now_ms: self._out.reply(token, response),
             lambda error, now_ms: self._out.reply(
                 token, OffsetDeleteResponse(error_code=commit_error(error))
             ),
+            now_ms,
         )
 
     def _check_delete_offsets(
@@ -320,6 +340,21 @@ class Commits:
         ):
             done(ErrorCode.NON_EMPTY_GROUP)
             return
+        if self._claims.unknown:
+            done(self._claims.unknown)
+            return
+        claimed = self._claims.keys_of(group_id)
+        if claimed:
+
+            def dropped(drop: Drop, error: ErrorCode, now_ms: int) -> None:
+                self._claims.release(drop, now_ms)
+                if error is ErrorCode.NONE:
+                    self._delete_group(group_id, now_ms, done)
+                else:
+                    done(commit_error(error))
+
+            self._claims.drop(claimed, dropped, now_ms)
+            return
         partitions = dict.fromkeys(self._offsets.partitions_of(group_id))
         partitions.update(dict.fromkeys(undecided(self._out, self._pending, group_id)))
         self._bury(group_id, list(partitions), now_ms, done)
@@ -327,8 +362,17 @@ class Commits:
     def _has_offsets(self, group_id: str) -> bool:
         return group_id in self._offsets or group_id in self._pending
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str, now_ms: int) -> None:
         """Writes tombstones for all that was committed for a topic, or is about to be."""
+
+        def dropped(drop: Drop, _: ErrorCode, now_ms: int) -> None:
+            # What couldn't be dropped is when it's read again, by the topic's id.
+            self._delete_topic(topic)
+            self._claims.release(drop, now_ms)
+
+        self._claims.drop(self._claims.keys_of_topic(topic), dropped, now_ms)
+
+    def _delete_topic(self, topic: str) -> None:
         places = dict.fromkeys(
             (group_id, index)
             for group_id in self._offsets.groups_reading(topic)
@@ -388,70 +432,43 @@ class Commits:
     # -- expiry
 
     def expire(self, group_id: str, now_ms: int) -> int:
-        """Writes tombstones for what has expired; gives how many offsets that is.
+        """Writes tombstones for what has expired (`expiry`); gives how many offsets that is.
 
-        The clock (`offsets.retention.minutes`) starts when the group becomes empty; for groups that
-        only keep offsets, and for topics that a live group no longer reads, with the commit
-        (KIP-211). An empty group without offsets goes too.
+        An empty group without offsets goes too.
         """
-        if self._out.in_flight(group_id):
+        if self._out.in_flight(group_id) or self._claims.unknown:
             return 0
         group = self._groups.get(group_id)
         if group is not None and (group.state is GroupState.DEAD or group.pending):
             return 0
-        usage = self._usage(group_id)
-        if not usage.is_empty and self._all_are_young(group_id, now_ms):
+        usage = self._expiry.usage(group_id)
+        if not usage.is_empty and self._expiry.all_are_young(group_id, now_ms):
             return 0
         expired = []
         pending = self._pending.places_of(group_id)
+        claimed = []
         kept = bool(pending)
         for topic, partition, committed in self._offsets.of_group(group_id):
-            if (topic, partition) not in pending and self._is_expired(
-                usage, topic, committed, now_ms
+            key = group_id, topic, partition
+            claimed_ms = self._claims.commit_timestamp_ms(key)
+            if (topic, partition) in pending or not self._expiry.is_expired(
+                usage, topic, committed, claimed_ms, now_ms
             ):
-                expired.append((topic, partition))
-            else:
                 kept = True
+            elif key in self._claims:
+                claimed.append(key)
+            else:
+                expired.append((topic, partition))
+        if claimed:  # These go first; their offsets the next time.
+            self._claims.drop(
+                claimed, lambda drop, _, now_ms: self._claims.release(drop, now_ms), now_ms
+            )
+            kept = True
         if usage.is_empty and not kept:
             self._bury(group_id, expired, now_ms, lambda error: None)
         else:
             self._write_tombstones([OffsetRecord(group_id, *each, None) for each in expired])
         return len(expired)
-
-    def _usage(self, group_id: str) -> _Usage:
-        consumer = self._consumers.groups.get(group_id)
-        if consumer is not None:
-            if consumer.members:
-                return _Usage(False, consumer.subscribed_topics(), NO_TIMESTAMP)
-            return _Usage(True, set(), consumer.empty_since_ms)
-        group = self._groups.get(group_id)
-        if group is None:
-            return _Usage(False, set(), NO_TIMESTAMP)
-        is_empty = group.state is GroupState.EMPTY
-        if group.protocol_type is None:
-            return _Usage(is_empty, set(), NO_TIMESTAMP)
-        if is_empty:
-            return _Usage(True, set(), group.state_timestamp_ms)
-        read = group.subscribed_topics() if group.state is GroupState.STABLE else None
-        return _Usage(False, read, NO_TIMESTAMP)
-
-    def _all_are_young(self, group_id: str, now_ms: int) -> bool:
-        """Whether no offset can have expired, told without a look at each."""
-        oldest_ms = self._offsets.oldest_ms(group_id)
-        return oldest_ms is not None and now_ms - oldest_ms < self._config.offsets_retention_ms
-
-    def _is_expired(
-        self, usage: _Usage, topic: str, committed: CommittedOffset, now_ms: int
-    ) -> bool:
-        if usage.read is None or topic in usage.read:
-            return False
-        if committed.expire_timestamp_ms != NO_TIMESTAMP:
-            return now_ms >= committed.expire_timestamp_ms
-        since_ms = committed.commit_timestamp_ms
-        if usage.empty_since_ms != NO_TIMESTAMP:
-            # Somebody may have set an offset of the empty group since.
-            since_ms = max(since_ms, usage.empty_since_ms)
-        return now_ms - since_ms >= self._config.offsets_retention_ms
 
 
 def _judge_at_once(
@@ -547,11 +564,6 @@ def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version
         # Its assignment may be another member's already; PreparingRebalance is the time to commit.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
-
-
-def commit_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when its offsets could not be recorded (Kafka's translation)."""
-    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error in TOO_LARGE else write_error(error)
 
 
 def commit_error_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:

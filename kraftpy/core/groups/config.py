@@ -73,6 +73,9 @@ class GroupConfig:
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    accept_individual_commit: bool = True
+    individual_commit_max_ranges: int = 20_000
+    individual_commit_max_bytes: int = 64 * 1024 * 1024
 
     @classmethod
     def from_broker(cls, config: BrokerConfig) -> GroupConfig:
@@ -90,6 +93,9 @@ class GroupConfig:
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
+            accept_individual_commit=config.accept_individual_commit,
+            individual_commit_max_ranges=config.individual_commit_max_ranges,
+            individual_commit_max_bytes=config.individual_commit_max_bytes,
         )
 
 

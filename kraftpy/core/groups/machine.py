@@ -3,6 +3,8 @@
 `core.coordination.machine` is its contract with the shell. Beyond that:
 
 * What groups take is counted in `memory` whenever they may have changed.
+* Claims (`individual`) are in a log of their own, which is read beside the work: `load_claims`,
+  then `log_opened`; `log_closed` when it is led here no more.
 """
 
 from __future__ import annotations
@@ -24,12 +26,22 @@ from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
 from kraftpy.core.groups.consumer.service import MEMBER_TIMERS, ConsumerGroups
 from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.describing import (
+    CLASSIC_GROUP_TYPE,
+    CONSUMER_GROUP_TYPE,
+    DescribedGroup,
+    ListedGroup,
+    described,
+    listed,
+)
 from kraftpy.core.groups.effects import Effects, Outbox, Write
-from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.individual.commits import TWIN, ClaimMemory, Claims, ClaimsLog
+from kraftpy.core.groups.individual.records import ClaimRecord
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.memory import GroupMemory, MachineMemory
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
-from kraftpy.core.groups.offsets import OffsetMap, OffsetRow, refused_offset
+from kraftpy.core.groups.offsets import OffsetMap, OffsetRow
 from kraftpy.core.groups.pending_offsets import (
     PendingOffsets,
     TransactionalOffsets,
@@ -43,12 +55,10 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
-    DescribeGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
-    ListGroupsResponse,
     OffsetCommitRequest,
     OffsetDeleteRequest,
     SyncGroupRequest,
@@ -58,11 +68,6 @@ from kraftpy.protocol.messages import (
 log = logging.getLogger(__name__)
 
 DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
-DescribedGroup = DescribeGroupsResponse.DescribedGroup
-ListedGroup = ListGroupsResponse.ListedGroup
-
-CLASSIC_GROUP_TYPE = "classic"
-CONSUMER_GROUP_TYPE = "consumer"
 
 
 class GroupMachine:
@@ -78,6 +83,7 @@ class GroupMachine:
         topics: Topics,
         memory: GroupMemory,
         own_times: Mapping[str, ConsumerTimes] = NO_OWN_TIMES,
+        claim_memory: ClaimMemory | None = None,
     ) -> None:
         self._config = config
         self._memory = MachineMemory(memory)
@@ -99,6 +105,12 @@ class GroupMachine:
         self._classic_service = ClassicService(
             topics, self._consumers, migration, self._membership, self._out
         )
+        self.claims = Claims(
+            self.offsets,
+            self._out,
+            claim_memory or ClaimMemory(config.individual_commit_max_bytes),
+            config.individual_commit_max_ranges,
+        )
         self._commits = Commits(
             config,
             self._groups,
@@ -107,6 +119,7 @@ class GroupMachine:
             self._rebalance,
             self._consumers,
             self._out,
+            self.claims,
         )
         self._transactions = TransactionalCommits(
             config,
@@ -152,6 +165,33 @@ class GroupMachine:
             for partition in partitions:
                 self.pending.drop(group_id, topic, partition)
             self._account(group_id)
+
+    # -- the log of the claims
+
+    def load_claims(self, records: Iterable[ClaimRecord]) -> None:
+        """Takes in records of that log, oldest first."""
+        self.claims.replay(records)
+
+    def log_opened(self, number: int, now_ms: int) -> Effects:
+        """That log has been read; its writes are taken from here on."""
+        assert number == TWIN
+        self.claims.opened(self._topic_id_of, now_ms)
+        return self._out.take()
+
+    def log_closed(self, number: int, now_ms: int, *, exists: bool) -> Effects:
+        """That log isn't led here, or is about to be read anew: what was in flight is unknown."""
+        assert number == TWIN
+        state = ClaimsLog.CLOSED if exists else ClaimsLog.ABSENT
+        self.claims.closed(state, ErrorCode.NOT_COORDINATOR, now_ms)
+        for write in self._out.all_in_flight():
+            if write.log == TWIN:
+                self._out.landed(write)
+                self._settle(write, ErrorCode.NOT_COORDINATOR, now_ms)
+        return self._out.take()
+
+    def _topic_id_of(self, topic: str) -> bytes | None:
+        known = self._topics.find(topic)
+        return None if known is None else known.topic_id
 
     def finish_load(self, now_ms: int) -> Effects:
         """The whole log has been read: the machine takes requests from here on."""
@@ -286,31 +326,18 @@ class GroupMachine:
             found = self.offsets.rows_of_group(group_id)
         else:
             found = [(name, self.offsets.rows(group_id, name, indexes)) for name, indexes in topics]
-        unstable = self._transactions.unstable(group_id) if require_stable else ()
-        if not unstable:
-            return found
-        error = ErrorCode.UNSTABLE_OFFSET_COMMIT
-        return [
-            (
-                name,
-                [
-                    refused_offset(row[0], error) if (name, row[0]) in unstable else row
-                    for row in rows
-                ],
-            )
-            for name, rows in found
-        ]
+        return self._transactions.stable(group_id, found) if require_stable else found
 
     def delete_offsets(
-        self, token: object, request: OffsetDeleteRequest, partitions_of: PartitionsOf
+        self, token: object, request: OffsetDeleteRequest, partitions_of: PartitionsOf, now_ms: int
     ) -> Effects:
         """OffsetDelete 0."""
-        self._commits.delete_offsets(token, request, partitions_of)
+        self._commits.delete_offsets(token, request, partitions_of, now_ms)
         return self._out.take()
 
-    def delete_topic(self, topic: str) -> Effects:
+    def delete_topic(self, topic: str, now_ms: int) -> Effects:
         """The topic is gone: its committed offsets must not meet a new one of the same name."""
-        self._commits.delete_topic(topic)
+        self._commits.delete_topic(topic, now_ms)
         return self._out.take()
 
     def delete_group(self, token: object, group_id: str, now_ms: int) -> Effects:
@@ -361,17 +388,7 @@ class GroupMachine:
         return listed
 
     def _listed(self, group_id: str) -> ListedGroup:
-        consumer = self._consumers.groups.get(group_id)
-        if consumer is not None:
-            return ListedGroup(
-                group_id, CONSUMER_PROTOCOL_TYPE, consumer.state.value, CONSUMER_GROUP_TYPE
-            )
-        group = self._groups.get(group_id)
-        if group is None:
-            return ListedGroup(group_id, "", GroupState.EMPTY.value, CLASSIC_GROUP_TYPE)
-        return ListedGroup(
-            group_id, group.protocol_type or "", group.state.value, CLASSIC_GROUP_TYPE
-        )
+        return listed(group_id, self._groups.get(group_id), self._consumers.groups.get(group_id))
 
     def summary(self, group_id: str) -> tuple[str, str, int]:
         """A group's type, state and number of members, for metrics."""
@@ -382,42 +399,24 @@ class GroupMachine:
     def describe(self, group_id: str) -> DescribedGroup:
         """DescribeGroups 0-5: a group that is not there is Dead, without an error."""
         group = self._groups.get(group_id)
-        if group is None or group.state is GroupState.DEAD:
-            # A consumer group has a request of its own (ConsumerGroupDescribe).
-            is_simple = (
-                group is None
-                and (group_id in self.offsets or group_id in self.pending)
-                and group_id not in self._consumers.groups
-            )
-            state = GroupState.EMPTY if is_simple else GroupState.DEAD
-            return DescribedGroup(group_id=group_id, group_state=state.value)
-        is_stable = group.state is GroupState.STABLE
-        # While a rebalance runs, what the members had before it is shown: they may own it still.
-        protocol_name = (group.protocol_name or "") if is_stable else ""
-        return DescribedGroup(
-            group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=protocol_name,
-            members=[
-                DescribeGroupsResponse.DescribedGroupMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.protocols[protocol_name] if is_stable else b"",
-                    member_assignment=member.assignment,
-                )
-                for member in group.members.values()
-            ],
-        )
+        has_offsets = group_id in self.offsets or group_id in self.pending
+        # A consumer group has a request of its own (ConsumerGroupDescribe).
+        is_simple = has_offsets and group_id not in self._consumers.groups
+        return described(group_id, group, has_offsets=is_simple)
 
     # -- outcomes
 
     def committed(self, write: Write, now_ms: int) -> Effects:
         """The batch is below the high watermark: its records take effect, its requests end."""
         self._out.landed(write)
-        has_groups = self._replay(write.records, now_ms)
+        has_groups = False
+        if write.log == TWIN:
+            self.claims.replay(write.records)  # type: ignore[arg-type]
+        else:
+            has_groups = self._replay(write.records, now_ms)
+        claimed = self.claims.concerned(write.records, write.keys)
+        if write.log != TWIN:
+            self.claims.moved(claimed)
         if not write.settled:
             write.settled = True
             write.on_committed(now_ms)
@@ -425,6 +424,7 @@ class GroupMachine:
         self._discard_unused(write)
         if has_groups:
             self._account(*write.keys)
+        self.claims.landed(claimed, now_ms)
         return self._out.take()
 
     def _replay(self, records: Sequence[CoordinatorRecord], now_ms: int) -> bool:
@@ -434,7 +434,9 @@ class GroupMachine:
                 self.load_offsets(run)
             return False
         if isinstance(records, TransactionalOffsets | TransactionEnds):
-            self._account(*self._transactions.replay(records))
+            group_ids = self._transactions.replay(records)
+            self._account(*group_ids)
+            self.claims.moved([key for each in group_ids for key in self.claims.keys_of(each)])
             return False
         offsets = [record for record in records if isinstance(record, OffsetRecord)]
         self.offsets.replay(offsets)
@@ -456,10 +458,14 @@ class GroupMachine:
     def failed(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
         """The batch is not in the log and never will be."""
         self._out.landed(write)
+        if write.log == TWIN:
+            self.claims.lost(write.records)  # type: ignore[arg-type]
         self._settle(write, error, now_ms)
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)
         self._account(*write.keys)
+        claimed = self.claims.concerned(write.records, write.keys)
+        self.claims.landed(claimed, now_ms, failed=True)
         return self._out.take()
 
     def timed_out(self, write: Write, now_ms: int) -> Effects:
@@ -570,6 +576,7 @@ class GroupMachine:
 
     def close(self, error: ErrorCode, now_ms: int) -> Effects:
         """This broker does not lead the partition any more: every parked request is answered."""
+        self.claims.closed(ClaimsLog.CLOSED, error, now_ms)
         for write in self._out.all_in_flight():
             if not write.settled:
                 write.settled = True

@@ -17,15 +17,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kraftpy.core.groups.commits import PartitionsOf, commit_error, refusal
+from kraftpy.core.groups.claimed_commits import commit_error
+from kraftpy.core.groups.commits import PartitionsOf, refusal
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_transactional_commit
 from kraftpy.core.groups.consumer.service import ConsumerGroups
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.individual.requests import has_claims
 from kraftpy.core.groups.memory import MachineMemory
-from kraftpy.core.groups.offsets import OffsetMap
+from kraftpy.core.groups.offsets import OffsetMap, OffsetRow, refused_offset
 from kraftpy.core.groups.pending_offsets import (
     PendingOffsets,
     Place,
@@ -121,6 +123,8 @@ class TransactionalCommits:
                 error = ErrorCode.NONE
                 if index not in known:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif has_claims(partition._tags):  # There are none in transactions yet.
+                    error = ErrorCode.INVALID_REQUEST
                 elif reason := refusal(partition.committed_offset, metadata, self._config):
                     error = reason
                 else:
@@ -164,6 +168,25 @@ class TransactionalCommits:
             group_ids.update(self._pending.groups_of(producer_id))
             self._offsets.replay(self._pending.end(producer_id, committed=committed))
         return group_ids
+
+    def stable(
+        self, group_id: str, found: list[tuple[str, list[OffsetRow]]]
+    ) -> list[tuple[str, list[OffsetRow]]]:
+        """Offsets by topic, with an error in the place of what a transaction may change."""
+        unstable = self.unstable(group_id)
+        if not unstable:
+            return found
+        error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return [
+            (
+                name,
+                [
+                    refused_offset(row[0], error) if (name, row[0]) in unstable else row
+                    for row in rows
+                ],
+            )
+            for name, rows in found
+        ]
 
     def unstable(self, group_id: str) -> set[Place]:
         """Where open transactions have committed offsets of the group, or are about to."""

@@ -6,6 +6,7 @@ all coordinators have in common is in `runtime`.
 * A group whose members subscribe by regular expressions takes no requests before the topics that
   these match have been found, in pieces.
 * Committed offsets whose topic is gone are forgotten, also if it went while nobody coordinated.
+* Claims are kept in the twin of the offsets topic, which the first claim makes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from kraftpy.core.config import BrokerConfig, consumer_times
 from kraftpy.core.groups import (
@@ -30,11 +31,17 @@ from kraftpy.core.groups import (
     new_member_id,
 )
 from kraftpy.core.groups.effects import Effects
+from kraftpy.core.groups.individual.codec import ClaimsCodec
+from kraftpy.core.groups.individual.commits import ClaimMemory, ClaimsLog, ClaimsWanted
+from kraftpy.core.groups.individual.requests import claim_tags
 from kraftpy.core.groups.records import too_long
 from kraftpy.core.metadata import ResourceType
+from kraftpy.core.metadata.levels import TWINS
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 from kraftpy.events import emit
 from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 from kraftpy.protocol.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -113,15 +120,42 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
             },
             setting="offsets.topic.replication.factor",
         )
-        logs = [CoordinatorLog(OFFSETS_TOPIC, GroupCodec())]
+        self._twin = InternalTopic(
+            host,
+            INDIVIDUAL_OFFSETS_TOPIC,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "min.cleanable.dirty.ratio": "0.1",
+                "segment.bytes": str(config.individual_commit_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+            setting="offsets.topic.replication.factor",
+            twin_of=OFFSETS_TOPIC,
+        )
+        self._making_twin: asyncio.Task[None] | None = None
+        logs = [
+            CoordinatorLog(OFFSETS_TOPIC, GroupCodec()),
+            CoordinatorLog(INDIVIDUAL_OFFSETS_TOPIC, ClaimsCodec(), beside=True),
+        ]
         super().__init__(host, "group", topic, logs, self._new_machine)
         self._memory = GroupMemory(config.group_coordinator_max_memory_bytes)
+        self.claim_memory = ClaimMemory(config.individual_commit_max_bytes)
         self._topics = ClusterTopics(lambda: host.metadata)
         self._own_times: dict[str, ConsumerTimes] = {}
 
     def _new_machine(self, leader_epoch: int) -> GroupMachine:
         config = GroupConfig.from_broker(self._host.config)
-        return GroupMachine(config, self._topics, self._memory, self._own_times)
+        machine = GroupMachine(
+            config, self._topics, self._memory, self._own_times, self.claim_memory
+        )
+        machine.claims.is_offered = self._offers_claims
+        if INDIVIDUAL_OFFSETS_TOPIC in self._host.metadata.topics:
+            machine.claims.state = ClaimsLog.CLOSED
+        return machine
+
+    def _offers_claims(self) -> bool:
+        return self._host.metadata.features.get(COOPERATIVE_FEATURE, 0) > 0
 
     @property
     def write_timeout_ms(self) -> int:
@@ -134,6 +168,27 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         self.metadata_replaced()
         super().start()
         self.every(lambda: self._expiry_interval_s, self.expire_offsets)
+
+    async def stop(self) -> None:
+        """Answers every parked request with NOT_COORDINATOR and stops."""
+        await self._twin.stop()
+        if self._making_twin is not None:
+            await asyncio.gather(self._making_twin, return_exceptions=True)
+        await super().stop()
+
+    # -- the twin
+
+    def send(self, message: object) -> None:
+        """The first claim wants its log: whoever sent it tries again."""
+        assert isinstance(message, ClaimsWanted)
+        if self._host.metadata.level >= TWINS and self._making_twin is None:
+            self._making_twin = self._loop.create_task(self._make_twin())
+
+    async def _make_twin(self) -> None:
+        # `InternalTopic` has said why not.
+        with contextlib.suppress(KafkaError):
+            await self._twin.ensure()
+        self._making_twin = None
 
     # -- following the metadata
 
@@ -161,7 +216,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     def topic_deleted(self, name: str) -> None:
         """Forgets what was committed for a topic that is gone (a new one may take its name)."""
         super().topic_deleted(name)
-        if name != OFFSETS_TOPIC:
+        if name not in (OFFSETS_TOPIC, INDIVIDUAL_OFFSETS_TOPIC):
             self.on_all(_DeleteTopic(name))
 
     # -- loading
@@ -391,6 +446,21 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
 
         return self.read(_check_group_id(group_id, allow_empty=True), fetch)
 
+    def claims_of(self, group_id: str) -> Callable[[str, int], dict[int, bytes] | None]:
+        """Tells of a topic and partition what the group has claimed, as tagged fields.
+
+        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while nobody knows.
+        """
+
+        def tags(machine: GroupMachine, now_ms: int) -> Callable[[str, int], Any]:
+            if machine.claims.unknown:
+                raise KafkaError(machine.claims.unknown)
+            return lambda topic, index: claim_tags(
+                machine.claims.coverage((group_id, topic, index))
+            )
+
+        return self.read(_check_group_id(group_id, allow_empty=True), tags)
+
     def delete_offsets(
         self, request: OffsetDeleteRequest
     ) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
@@ -398,7 +468,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         return self.write(
             _check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.delete_offsets(
-                token, request, self._partitions_of
+                token, request, self._partitions_of, now_ms
             ),
         )
 
@@ -456,7 +526,7 @@ class _DeleteTopic:
     topic: str
 
     def __call__(self, machine: GroupMachine, now_ms: int) -> Effects:
-        return machine.delete_topic(self.topic)
+        return machine.delete_topic(self.topic, now_ms)
 
 
 def _check_group_id(group_id: str, *, allow_empty: bool = False) -> str:

@@ -37,23 +37,28 @@ class TopicHost(Protocol):
 
 
 class InternalTopic:
-    """One such topic; `setting` names the replication setting in errors."""
+    """One such topic; `setting` names the replication setting in errors.
+
+    The twin of another one has neither partitions nor a replication factor of its own.
+    """
 
     def __init__(
         self,
         host: TopicHost,
         name: str,
         *,
-        partitions: int,
-        replication_factor: int,
+        partitions: int = -1,
+        replication_factor: int = -1,
         configs: dict[str, str],
         setting: str,
+        twin_of: str | None = None,
     ) -> None:
         self.name = name
         self._host = host
         self._partitions = partitions
         self._replication_factor = replication_factor
         self._configs = configs
+        self._twin_of = twin_of
         self._setting = setting
         self._creating: asyncio.Task[None] | None = None
         self._last_failure: str | None = None
@@ -87,6 +92,7 @@ class InternalTopic:
             self._partitions,
             self._replication_factor,
             configs=self._configs,
+            twin_of=self._twin_of,
         )
         command = CreateTopics((topic,), seed=secrets.randbits(31))
         try:

@@ -6,7 +6,8 @@ Rules that it keeps:
   can be read here: a new leader's high watermark may be behind (docs/rules.md, rule 9).
 * It is read in pieces, so that the broker answers others meanwhile: one in a turn of the loop,
   however many partitions are loaded at a time. An empty one is loaded at once.
-* Of two logs the first is read first. What every machine is to do meanwhile waits for the end.
+* Of two logs the first is read first. What every machine is to do meanwhile waits for the end. A
+  log that is beside the others is read behind that (`log_beside`).
 * A record that can't be read is skipped with one log line; a damaged batch keeps the partition from
   being loaded, since what a client was promised might be lost behind it.
 """
@@ -90,6 +91,7 @@ class Loading(Generic[M]):
         self._replicas = host.replicas
         self._owner = owner
         self._turns = turns
+        self._logs = [each for each in owner.logs if not each.beside]
         self._machine = owner.new_machine(partition.leader_epochs[0])
         self._offsets: list[int] = []  # the next one to read, of each log that has been begun
         self._bytes = 0
@@ -100,20 +102,20 @@ class Loading(Generic[M]):
     def progress(self) -> LoadProgress:
         """How far it is."""
         index = self.partition.index
-        total_bytes = sum(self._size_bytes(each.topic) for each in self._owner.logs)
+        total_bytes = sum(self._size_bytes(each.topic) for each in self._logs)
         return LoadProgress(index, self.counts.records, self._bytes, total_bytes)
 
     def start(self) -> None:
         self._begin_log()
 
     def _begin_log(self) -> None:
-        topic = self._owner.logs[len(self._offsets)].topic
+        topic = self._logs[len(self._offsets)].topic
         self._replicas.when_settled(topic, self.partition.index, self._settled)
 
     def _settled(self, is_leader: bool) -> None:
         if not is_leader or self.partition.closed:
             return
-        topic = self._owner.logs[len(self._offsets)].topic
+        topic = self._logs[len(self._offsets)].topic
         self._offsets.append(0)
         if self._size_bytes(topic):
             self._turns.soon(self._go_on)
@@ -128,7 +130,7 @@ class Loading(Generic[M]):
         partition = self.partition
         if partition.closed:
             return
-        topic, codec = self._owner.logs[len(self._offsets) - 1]
+        topic, codec, _ = self._logs[len(self._offsets) - 1]
         offset = self._offsets[-1]
         try:
             data, next_offset = self._replicas.read_batches(
@@ -152,7 +154,7 @@ class Loading(Generic[M]):
             self._bytes += len(data)
             self._report()
             self._turns.soon(self._go_on)
-        elif len(self._offsets) < len(self._owner.logs):
+        elif len(self._offsets) < len(self._logs):
             self._begin_log()
         else:
             self._end()

@@ -10,7 +10,8 @@ The machine decides, this shell carries out (docs/architecture.md, decision 8):
 * What somebody else appends to the log takes its place among the writes (`follow`).
 * Outcomes of appends are handed to the machine in the order of their log, whatever order the
   appends end in, so that what it knows never goes back to something older. A coordinator with two
-  logs has a queue for each.
+  logs has a queue for each. What a log beside the first had in flight when it was lost or left,
+  nobody is told any more.
 * A machine that the log's order or an error of its own put in doubt takes no more requests; it is
   loaded again once the appends under way have ended, since loading sees what is committed only.
 * The timeout of writes ends the wait of the client, not of the append: a batch that commits later
@@ -31,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kraftpy.core.coordination import Codec, Effects, Machine, Write, together
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -49,10 +50,24 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 
 class CoordinatorLog(NamedTuple, Generic[M]):
-    """An internal topic and its format."""
+    """An internal topic and its format.
+
+    One that is `beside` is read and lost while the machine works (`log_beside`); such come last.
+    """
 
     topic: str
     codec: Codec[M]
+    beside: bool = False
+
+
+class MachineBeside(Protocol):
+    """What is said to a machine that has logs beside the first."""
+
+    def log_opened(self, number: int, now_ms: int) -> Effects[Any]:
+        """That log has been read; its writes are taken from here on."""
+
+    def log_closed(self, number: int, now_ms: int, *, exists: bool) -> Effects[Any]:
+        """That log isn't led here, or is about to be read anew: what was in flight is unknown."""
 
 
 class PartitionLog(Protocol):
@@ -131,7 +146,7 @@ the loop's time. A plain tuple, as every commit makes one."""
 class _Queue:
     """The appends under way to one log, in its order."""
 
-    __slots__ = ("appends", "draining", "encode", "is_prompt", "last_offset", "topic")
+    __slots__ = ("appends", "closed", "draining", "encode", "is_prompt", "last_offset", "topic")
 
     def __init__(self, topic: str, encode: Callable[[Write[Any], int], bytes]) -> None:
         self.topic = topic
@@ -139,6 +154,7 @@ class _Queue:
         self.appends: deque[_Append] = deque()
         self.draining = False
         self.is_prompt = False
+        self.closed = False
         self.last_offset = -1
 
 
@@ -175,13 +191,30 @@ class CoordinatorPartition(Generic[M]):
         return f"{self._queues[0].topic}-{self.index}"
 
     def take_on(self, machine: M, last_offsets: Sequence[int]) -> None:
-        """The logs have been read into this machine, up to these offsets."""
-        for queue, last_offset in zip(self._queues, last_offsets, strict=True):
+        """The logs have been read into this machine, up to these offsets.
+
+        Those beside the first have yet to be.
+        """
+        for queue, last_offset in zip(self._queues, last_offsets, strict=False):
             queue.last_offset = last_offset
         self.machine = machine
         self.loaded.set_result(None)
         now_ms = self._owner.now_ms()
         self.carry_out(machine.finish_load(now_ms), now_ms)
+
+    def open_log(self, number: int, last_offset: int) -> None:
+        """A log beside the first has been read, up to this offset."""
+        self._queues[number].last_offset = last_offset
+        machine, now_ms = cast("MachineBeside", self.machine), self._owner.now_ms()
+        self.carry_out(machine.log_opened(number, now_ms), now_ms)
+
+    def close_log(self, number: int, *, exists: bool) -> None:
+        """A log beside the first is led here no more, or is about to be read anew."""
+        queue = self._queues[number]
+        queue.closed = True
+        self._queues[number] = _Queue(queue.topic, queue.encode)
+        machine, now_ms = cast("MachineBeside", self.machine), self._owner.now_ms()
+        self.carry_out(machine.log_closed(number, now_ms, exists=exists), now_ms)
 
     def fail(self) -> None:
         """A log can't be read; the partition is not served here."""
@@ -325,7 +358,7 @@ class CoordinatorPartition(Generic[M]):
             log.error("%s: append failed", self, exc_info=raised)
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         machine = self.machine
-        if machine is None:
+        if machine is None or queue.closed:
             return
         if error is not ErrorCode.NONE:
             if error in _TOO_LARGE and len(writes) > 1:

@@ -7,7 +7,8 @@ CoordinatorRuntime).
 * A request becomes a call of its key's machine; what comes back is carried out by the partition
   (`partition`).
 * A partition is loaded before it takes requests: COORDINATOR_LOAD_IN_PROGRESS until then
-  (`loading`). Another leader epoch, of any of its logs, loads it again.
+  (`loading`). Another leader epoch, of any of its logs, loads it again; of one that is beside the
+  others, only that one is read again (`log_beside`).
 * One that has stopped takes on nothing more, though partitions are led here for a while yet.
 * All partitions have one clock: the wall clock, and when it is set their deadlines move along.
 """
@@ -27,6 +28,7 @@ from kraftpy.metrics.instruments import LOAD_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.internal_topic import InternalTopic, TopicHost
 from kraftpy.server.coordination.loading import Loading, LoadProgress, Task
+from kraftpy.server.coordination.log_beside import LogBeside
 from kraftpy.server.coordination.partition import (
     CoordinatorLog,
     CoordinatorPartition,
@@ -88,6 +90,7 @@ class CoordinatorRuntime(Generic[M]):
         self._topic = topic
         self._partitions: dict[int, CoordinatorPartition[M]] = {}
         self._loading: dict[int, Loading[M]] = {}
+        self._beside: dict[int, list[LogBeside[M]]] = {}
         self.timer_turns = Turns(host.loop)
         self._load_turns = Turns(host.loop)
         self._upkeep: list[asyncio.Task[None]] = []
@@ -166,10 +169,22 @@ class CoordinatorRuntime(Generic[M]):
                 self._unload(partition)
         for index in led.keys() - self._partitions.keys():
             self._load(index, led[index])
+        for number, each in enumerate(self.logs):
+            if each.beside:
+                self._follow(number, each.topic)
+
+    def _follow(self, number: int, topic: str) -> None:
+        epochs = self._host.replicas.led_epochs(topic)
+        exists = topic in self._host.metadata.topics
+        for index, logs in self._beside.items():
+            for each in logs:
+                if each.number == number:
+                    each.follow(epochs.get(index, -1), exists=exists)
 
     def _led(self) -> dict[int, tuple[int, ...]]:
         """By index the epochs of each log; -1 for one whose lead has yet to follow the first's."""
-        epochs, *others = (self._host.replicas.led_epochs(each.topic) for each in self.logs)
+        logs = [each for each in self.logs if not each.beside]
+        epochs, *others = (self._host.replicas.led_epochs(each.topic) for each in logs)
         return {
             index: (epoch, *(other.get(index, -1) for other in others))
             for index, epoch in epochs.items()
@@ -188,9 +203,12 @@ class CoordinatorRuntime(Generic[M]):
 
     def topic_deleted(self, name: str) -> None:
         """A topic is gone; with it what was kept in it."""
-        if any(name == each.topic for each in self.logs):
-            for partition in list(self._partitions.values()):
-                self._unload(partition)
+        for each in self.logs:
+            if name == each.topic and each.beside:
+                self.refresh()
+            elif name == each.topic:
+                for partition in list(self._partitions.values()):
+                    self._unload(partition)
 
     # -- finding the coordinator
 
@@ -357,6 +375,11 @@ class CoordinatorRuntime(Generic[M]):
             return
         partition = CoordinatorPartition(self._host, self, index, leader_epochs)
         self._partitions[index] = partition
+        self._beside[index] = [
+            LogBeside(self._host, self, partition, number, self._load_turns)
+            for number, each in enumerate(self.logs)
+            if each.beside
+        ]
         loading = self._loading[index] = Loading(self._host, self, partition, self._load_turns)
         partition.loaded.add_done_callback(lambda _: self._load_ended(loading))
         loading.start()
@@ -364,11 +387,14 @@ class CoordinatorRuntime(Generic[M]):
     def _load_ended(self, loading: Loading[M]) -> None:
         if loading.partition.machine is not None:
             self.loads.observe(self._loop.time() - loading.started_s)
+            for each in self._beside[loading.partition.index]:
+                each.begin()
         if self._loading.get(loading.partition.index) is loading:
             del self._loading[loading.partition.index]
 
     def _unload(self, partition: CoordinatorPartition[M]) -> None:
         del self._partitions[partition.index]
+        del self._beside[partition.index]
         machine = partition.machine
         if machine is not None:
             self.tell_unloaded(partition, machine)
@@ -379,6 +405,7 @@ class CoordinatorRuntime(Generic[M]):
         """Loads the partition again, as its machine can't be trusted any more."""
         self._unload(partition)
         self._load(partition.index, partition.leader_epochs)
+        self.refresh()
 
     # -- numbers for metrics
 

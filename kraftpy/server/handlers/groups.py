@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.groups import Client, OffsetRow, refused_offset
 from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.core.groups.consumer.state import ConsumerGroupState
+from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
 from kraftpy.core.groups.group import GroupState
-from kraftpy.core.groups.machine import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import WANT_RANGES_TAG, is_set
 from kraftpy.protocol.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -92,6 +93,7 @@ Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
 _Leaving = LeaveGroupRequest.MemberIdentity
 Wanted = list[tuple[str, list[int]]]
+_TagsOf = Callable[[str, int], dict[int, bytes] | None]
 
 
 @handles(ApiKey.FIND_COORDINATOR, long=True)
@@ -302,7 +304,8 @@ def _fetch_groups(
     request.groups = yield from _once(request.groups)
     groups = []
     for group in request.groups:
-        groups.append((yield from _fetch_group(broker, ctx, group, request.require_stable)))
+        wants = is_set(request, WANT_RANGES_TAG)
+        groups.append((yield from _fetch_group(broker, ctx, group, request.require_stable, wants)))
         yield
     return OffsetFetchResponse(groups=groups)
 
@@ -379,6 +382,7 @@ def _fetch_group(
     ctx: RequestContext,
     request: OffsetFetchRequest.OffsetFetchRequestGroup,
     stable: bool,
+    wants_ranges: bool,
 ) -> Generator[None, None, OffsetFetchResponse.OffsetFetchResponseGroup]:
     by_id = ctx.api_version >= _FIRST_WITH_TOPIC_IDS
     topics = request.topics
@@ -404,6 +408,7 @@ def _fetch_group(
     member = request.member_id, request.member_epoch
     try:
         offsets = _read(broker, ctx, wanted, request.group_id, *member, stable=stable)
+        tags = broker.groups.claims_of(request.group_id) if wants_ranges else _no_tags
     except KafkaError as error:
         response.error_code = error.code
         return response
@@ -415,9 +420,10 @@ def _fetch_group(
         return offsets
 
     if by_id:
-        response.topics = elements(lambda: _with_ids(broker, read()) + refused, _fetched_by_id)
+        by_id_of = partial(_fetched_by_id, broker, tags)
+        response.topics = elements(lambda: _with_ids(broker, read()) + refused, by_id_of)
     else:
-        response.topics = elements(read, _fetched_of_group)
+        response.topics = elements(read, partial(_fetched_of_group, tags))
     return response
 
 
@@ -433,28 +439,43 @@ def _with_ids(broker: Broker, offsets: Offsets) -> list[tuple[bytes, list[Offset
     return [(topic.id, rows) for topic, rows in named if topic is not None]
 
 
+def _no_tags(topic: str, partition: int) -> None:
+    return None
+
+
 def _fetched_by_id(
-    found: tuple[bytes, list[OffsetRow]],
+    broker: Broker, tags: _TagsOf, found: tuple[bytes, list[OffsetRow]]
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
     topic_id, rows = found
     return OffsetFetchResponse.OffsetFetchResponseTopics(
         topic_id=topic_id,
-        partitions=elements(
-            rows, lambda row: OffsetFetchResponse.OffsetFetchResponsePartitions(*row)
-        ),
+        partitions=elements(rows, _row_maker(tags, lambda: _name_of(broker, topic_id))),
     )
 
 
 def _fetched_of_group(
-    found: tuple[str, list[OffsetRow]],
+    tags: _TagsOf, found: tuple[str, list[OffsetRow]]
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
     name, rows = found
     return OffsetFetchResponse.OffsetFetchResponseTopics(
-        name=name,
-        partitions=elements(
-            rows, lambda row: OffsetFetchResponse.OffsetFetchResponsePartitions(*row)
-        ),
+        name=name, partitions=elements(rows, _row_maker(tags, lambda: name))
     )
+
+
+def _row_maker(
+    tags: _TagsOf, topic: Callable[[], str]
+) -> Callable[[OffsetRow], OffsetFetchResponse.OffsetFetchResponsePartitions]:
+    kind = OffsetFetchResponse.OffsetFetchResponsePartitions
+    if tags is _no_tags:
+        return lambda row: kind(*row)
+    name = topic()
+
+    def with_tags(row: OffsetRow) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+        partition = kind(*row)
+        partition._tags = tags(name, row[0])
+        return partition
+
+    return with_tags
 
 
 @handles(ApiKey.OFFSET_DELETE)

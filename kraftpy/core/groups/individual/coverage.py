@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from kraftpy.core.groups.individual.ranges import Growth, RangeSet
+from kraftpy.core.groups.individual.ranges import EpochRanges, Growth
 from kraftpy.protocol.key_hash import HASH_MAX
 
 WHOLE = (0, HASH_MAX)
@@ -32,13 +32,17 @@ class Claim(NamedTuple):
     last: int
 
 
+ClaimKey = tuple[int, int, int]
+"""The slice's first and last hash and the claim's first offset, by which the log knows it."""
+
+
 class Coverage:
     """The claims above the stable offset of one group and partition."""
 
     __slots__ = ("_slices", "count")
 
     def __init__(self) -> None:
-        self._slices: dict[tuple[int, int], RangeSet] = {}
+        self._slices: dict[tuple[int, int], EpochRanges] = {}
         self.count = 0
         """How many ranges there are."""
 
@@ -59,16 +63,70 @@ class Coverage:
             return Growth(claim.first, claim.last, ())
         return ranges.growth(claim.first, claim.last)
 
-    def add(self, claim: Claim) -> Growth | None:
+    def add(self, claim: Claim, leader_epoch: int = -1) -> Growth | None:
         """Takes a claim in; None if the slice's claims have it already."""
-        key = claim.low, claim.high
-        ranges = self._slices.get(key)
-        if ranges is None:
-            ranges = self._slices[key] = RangeSet()
+        ranges = self._of(claim.low, claim.high)
         before = len(ranges)
-        growth = ranges.add(claim.first, claim.last)
+        growth = ranges.add(claim.first, claim.last, leader_epoch)
         self.count += len(ranges) - before
         return growth
+
+    def _of(self, low: int, high: int) -> EpochRanges:
+        ranges = self._slices.get((low, high))
+        if ranges is None:
+            ranges = self._slices[low, high] = EpochRanges()
+        return ranges
+
+    # -- as the log has it
+
+    def put(self, claim: Claim, leader_epoch: int) -> None:
+        """Takes in the record of a claim: what it said before, if it did, doesn't count."""
+        ranges = self._of(claim.low, claim.high)
+        before = len(ranges)
+        ranges.put(claim.first, claim.last, leader_epoch)
+        self.count += len(ranges) - before
+
+    def remove(self, key: ClaimKey) -> bool:
+        """Takes in the tombstone of a claim; False if none has this key: it is in another one."""
+        ranges = self._slices.get(key[:2])
+        if ranges is None or not ranges.remove(key[2]):
+            return False
+        self.count -= 1
+        if not ranges:
+            del self._slices[key[:2]]
+        return True
+
+    def having(self, key: ClaimKey) -> tuple[int, int, int] | None:
+        """First, last and epoch of the range of this slice that has the first offset of `key`."""
+        ranges = self._slices.get(key[:2])
+        return None if ranges is None else ranges.having(key[2])
+
+    def keys(self) -> Iterator[ClaimKey]:
+        """Those of the records of all claims."""
+        for (low, high), ranges in self._slices.items():
+            for first, _ in ranges:
+                yield low, high, first
+
+    def slices(self) -> list[tuple[int, int, list[tuple[int, int, int]]]]:
+        """First and last hash of each slice, and its ranges with their epochs."""
+        return [(*key, list(ranges.rows())) for key, ranges in sorted(self._slices.items())]
+
+    def epoch_at(self, offset: int) -> int:
+        """The newest epoch of the claims that have this offset; -1 if none has."""
+        found = (ranges.having(offset) for ranges in self._slices.values())
+        return max((each[2] for each in found if each is not None), default=-1)
+
+    def clear(self) -> None:
+        self._slices.clear()
+        self.count = 0
+
+    def copy(self) -> Coverage:
+        other = Coverage()
+        other._slices = {key: ranges.copy() for key, ranges in self._slices.items()}
+        other.count = self.count
+        return other
+
+    # -- the stable offset
 
     def stable_from(self, offset: int) -> int:
         """The lowest offset from this one on that isn't claimed for all hashes."""
@@ -116,7 +174,7 @@ class Coverage:
         return gone, shorter
 
 
-def _sweep(slices: list[tuple[tuple[int, int], RangeSet]], offset: int) -> int:
+def _sweep(slices: list[tuple[tuple[int, int], EpochRanges]], offset: int) -> int:
     """Goes from offset to offset at which a range begins or ends, until a hash has no range."""
     bounds = sorted({each for (low, high), _ in slices for each in (low, high + 1)})
     place_of = {bound: place for place, bound in enumerate(bounds)}

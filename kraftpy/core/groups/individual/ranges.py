@@ -97,3 +97,67 @@ class RangeSet:
             self._lasts[-1] = offset - 1
             return gone, Growth(self._firsts[-1], offset - 1, ())
         return gone, None
+
+
+class EpochRanges(RangeSet):
+    """The same; of each range it's known in which leader epoch its last offset was written."""
+
+    __slots__ = ("_epochs",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._epochs = array("i")
+
+    def copy(self) -> EpochRanges:
+        other = EpochRanges()
+        other._firsts, other._lasts = self._firsts[:], self._lasts[:]
+        other._epochs = self._epochs[:]
+        return other
+
+    def rows(self) -> Iterator[tuple[int, int, int]]:
+        """First and last offset and leader epoch of each range, ascending."""
+        return zip(self._firsts, self._lasts, self._epochs, strict=True)
+
+    def having(self, offset: int) -> tuple[int, int, int] | None:
+        """The range that has the offset, with its epoch."""
+        at = bisect_left(self._lasts, offset)
+        if at == len(self._firsts) or self._firsts[at] > offset:
+            return None
+        return self._firsts[at], self._lasts[at], self._epochs[at]
+
+    def add(self, first: int, last: int, leader_epoch: int = -1) -> Growth | None:
+        growth = self.growth(first, last)
+        if growth is not None:
+            start, end = self._touched(first, last)
+            if start < end and self._lasts[end - 1] >= last:
+                leader_epoch = self._epochs[end - 1]
+            self._firsts[start:end] = array("q", (growth.first,))
+            self._lasts[start:end] = array("q", (growth.last,))
+            self._epochs[start:end] = array("i", (leader_epoch,))
+        return growth
+
+    def put(self, first: int, last: int, leader_epoch: int) -> None:
+        """The range that begins here ends there now, be it sooner or later than before."""
+        at = bisect_left(self._firsts, first)
+        if at < len(self._firsts) and self._firsts[at] == first and self._lasts[at] > last:
+            self._lasts[at], self._epochs[at] = last, leader_epoch
+        else:
+            self.add(first, last, leader_epoch)
+
+    def remove(self, first: int) -> bool:
+        """Takes away the range that begins here; False if none does."""
+        at = bisect_left(self._firsts, first)
+        if at == len(self._firsts) or self._firsts[at] != first:
+            return False
+        del self._firsts[at], self._lasts[at], self._epochs[at]
+        return True
+
+    def discard_below(self, offset: int) -> tuple[int, ...]:
+        gone = super().discard_below(offset)
+        del self._epochs[: len(gone)]
+        return gone
+
+    def discard_from(self, offset: int) -> tuple[tuple[int, ...], Growth | None]:
+        gone, cut = super().discard_from(offset)
+        del self._epochs[len(self._firsts) :]
+        return gone, cut

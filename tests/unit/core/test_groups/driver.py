@@ -262,7 +262,7 @@ class Driver:
                 for topic, index in places
             ],
         )
-        self.carry_out(self.machine.delete_offsets(token, request, partitions_of))
+        self.carry_out(self.machine.delete_offsets(token, request, partitions_of, self.now_ms))
         return token
 
     def expire(self) -> int:

@@ -465,7 +465,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     driver.commit({("t", 1): 3}, group="h")
     driver.commits = False
     driver.commit({("t", 2): 4})
-    driver.carry_out(driver.machine.delete_topic("t"))
+    driver.carry_out(driver.machine.delete_topic("t", driver.now_ms))
     while driver.in_flight:
         driver.settle()
     assert driver.offsets() == {("u", 0): 2}
@@ -480,9 +480,9 @@ def test_a_deleted_topic_that_many_groups_read_takes_few_writes() -> None:
     for group in groups:
         driver.commit({("t", 0): 1, ("u", 0): 2}, group=group)
     driver.commits = False
-    driver.carry_out(driver.machine.delete_topic("t"))
+    driver.carry_out(driver.machine.delete_topic("t", driver.now_ms))
     assert len(driver.in_flight) <= 5
-    driver.carry_out(driver.machine.delete_topic("u"))
+    driver.carry_out(driver.machine.delete_topic("u", driver.now_ms))
     for write in driver.in_flight:
         encoded = [encode_record(record) for record in write.records]
         assert sum(len(key) for key, _ in encoded) < 600_000

@@ -148,7 +148,7 @@ class Stories(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from([*TOPICS]))
     def delete_topic(self, topic: str) -> None:
-        self.driver.carry_out(self.driver.machine.delete_topic(topic))
+        self.driver.carry_out(self.driver.machine.delete_topic(topic, self.driver.now_ms))
 
     # -- what the log and the clock do
 

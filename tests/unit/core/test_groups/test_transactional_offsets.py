@@ -284,7 +284,7 @@ class TestLife:
     def test_deleting_a_topic_buries_them(self, driver: TransactionalDriver) -> None:
         driver.commit_in(A, {("t", 0): 5, ("u", 0): 6})
         assert driver.machine.pending.topics() == {"t", "u"}
-        driver.carry_out(driver.machine.delete_topic("t"))
+        driver.carry_out(driver.machine.delete_topic("t", driver.now_ms))
         driver.mark(A, committed=True)
         assert driver.offsets() == driver.reloaded().offsets() == {("u", 0): 6}
 

@@ -27,6 +27,8 @@ class FakeLog:
         self.markers: list[tuple[int, Marker]] = []
 
     def led_epochs(self, topic: str) -> dict[int, int]:
+        if topic != self.topic:
+            return {}
         return {index: self.epochs.get(index, 0) for index in self.led}
 
     def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:

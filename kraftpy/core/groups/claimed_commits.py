@@ -1,0 +1,217 @@
+"""Commits of groups that claim records out of order (`individual`).
+
+Rules:
+
+* A plain commit sets the stable offset to its value exactly. A member's that doesn't lower it, also
+  as far as others are in flight, keeps the claims above; before any other they are dropped: who
+  resets wants these records again. While their log can't be read nobody knows them: one that lowers
+  the offset is refused then, and any other one keeps them.
+* Nobody may claim what is another member's, as its assignment says (`protocol.key_shares`).
+* Each partition with claims is answered for itself, with the stable offset. The request is answered
+  when all of it has been decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from kraftpy.core.coordination import TOO_LARGE, Committed, Failed, write_error
+from kraftpy.core.groups.config import GroupConfig
+from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.group import Group
+from kraftpy.core.groups.individual.commits import Claims, Drop, Entry, Key
+from kraftpy.core.groups.individual.coverage import Claim
+from kraftpy.core.groups.individual.requests import Reader
+from kraftpy.core.groups.records import CoordinatorRecord, OffsetRecord
+from kraftpy.core.groups.shares import MemberShares
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import LAST_STABLE_OFFSET_TAG, encode_int64
+from kraftpy.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+
+_Partition = OffsetCommitRequest.OffsetCommitRequestPartition
+_PartitionAnswer = OffsetCommitResponse.OffsetCommitResponsePartition
+
+
+class ClaimedCommit:
+    """One OffsetCommit of a group that has claims, or makes some."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        claims: Claims,
+        outbox: Outbox,
+        group: Group | None,
+        request: OffsetCommitRequest,
+        topics: Topics,
+        shares: MemberShares,
+    ) -> None:
+        self.entries: list[tuple[Entry, _PartitionAnswer]] = []
+        self._config = config
+        self._claims = claims
+        self._out = outbox
+        self._group = group
+        self._request = request
+        self._topics = topics
+        self._shares = shares
+        self._reader = Reader()
+        self._left = 1
+        self._reply: Callable[[], None]
+
+    def read(self, topic: str, partition: _Partition) -> _PartitionAnswer:
+        """The answer for a partition with claims, if it isn't refused at once that of success."""
+        key = self._request.group_id, topic, partition.partition_index
+        answer = _PartitionAnswer(partition.partition_index)
+        known = self._topics.find(topic)
+        answered = partial(self._answered, answer)
+        found = self._reader.read(partition.committed_offset, partition._tags or {})
+        if not (self._config.accept_individual_commit and self._claims.is_offered()):
+            answer.error_code = ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED
+        elif found is None:
+            answer.error_code = ErrorCode.INVALID_REQUEST
+        elif known is None:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not self._may_claim(key, found.claims):
+            answer.error_code = ErrorCode.KEY_RANGE_NOT_OWNED
+        else:
+            epoch = partition.committed_leader_epoch
+            entry = Entry(key, known.topic_id, found.claims, epoch, found.discard_from, answered)
+            self.entries.append((entry, answer))
+        _tell_stable(answer, self._claims.stable_offset(key))
+        return answer
+
+    def _may_claim(self, key: Key, claims: Iterable[Claim]) -> bool:
+        if self._group is None or not self._request.member_id:
+            return True
+        taken = self._shares.of_others(self._group, self._request.member_id, key[1], key[2])
+        return not taken or not any(
+            low <= claim.high and claim.low <= high for claim in claims for low, high in taken
+        )
+
+    def carry_out(
+        self,
+        records: Sequence[CoordinatorRecord],
+        response: OffsetCommitResponse,
+        token: object,
+        now_ms: int,
+    ) -> None:
+        """Commits offsets and claims; answers when all of it is decided."""
+
+        self._reply = partial(self._out.reply, token, response)
+        self._left += len(self.entries) + bool(records)
+        if records:
+            claimed = {id(answer) for _, answer in self.entries}
+            plain = [
+                partition
+                for topic in response.topics
+                for partition in topic.partitions
+                if partition.error_code == ErrorCode.NONE and id(partition) not in claimed
+            ]
+
+            def failed(error: ErrorCode, now_ms: int) -> None:
+                for answer in plain:
+                    answer.error_code = commit_error(error)
+                self._ended(now_ms)
+
+            self._commit(records, self._ended, failed, now_ms)
+        for entry, _ in self.entries:
+            self._claims.submit(entry, now_ms)
+        self._ended(now_ms)
+
+    def _answered(self, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
+        answer.error_code = commit_error(error)
+        _tell_stable(answer, stable)
+        self._ended(0)
+
+    def _ended(self, _: int) -> None:
+        self._left -= 1
+        if not self._left:
+            self._reply()
+
+    def _commit(
+        self,
+        records: Sequence[CoordinatorRecord],
+        committed: Committed,
+        failed: Failed,
+        now_ms: int,
+    ) -> None:
+        """Writes plain offsets, once the claims are dropped that they reset."""
+        is_member = self._request.generation_id_or_member_epoch >= 0
+        reset = []
+        for record in records:
+            assert isinstance(record, OffsetRecord)
+            assert record.committed is not None
+            key = record.group_id, record.topic, record.partition
+            if key not in self._claims and not self._claims.unknown:
+                continue
+            lowers = record.committed.offset < self._claims.latest_offset(key)
+            if lowers and self._claims.unknown:
+                failed(self._claims.unknown, now_ms)
+                return
+            if not self._claims.unknown and (lowers or not is_member):
+                reset.append(key)
+        _write_after(
+            self._claims,
+            self._out,
+            reset,
+            self._request.group_id,
+            records,
+            committed,
+            failed,
+            now_ms,
+        )
+
+
+def write_after_drop(
+    claims: Claims,
+    outbox: Outbox,
+    group_id: str,
+    records: Sequence[CoordinatorRecord],
+    committed: Committed,
+    failed: Failed,
+    now_ms: int,
+) -> None:
+    """Writes records of the group's offsets, once the claims of these places are dropped."""
+    keys = [
+        (record.group_id, record.topic, record.partition)
+        for record in records
+        if isinstance(record, OffsetRecord)
+    ]
+    _write_after(claims, outbox, keys, group_id, records, committed, failed, now_ms)
+
+
+def _write_after(
+    claims: Claims,
+    outbox: Outbox,
+    keys: Sequence[Key],
+    group_id: str,
+    records: Sequence[CoordinatorRecord],
+    committed: Committed,
+    failed: Failed,
+    now_ms: int,
+) -> None:
+    def dropped(drop: Drop, error: ErrorCode, now_ms: int) -> None:
+        def written(now_ms: int) -> None:
+            claims.release(drop, now_ms)
+            committed(now_ms)
+
+        def refused(error: ErrorCode, now_ms: int) -> None:
+            claims.release(drop, now_ms)
+            failed(error, now_ms)
+
+        if error is ErrorCode.NONE:
+            outbox.write(records, (group_id,), written, refused)
+        else:
+            refused(error, now_ms)
+
+    claims.drop(keys, dropped, now_ms)
+
+
+def commit_error(error: ErrorCode) -> ErrorCode:
+    """What a client is told when its offsets could not be recorded (Kafka's translation)."""
+    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error in TOO_LARGE else write_error(error)
+
+
+def _tell_stable(answer: _PartitionAnswer, stable: int) -> None:
+    answer._tags = {LAST_STABLE_OFFSET_TAG: encode_int64(stable)}

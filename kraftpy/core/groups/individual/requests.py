@@ -1,0 +1,95 @@
+"""What a commit claims, and an OffsetFetch tells of that, as their tagged fields say.
+
+Rules: ranges ascend and don't overlap, and neither do slices; offsets are 0 or more, with room for
+the next one; a commit has `RANGES_MAX` ranges in all. Whatever else is INVALID_REQUEST, for the
+partition that it stands at. A partition with claims has the offset -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kraftpy.core.groups.individual.coverage import WHOLE, Claim, Coverage
+from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.extensions import (
+    DISCARD_FROM_TAG,
+    OFFSET_RANGES_TAG,
+    RANGES_MAX,
+    SLICES_TAG,
+    decode_int64,
+    decode_ranges,
+    decode_slices,
+    encode_epoch_ranges,
+    encode_epoch_slices,
+)
+from kraftpy.protocol.key_hash import HASH_MAX
+
+_TAGS = frozenset({OFFSET_RANGES_TAG, SLICES_TAG, DISCARD_FROM_TAG})
+_NO_OFFSET = -1
+_LAST_MAX = (1 << 63) - 2
+
+
+def has_claims(tags: Mapping[int, bytes] | None) -> bool:
+    """Whether a partition of a commit claims something, or gives claims up."""
+    return tags is not None and not _TAGS.isdisjoint(tags)
+
+
+def claim_tags(coverage: Coverage | None) -> dict[int, bytes] | None:
+    """The tagged fields by which an OffsetFetch tells of claims; None if there are none."""
+    if coverage is None:
+        return None
+    tags = {}
+    slices = coverage.slices()
+    whole = [ranges for low, high, ranges in slices if (low, high) == WHOLE]
+    parts = [each for each in slices if each[:2] != WHOLE]
+    if whole:
+        tags[OFFSET_RANGES_TAG] = encode_epoch_ranges(whole[0])
+    if parts:
+        tags[SLICES_TAG] = encode_epoch_slices(parts)
+    return tags
+
+
+class Claimed(NamedTuple):
+    """What a commit claims of a partition; claims from `discard_from` on are void."""
+
+    claims: Sequence[Claim]
+    discard_from: int | None
+
+
+class Reader:
+    """Reads what one commit claims."""
+
+    def __init__(self) -> None:
+        self._left = RANGES_MAX
+
+    def read(self, offset: int, tags: Mapping[int, bytes]) -> Claimed | None:
+        """What a partition's tags say; None if that can't be."""
+        try:
+            whole = decode_ranges(tags.get(OFFSET_RANGES_TAG, b"\1"), self._left)
+            slices = decode_slices(tags.get(SLICES_TAG, b"\1"), self._left - len(whole))
+            discard_from = None
+            if DISCARD_FROM_TAG in tags:
+                discard_from = decode_int64(tags[DISCARD_FROM_TAG])
+        except DecodeError:
+            return None
+        self._left -= len(whole) + sum(max(1, len(ranges)) for _, _, ranges in slices)
+        claims = []
+        if slices and not _ascend([(low, high) for low, high, _ in slices], HASH_MAX):
+            return None
+        for low, high, ranges in [(*WHOLE, whole), *slices]:
+            if not _ascend(ranges, _LAST_MAX):
+                return None
+            claims += [Claim(low, high, first, last) for first, last in ranges]
+        if offset != _NO_OFFSET or (discard_from is not None and discard_from < 0):
+            return None
+        return Claimed(claims, discard_from)
+
+
+def _ascend(ranges: Iterable[tuple[int, int]], last_max: int) -> bool:
+    expected = 0
+    for first, last in ranges:
+        if not expected <= first <= last <= last_max:
+            return False
+        expected = last + 1
+    return True
