@@ -177,7 +177,7 @@ class _Reader:
     def assign(self, positions: Mapping[Place, int]) -> None:
         async def assign() -> Consumer:
             consumer = await self._open(None)
-            consumer.assign(positions)
+            consumer.assign(list(positions))
             for place, offset in positions.items():
                 consumer.seek(place, offset)
             return consumer

@@ -126,7 +126,7 @@ class _Committed:
             isolation_level="read_committed",
             fetch_max_wait_ms=_FETCH_WAIT_MS,
         )
-        consumer.assign(positions)
+        consumer.assign(list(positions))
         for place, offset in positions.items():
             consumer.seek(place, offset)
         return consumer
