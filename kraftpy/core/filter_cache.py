@@ -14,9 +14,9 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Final
 
-from kraftpy.core.groups.individual.ranges import RangeSet
 from kraftpy.protocol.key_hash import HASH_MAX
 from kraftpy.protocol.key_index import RECORD_BYTES, KeyIndex, KeyRanges
 
@@ -30,6 +30,9 @@ BatchKey = tuple[bytes, int, int, int]
 """Topic id, partition, first offset, checksum."""
 
 
+_ALL_HASHES: Final = [0, HASH_MAX + 1]
+
+
 class FilterEntry:
     """What is known of one batch: its index and, if they are kept, its checked records."""
 
@@ -38,7 +41,8 @@ class FilterEntry:
     def __init__(self, index: KeyIndex) -> None:
         self.index = index
         self.data: bytes | None = None
-        self._served = RangeSet()
+        # Where hashes that have been served begin, where they end, and so on.
+        self._served: list[int] = []
 
     @property
     def size_bytes(self) -> int:
@@ -47,9 +51,12 @@ class FilterEntry:
 
     def serve(self, ranges: KeyRanges) -> bool:
         """Notes that these slices have been served; whether all are by now."""
+        served = self._served
         for low, high in ranges:
-            self._served.add(low, high)
-        return self._served.uncovered_from(0) > HASH_MAX
+            first, end = bisect_left(served, low), bisect_right(served, high + 1)
+            # At an odd place what has been served goes on.
+            served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
+        return served == _ALL_HASHES
 
 
 class FilterCache:

@@ -53,6 +53,11 @@ _QUICK_TO_CUT: Final = 5000
 _QUICK_BYTES: Final = 512 << 10
 
 
+Taken = tuple[Part, bytes]
+_NONE: Final[Taken] = Part.NONE, b""
+_WHOLE: Final[Taken] = Part.WHOLE, b""
+
+
 class _Held:
     """How many bytes there are of batches that were cut."""
 
@@ -201,7 +206,11 @@ class RangeReads:
                 )
                 size = header.batch_length + LENGTH_END
                 batch = FileSlice(piece.file, position, size)
-                part, cut = await self._take(read.ranges, partition, header, batch)
+                key = partition.topic_id, partition.index, header.base_offset, header.crc
+                taken = self._take_now(read.ranges, partition, key, header, batch)
+                if taken is None:
+                    taken = await self._take_elsewhere(read.ranges, partition, key, header, batch)
+                part, cut = taken
             except DecodeError as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from None
             except OSError as error:
@@ -214,51 +223,94 @@ class RangeReads:
                 read.add_whole(batch)
             elif part is Part.CUT:
                 read.add(CutRecords(cut, self._held))
-            self.cache.serve(_key(partition, header), read.ranges)
+            self.cache.serve(key, read.ranges)
             self.numbers.batches[part] += 1
             self.numbers.scanned_bytes += size
             read.scanned_bytes += size
             read.offset = max(read.offset, header.last_offset + 1)
             at += size
-            if not await pace.keep():
+            if not pace.within_turn and not await pace.keep():
                 read.full = True
 
     # -- one batch
 
-    async def _take(
-        self, ranges: KeyRanges, partition: Partition, header: BatchHeader, source: FileSlice
-    ) -> tuple[Part, bytes]:
-        """How much of a batch is sent, and what if it is cut. Raises OSError."""
+    def _take_now(
+        self,
+        ranges: KeyRanges,
+        partition: Partition,
+        key: BatchKey,
+        header: BatchHeader,
+        source: FileSlice,
+    ) -> Taken | None:
+        """How much of a batch is sent, and what if it is cut; None if that takes long.
+
+        Raises OSError.
+        """
         if header.is_control:
-            return Part.WHOLE, b""
+            return _WHOLE
         if not header.records_count:
-            return Part.NONE, b""
+            return _NONE
         try:
-            entry = await self._entry(partition, header, source)
+            entry = self.cache.get(key)
+            if entry is None:
+                if header.records_count > _QUICK_TO_INDEX:
+                    return None
+                batch = source.read()
+                if not opens_quickly(header, batch, _QUICK_BYTES):
+                    return None
+                opened = _opened(header, batch)
+                entry = FilterEntry(key_index(header, opened))
+                self.cache.put(key, entry)
+                self._hold(partition, key, opened)
             part = entry.index.part(ranges)
             if part is not Part.CUT:
-                return part, b""
+                return _NONE if part is Part.NONE else _WHOLE
             if self._held.size_bytes >= self._held_max_bytes:
-                return Part.WHOLE, b""
-            return part, await self._cut(ranges, partition, header, source, entry)
-        except (DecodeError, KafkaError):  # here, or in the process that opens batches
-            return Part.WHOLE, b""
+                return _WHOLE
+            count = entry.index.count(ranges)
+            if count > _QUICK_TO_CUT:
+                return None
+            data, compressed = entry.data, header.attributes & COMPRESSION_MASK
+            if data is None:
+                batch = source.read()
+                if compressed and not opens_quickly(header, batch, _QUICK_BYTES):
+                    return None
+                data = _opened(header, batch)
+                self._hold(partition, key, data)
+            elif compressed and len(data) * count > _QUICK_BYTES * len(entry.index):
+                return None
+            return part, cut_batch(header, data, entry.index.spans(ranges))
+        except DecodeError:
+            return _WHOLE
+
+    async def _take_elsewhere(
+        self,
+        ranges: KeyRanges,
+        partition: Partition,
+        key: BatchKey,
+        header: BatchHeader,
+        source: FileSlice,
+    ) -> Taken:
+        """The same for a batch that is opened, or cut, in the process for that."""
+        batch = source.read()
+        try:
+            if self.cache.get(key) is None:
+                entry = await self._entry(partition, key, header, batch)
+                part = entry.index.part(ranges)
+                if part is not Part.CUT:
+                    return _NONE if part is Part.NONE else _WHOLE
+                taken = self._take_now(ranges, partition, key, header, source)
+                if taken is not None:
+                    return taken
+            limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+            return Part.CUT, await self._opener.cut(batch, ranges, limit)
+        except KafkaError:  # it can't be opened
+            return _WHOLE
 
     async def _entry(
-        self, partition: Partition, header: BatchHeader, source: FileSlice
+        self, partition: Partition, key: BatchKey, header: BatchHeader, batch: bytes
     ) -> FilterEntry:
-        """What is known of the batch; finds it out. Raises DecodeError, KafkaError, OSError."""
-        key = _key(partition, header)
-        entry = self.cache.get(key)
-        if entry is not None:
-            return entry
-        batch = source.read()
-        if header.records_count <= _QUICK_TO_INDEX and opens_quickly(header, batch, _QUICK_BYTES):
-            data = self._open(header, batch)
-            entry = FilterEntry(key_index(header, data))
-            self.cache.put(key, entry)
-            self._hold(partition, key, data)
-            return entry
+        """What is found out of a batch elsewhere, once for all who ask. Raises KafkaError."""
         waiting = self._indexing.get(key)
         if waiting is None:
             indexing = self._index_elsewhere(key, partition, header, batch)
@@ -269,7 +321,6 @@ class RangeReads:
     async def _index_elsewhere(
         self, key: BatchKey, partition: Partition, header: BatchHeader, batch: bytes
     ) -> FilterEntry:
-        """For all who ask meanwhile."""
         limit = max_uncompressed_bytes(partition.config.max_message_bytes)
         index, data = await self._opener.key_index(batch, limit, HOT_BYTES)
         entry = FilterEntry(index)
@@ -285,35 +336,6 @@ class RangeReads:
         if not done.cancelled():
             done.exception()  # it is for those who wait, and they may all have left
 
-    async def _cut(
-        self,
-        ranges: KeyRanges,
-        partition: Partition,
-        header: BatchHeader,
-        source: FileSlice,
-        entry: FilterEntry,
-    ) -> bytes:
-        """The batch with what is wanted of it. Raises DecodeError, KafkaError, OSError."""
-        count, data = entry.index.count(ranges), entry.data
-        compressed = header.attributes & COMPRESSION_MASK
-        batch = source.read() if data is None else b""
-        if data is None:
-            quick = not compressed or opens_quickly(header, batch, _QUICK_BYTES)
-        else:
-            quick = not compressed or len(data) * count <= _QUICK_BYTES * len(entry.index)
-        if not quick or count > _QUICK_TO_CUT:
-            limit = max_uncompressed_bytes(partition.config.max_message_bytes)
-            return await self._opener.cut(batch or source.read(), ranges, limit)
-        if data is None:
-            data = self._open(header, batch)
-            self._hold(partition, _key(partition, header), data)
-        return cut_batch(header, data, entry.index.spans(ranges))
-
-    def _open(self, header: BatchHeader, batch: bytes) -> bytes:
-        """The batch's records, checked. Raises DecodeError."""
-        check_batch(batch)
-        return open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch)))
-
     def _hold(self, partition: Partition, key: BatchKey, data: bytes) -> None:
         self.cache.hold(key, data, lasting=partition.config.reserve_message_value_range_fetch)
 
@@ -328,6 +350,11 @@ class _Pace:
         self._until_s = until_s
         self._end_s = perf_counter() + TURN_S
 
+    @property
+    def within_turn(self) -> bool:
+        """Whether there is no need to `keep`."""
+        return perf_counter() < min(self._end_s, self._until_s)
+
     async def keep(self) -> bool:
         """Whether there is time left."""
         now_s = perf_counter()
@@ -339,5 +366,7 @@ class _Pace:
         return True
 
 
-def _key(partition: Partition, header: BatchHeader) -> BatchKey:
-    return partition.topic_id, partition.index, header.base_offset, header.crc
+def _opened(header: BatchHeader, batch: bytes) -> bytes:
+    """The batch's records, checked. Raises DecodeError."""
+    check_batch(batch)
+    return open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch)))

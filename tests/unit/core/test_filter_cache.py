@@ -9,6 +9,8 @@ from array import array
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraftpy.core.filter_cache import ENTRY_BYTES, HOT_BYTES, BatchKey, FilterCache, FilterEntry
 from kraftpy.protocol.key_hash import HASH_MAX
@@ -104,6 +106,19 @@ def test_slices_in_any_order() -> None:
         assert len(cache) == 1, place
         cache.serve(key(0), (each,))
     assert len(cache) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12))
+def test_slices_of_several_deals(pairs: list[tuple[int, int]]) -> None:
+    """Those of another deal overlap: what counts is that all hashes have been served."""
+    cache, unserved = FilterCache(10_000), set(range(13))
+    step = (HASH_MAX + 1) // 13 + 1
+    cache.put(key(0), entry(1))
+    for pair in pairs:
+        first, last = sorted(pair)
+        unserved -= set(range(first, last + 1))
+        cache.serve(key(0), ((first * step, min((last + 1) * step - 1, HASH_MAX)),))
+        assert len(cache) == (1 if unserved else 0)
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="measures its objects")
