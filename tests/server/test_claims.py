@@ -11,6 +11,7 @@ from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.extensions import (
+    ACCEPT_INDIVIDUAL_COMMIT_TAG,
     LAST_STABLE_OFFSET_TAG,
     OFFSET_RANGES_TAG,
     RANGES_MAX,
@@ -158,6 +159,28 @@ def test_bad_ones_change_nothing(claimer: Claimer, new_topic: Callable[..., str]
     with pytest.raises(KeyError):  # The whole request is refused, as ever.
         claimer.claim(topic, [(9, 9)], **zombie)
     assert claimer.ranges(topic) == (5, [(7, 8, 3)], [])
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_who_joins_may_ask_whether_it_may_claim(wire: Wire, version: int) -> None:
+    kinds = m.JoinGroupRequest
+    Claimer(wire, f"joined-{version}")
+    for tags, wanted in ((None, None), ({ACCEPT_INDIVIDUAL_COMMIT_TAG: YES}, YES)):
+        request = kinds(
+            f"joined-{version}",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[kinds.JoinGroupRequestProtocol("range", b"")],
+            _tags=tags,
+        )
+        answer = wire.call(ApiKey.JOIN_GROUP, version, request)
+        assert answer.error_code == E.MEMBER_ID_REQUIRED
+        assert (answer._tags or {}).get(ACCEPT_INDIVIDUAL_COMMIT_TAG) == wanted
+        request.member_id = answer.member_id
+    answer = wire.call(ApiKey.JOIN_GROUP, version, request)
+    assert answer.error_code == E.NONE
+    assert answer._tags == {ACCEPT_INDIVIDUAL_COMMIT_TAG: YES}
 
 
 def test_a_reset_from_outside_drops_them(claimer: Claimer, new_topic: Callable[..., str]) -> None:

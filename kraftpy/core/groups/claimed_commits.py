@@ -21,8 +21,9 @@ from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group
-from kraftpy.core.groups.individual.commits import Claims, Drop, Entry, Key
+from kraftpy.core.groups.individual.commits import Claims, Drop
 from kraftpy.core.groups.individual.coverage import Claim
+from kraftpy.core.groups.individual.plan import Entry, Key
 from kraftpy.core.groups.individual.requests import Reader
 from kraftpy.core.groups.records import CoordinatorRecord, OffsetRecord
 from kraftpy.core.groups.shares import MemberShares
@@ -78,8 +79,15 @@ class ClaimedCommit:
             epoch = partition.committed_leader_epoch
             entry = Entry(key, known.topic_id, found.claims, epoch, found.discard_from, answered)
             self.entries.append((entry, answer))
+            return answer  # Which has the stable offset when it is known.
         _tell_stable(answer, self._claims.stable_offset(key))
         return answer
+
+    def withdraw(self) -> None:
+        """Nothing is claimed, because of another part of the request."""
+        for entry, answer in self.entries:
+            _tell_stable(answer, self._claims.stable_offset(entry.key))
+        self.entries.clear()
 
     def _may_claim(self, key: Key, claims: Iterable[Claim]) -> bool:
         if self._group is None or not self._request.member_id:

@@ -236,7 +236,7 @@ class Commits:
             topics: list[_Topic | _TopicAnswer] = [*response.topics, *unknown]
             response.topics = elements(topics, _answered)
         if refused and _all_or_none(request, is_conditional=expectations.named):
-            claimed.entries.clear()
+            claimed.withdraw()
             return _withdraw(response, ErrorCode.OPERATION_NOT_ATTEMPTED), []
         return response, records
 

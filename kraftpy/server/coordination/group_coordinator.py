@@ -149,12 +149,13 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         machine = GroupMachine(
             config, self._topics, self._memory, self._own_times, self.claim_memory
         )
-        machine.claims.is_offered = self._offers_claims
+        machine.claims.is_offered = self.offers_claims
         if INDIVIDUAL_OFFSETS_TOPIC in self._host.metadata.topics:
             machine.claims.state = ClaimsLog.CLOSED
         return machine
 
-    def _offers_claims(self) -> bool:
+    def offers_claims(self) -> bool:
+        """Whether clients may claim, as the cluster's features say."""
         return self._host.metadata.features.get(COOPERATIVE_FEATURE, 0) > 0
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.extensions import WANT_RANGES_TAG, is_set
+from kraftpy.protocol.extensions import ACCEPT_INDIVIDUAL_COMMIT_TAG, WANT_RANGES_TAG, is_set
 from kraftpy.protocol.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -52,6 +52,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
+from kraftpy.server.handlers.claims import TagsOf, no_tags, row_maker, with_acceptance
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, at_once, distinct, in_parts, in_slices
@@ -93,7 +94,6 @@ Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
 _Leaving = LeaveGroupRequest.MemberIdentity
 Wanted = list[tuple[str, list[int]]]
-_TagsOf = Callable[[str, int], dict[int, bytes] | None]
 
 
 @handles(ApiKey.FIND_COORDINATOR, long=True)
@@ -150,13 +150,16 @@ async def _find(
 @handles(ApiKey.JOIN_GROUP)
 def join_group(
     broker: Broker, ctx: RequestContext, request: JoinGroupRequest
-) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     """Enters a group and waits for the next generation."""
     ctx.patience_s = math.inf  # others may take their time
     try:
-        return broker.groups.join_group(client_of(ctx), request)
+        response = broker.groups.join_group(client_of(ctx), request)
     except KafkaError as error:
-        return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+        response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+    if is_set(request, ACCEPT_INDIVIDUAL_COMMIT_TAG):
+        return with_acceptance(broker, response)
+    return response
 
 
 def client_of(ctx: RequestContext) -> Client:
@@ -408,7 +411,7 @@ def _fetch_group(
     member = request.member_id, request.member_epoch
     try:
         offsets = _read(broker, ctx, wanted, request.group_id, *member, stable=stable)
-        tags = broker.groups.claims_of(request.group_id) if wants_ranges else _no_tags
+        tags = broker.groups.claims_of(request.group_id) if wants_ranges else no_tags
     except KafkaError as error:
         response.error_code = error.code
         return response
@@ -439,43 +442,23 @@ def _with_ids(broker: Broker, offsets: Offsets) -> list[tuple[bytes, list[Offset
     return [(topic.id, rows) for topic, rows in named if topic is not None]
 
 
-def _no_tags(topic: str, partition: int) -> None:
-    return None
-
-
 def _fetched_by_id(
-    broker: Broker, tags: _TagsOf, found: tuple[bytes, list[OffsetRow]]
+    broker: Broker, tags: TagsOf, found: tuple[bytes, list[OffsetRow]]
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
     topic_id, rows = found
     return OffsetFetchResponse.OffsetFetchResponseTopics(
         topic_id=topic_id,
-        partitions=elements(rows, _row_maker(tags, lambda: _name_of(broker, topic_id))),
+        partitions=elements(rows, row_maker(tags, lambda: _name_of(broker, topic_id))),
     )
 
 
 def _fetched_of_group(
-    tags: _TagsOf, found: tuple[str, list[OffsetRow]]
+    tags: TagsOf, found: tuple[str, list[OffsetRow]]
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
     name, rows = found
     return OffsetFetchResponse.OffsetFetchResponseTopics(
-        name=name, partitions=elements(rows, _row_maker(tags, lambda: name))
+        name=name, partitions=elements(rows, row_maker(tags, lambda: name))
     )
-
-
-def _row_maker(
-    tags: _TagsOf, topic: Callable[[], str]
-) -> Callable[[OffsetRow], OffsetFetchResponse.OffsetFetchResponsePartitions]:
-    kind = OffsetFetchResponse.OffsetFetchResponsePartitions
-    if tags is _no_tags:
-        return lambda row: kind(*row)
-    name = topic()
-
-    def with_tags(row: OffsetRow) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
-        partition = kind(*row)
-        partition._tags = tags(name, row[0])
-        return partition
-
-    return with_tags
 
 
 @handles(ApiKey.OFFSET_DELETE)

@@ -27,12 +27,12 @@ Source: seed 001, "Individual Commit".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any
 
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import TransactionalOffsets
@@ -43,17 +43,7 @@ TWIN = 1
 """The number of the claims' log among those of the coordinator."""
 
 RANGE_BYTES = 20
-
-# A batch must stay below max.message.bytes.
-_RECORDS_PER_BATCH = 2_000
-_BATCH_BYTES = 500_000
-_RECORD_BYTES = 100  # and the names
-
-Key = tuple[str, str, int]
-"""Group, topic, partition."""
-
-Answer = Callable[[ErrorCode, int], None]
-"""Hears how it went, and the stable offset, -1 if there is none."""
+"""What a range takes in memory."""
 
 
 class ClaimsLog(Enum):
@@ -76,28 +66,6 @@ class ClaimMemory:
         self.used_bytes = 0
 
 
-class Entry:
-    """What one commit claims of one partition."""
-
-    __slots__ = ("answer", "claims", "discard_from", "key", "leader_epoch", "topic_id")
-
-    def __init__(
-        self,
-        key: Key,
-        topic_id: bytes,
-        claims: Sequence[Claim],
-        leader_epoch: int,
-        discard_from: int | None,
-        answer: Answer,
-    ) -> None:
-        self.key = key
-        self.topic_id = topic_id
-        self.claims = claims
-        self.leader_epoch = leader_epoch
-        self.discard_from = discard_from
-        self.answer = answer
-
-
 class Drop:
     """Claims that are to go before their offsets are set back; nothing is claimed meanwhile.
 
@@ -117,7 +85,15 @@ class Drop:
 class _Place:
     """What a group has claimed of a partition, and who waits to claim more."""
 
-    __slots__ = ("commit_timestamp_ms", "coverage", "held", "jobs", "stale", "topic_id")
+    __slots__ = (
+        "commit_timestamp_ms",
+        "coverage",
+        "held",
+        "is_settled",
+        "jobs",
+        "stale",
+        "topic_id",
+    )
 
     def __init__(self) -> None:
         self.coverage = Coverage()
@@ -126,9 +102,11 @@ class _Place:
         self.stale: dict[ClaimKey, None] = {}
         self.jobs: deque[Entry | Drop] = deque()
         self.held: Drop | None = None
+        # Whether the stable offset is what follows from the claims, as far as is known.
+        self.is_settled = False
 
     def __bool__(self) -> bool:
-        return bool(self.coverage.count or self.stale or self.jobs or self.held)
+        return bool(self.coverage.count or self.jobs or self.stale or self.held)
 
 
 class Claims:
@@ -238,6 +216,8 @@ class Claims:
     def landed(self, keys: Iterable[Key], now_ms: int, *, failed: bool = False) -> None:
         """A write to these places is no longer in flight."""
         for key in keys:
+            if failed:
+                self._place(key).is_settled = False
             # What failed just now would fail again; who comes next tries.
             self._pump(key, now_ms, mends=not failed)
 
@@ -274,14 +254,21 @@ class Claims:
     def _has_to_mend(self, key: Key, place: _Place) -> bool:
         if place.stale:
             return True
+        if place.is_settled or not place.coverage.count:
+            return False
         stable = self.stable_offset(key)
-        return stable >= 0 and place.coverage.stable_from(stable) > stable
+        place.is_settled = stable < 0 or place.coverage.stable_from(stable) == stable
+        return not place.is_settled
 
     def _write(self, key: Key, place: _Place, entries: Sequence[Entry], now_ms: int) -> None:
         """Takes claims in: decides, and writes what follows."""
         if entries and entries[-1].topic_id != place.topic_id:
             self._void(place, entries[-1].topic_id)
-        plan = _Plan(place, self.stable_offset(key), self._ranges_max, self._room())
+        committed = self._offsets.get(*key)
+        before = -1 if committed is None else max(committed.offset, -1)
+        plan = Plan(
+            place.coverage, place.stale, place.topic_id, before, self._ranges_max, self._room()
+        )
         answers = [(entry, *plan.judge(entry)) for entry in entries]
         judged = [
             (entry, plan.second(skipped, entry.leader_epoch, error))
@@ -289,15 +276,16 @@ class Claims:
         ]
         self.duplicates += plan.duplicates
         moved = plan.finish()
-        committed = self._offsets.get(*key)
-        waits = _Waits(judged, self.stable_offset(key), plan.stable)
+        waits = Waits(judged, before, plan.stable)
         if moved:
             metadata = "" if committed is None else committed.metadata
             expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
             new = CommittedOffset(plan.stable, plan.stable_epoch, metadata, now_ms, expires_ms)
             waits.write(self._out, [OffsetRecord(*key, new)], key[0])
-        for batch in _batches(plan.records(key, now_ms)):
+        records = plan.records(key, now_ms)
+        for batch in [records] if len(records) == 1 else batches(records):
             waits.write(self._out, batch, key[0], TWIN)
+        place.is_settled = True
         waits.begin(now_ms)
 
     def _room(self) -> int:
@@ -328,9 +316,9 @@ class Claims:
             drop.error = drop.error or error
             committed(now_ms)
 
-        batches = list(_batches(records))
-        drop.left = len(batches)
-        for batch in batches:
+        parts = list(batches(records))
+        drop.left = len(parts)
+        for batch in parts:
             group_ids = tuple(dict.fromkeys(record.group_id for record in batch))
             self._out.write(batch, group_ids, committed, failed, TWIN)  # type: ignore[arg-type]
 
@@ -380,6 +368,7 @@ class Claims:
             place = self._groups.get(key[0], {}).get(key)
             if place is not None:
                 gone = place.coverage.discard_below(self.stable_offset(key))
+                place.is_settled = False
                 place.stale.update(dict.fromkeys(each[:3] for each in gone))
                 self._count(-len(gone))
 
@@ -434,149 +423,3 @@ class Claims:
                     drops[id(place.held)] = place.held
         for drop in drops.values():
             drop.then(drop, error, now_ms)
-
-
-class _Plan:
-    """What some commits make of the claims of a place."""
-
-    def __init__(self, place: _Place, stable: int, ranges_max: int, room: int) -> None:
-        self.stable = stable
-        self.stable_epoch = -1
-        self.duplicates = 0
-        self._old = place.coverage
-        self._stale = place.stale
-        self._topic_id = place.topic_id
-        self._new = place.coverage.copy()
-        self._begin = stable
-        self._max = min(ranges_max, place.coverage.count + max(0, room))
-        # Of the claims whose records may have to change.
-        self._touched: dict[ClaimKey, None] = dict.fromkeys(place.stale)
-
-    def judge(self, entry: Entry) -> tuple[ErrorCode, list[Claim]]:
-        """What to answer so far, and the claims for which there is no room."""
-        if entry.topic_id != self._topic_id:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
-        if self._begin < 0:
-            return ErrorCode.INVALID_REQUEST, []
-        if entry.discard_from is not None:
-            gone, shorter = self._new.discard_from(max(entry.discard_from, 0))
-            self._touched.update(dict.fromkeys(each[:3] for each in (*gone, *shorter)))
-        left = []
-        for claim in entry.claims:
-            if claim.last >= self._begin:
-                first = max(claim.first, self._begin)
-                left.append(claim._replace(first=first))
-        if entry.claims and not left:
-            return ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD, []
-        return ErrorCode.NONE, [each for each in left if not self._add(each, entry.leader_epoch)]
-
-    def second(self, skipped: Sequence[Claim], leader_epoch: int, error: ErrorCode) -> ErrorCode:
-        """What to answer, when those behind have filled holes."""
-        if not skipped:
-            return error
-        self._advance()
-        full = [each for each in skipped if not self._add(each, leader_epoch)]
-        return ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED if full else error
-
-    def _add(self, claim: Claim, leader_epoch: int) -> bool:
-        growth = self._new.growth(claim)
-        if growth is None:
-            self.duplicates += 1
-            return True
-        # What fills a hole always may.
-        more = not growth.merged and (growth.first, growth.last) == (claim.first, claim.last)
-        if more and self._new.count >= self._max and not self._reaches_stable(claim):
-            return False
-        self._new.add(claim, leader_epoch)
-        low, high = claim.low, claim.high
-        self._touched[low, high, growth.first] = None
-        for first in growth.merged:
-            self._touched[low, high, first] = None
-        return True
-
-    def _reaches_stable(self, claim: Claim) -> bool:
-        """Whether it has the first offset that isn't done."""
-        return claim.first <= self.stable <= claim.last
-
-    def _advance(self) -> None:
-        if self.stable < 0:
-            return
-        stable = self._new.stable_from(self.stable)
-        if stable > self.stable:
-            self.stable_epoch = self._new.epoch_at(stable - 1)
-            self.stable = stable
-            gone = self._new.discard_below(stable)
-            self._touched.update(dict.fromkeys(each[:3] for each in gone))
-
-    def finish(self) -> bool:
-        """Whether the stable offset moves."""
-        self._advance()
-        return self.stable > self._begin
-
-    def records(self, key: Key, now_ms: int) -> list[ClaimRecord]:
-        """Those of claims above the stable offset, and tombstones of what is in these.
-
-        Tombstones of what has been passed aren't among them: they come when that is committed.
-        """
-        values, tombstones = [], []
-        for claim_key in self._touched:
-            first = claim_key[2]
-            before = self._old.having(claim_key)
-            was = before if before is not None and before[0] == first else None
-            now = self._new.having(claim_key)
-            if now is not None and now[0] == first:
-                if now != was:
-                    _, last, epoch = now
-                    state = ClaimState(self._topic_id, last, epoch, now_ms)
-                    values.append(ClaimRecord(*key, *claim_key, state))
-            elif claim_key in self._stale or (was is not None and self._is_void(was, now)):
-                tombstones.append(ClaimRecord(*key, *claim_key, None))
-        return values + tombstones
-
-    def _is_void(self, was: tuple[int, int, int], now: tuple[int, int, int] | None) -> bool:
-        """Whether a claim goes for another reason than that the stable offset passes it."""
-        return now is not None or was[1] >= self.stable
-
-
-class _Waits:
-    """Commits that are answered when all that was written for them has landed."""
-
-    def __init__(
-        self, answers: Sequence[tuple[Entry, ErrorCode]], before: int, stable: int
-    ) -> None:
-        self._answers = answers
-        self._before = before
-        self._stable = stable
-        self._left = 1
-        self._error = ErrorCode.NONE
-
-    def write(self, out: Outbox, records: Sequence[Any], group_id: str, log: int = 0) -> None:
-        self._left += 1
-        out.write(records, (group_id,), self.begin, self._failed, log)
-
-    def _failed(self, error: ErrorCode, now_ms: int) -> None:
-        self._error = self._error or error
-        self.begin(now_ms)
-
-    def begin(self, now_ms: int) -> None:
-        """One of those that are waited for is done."""
-        self._left -= 1
-        if self._left:
-            return
-        stable = self._before if self._error else self._stable
-        for entry, error in self._answers:
-            entry.answer(self._error or error, stable)
-
-
-def _batches(records: Sequence[ClaimRecord]) -> Iterator[list[ClaimRecord]]:
-    batch: list[ClaimRecord] = []
-    size_bytes = 0
-    for record in records:
-        record_bytes = _RECORD_BYTES + len(record.group_id.encode()) + len(record.topic)
-        if batch and (len(batch) == _RECORDS_PER_BATCH or size_bytes + record_bytes > _BATCH_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(record)
-        size_bytes += record_bytes
-    if batch:
-        yield batch
