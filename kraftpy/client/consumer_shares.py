@@ -5,9 +5,9 @@ Rules:
   and when the group has claims on it. All others are read and committed as ever, by one offset.
 * Slices that come are read from where the group's claims say, which are asked for when their last
   owner has given them up. Slices that stay are read on meanwhile.
-* The first offset of a partition in parts is committed before anything is fetched, if nobody else
-  has committed one: who comes second goes on from that, so that no gap is between two members that
-  begin at the log's end.
+* The first offset of a partition in parts, or whose records are done out of order, is committed
+  before anything is fetched, if nobody else has: without it nothing can be claimed. Who comes
+  second goes on from that, so that no gap is between two members that begin at the log's end.
 * Without claims at the group's broker, what is done out of order of a whole partition is committed
   up to the first record that isn't done.
 """
@@ -121,7 +121,7 @@ class ConsumerShares:
         offsets = await reset(others)
         if self._coordinator is not None and served:
             for name in others:
-                if self._slices.get(name, WHOLE) != WHOLE:
+                if self._explicit or self._slices.get(name, WHOLE) != WHOLE:
                     found[name] = await _first(self._coordinator, name, offsets[name], generation)
         for name in others:
             claims = found[name].claims if name in found else []

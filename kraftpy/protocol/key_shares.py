@@ -1,10 +1,13 @@
 """What members of a group tell each other of parts of partitions, in their user data.
 
 Rules:
-* It begins with `kpks` and a version (int16). Later versions add at the end alone, so that every
-  reader knows what stands before. User data that begins otherwise is another program's.
-* Of a subscription follow: allow_key_share (int8), share_host (a string with a 16-bit length) and
-  the shares that the member has. Of an assignment: the shares that it is given.
+* It begins with `kpks`, a version (int16) and its kind (int8). Later versions add at the end alone,
+  so that every reader knows what stands before. User data that begins otherwise is another
+  program's.
+* A subscription (kind 0) has allow_key_share (int8), share_host (a string with a 16-bit length) and
+  the shares that the member has; an assignment (kind 1) has the shares that the member is given.
+* A leader on librdkafka gives each member its subscription's user data back, with whole partitions:
+  as an assignment that says nothing of shares.
 * Shares are an array of topics (name, array of partitions (int32, array of slot ranges (first and
   last slot, uint16 each))), each array with a 32-bit length. The slot ranges of a partition ascend
   and don't touch. A whole partition is slots 0 to 65,535.
@@ -34,7 +37,8 @@ Shares = dict[tuple[str, int], SlotRanges]
 ALL_SLOTS: SlotRanges = ((0, SLOTS - 1),)
 """A whole partition."""
 
-_HEAD = struct.Struct(">4sh")
+_HEAD = struct.Struct(">4shb")
+_SUBSCRIBED, _ASSIGNED = 0, 1
 _SUBSCRIPTION = struct.Struct(">bh")
 _INT16 = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
@@ -55,7 +59,7 @@ def encode_share_subscription(subscription: ShareSubscription) -> bytes:
     host = subscription.share_host.encode()
     return b"".join(
         (
-            _HEAD.pack(MAGIC, VERSION),
+            _HEAD.pack(MAGIC, VERSION, _SUBSCRIBED),
             _SUBSCRIPTION.pack(subscription.allow_key_share, len(host)),
             host,
             _encode(subscription.owned),
@@ -64,13 +68,15 @@ def encode_share_subscription(subscription: ShareSubscription) -> bytes:
 
 
 def decode_share_subscription(data: bytes) -> ShareSubscription | None:
-    """What a subscription's user data says of sharing, None for another program's.
+    """What a subscription's user data says of sharing, None if it is something else.
 
     Raises `DecodeError` for what can't have been written so.
     """
     if not data.startswith(MAGIC):
         return None
     reader = _Reader(data)
+    if reader.kind != _SUBSCRIBED:
+        return None
     allow, length = reader.take(_SUBSCRIPTION)
     host = reader.text(length)
     return ShareSubscription(bool(allow), host, reader.shares())
@@ -78,15 +84,18 @@ def decode_share_subscription(data: bytes) -> ShareSubscription | None:
 
 def encode_shares(shares: Mapping[tuple[str, int], Iterable[tuple[int, int]]]) -> bytes:
     """An assignment's user data."""
-    return _HEAD.pack(MAGIC, VERSION) + _encode(shares)
+    return _HEAD.pack(MAGIC, VERSION, _ASSIGNED) + _encode(shares)
 
 
 def decode_shares(data: bytes) -> Shares | None:
-    """The shares of an assignment's user data, None for another program's.
+    """The shares of an assignment's user data, None if it is something else.
 
     Raises `DecodeError` for what can't have been written so.
     """
-    return _Reader(data).shares() if data.startswith(MAGIC) else None
+    if not data.startswith(MAGIC):
+        return None
+    reader = _Reader(data)
+    return reader.shares() if reader.kind == _ASSIGNED else None
 
 
 def _encode(shares: Mapping[tuple[str, int], Iterable[tuple[int, int]]]) -> bytes:
@@ -106,7 +115,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
-        _, version = self.take(_HEAD)
+        _, version, self.kind = self.take(_HEAD)
         if version < VERSION:
             raise DecodeError(f"shares have no version {version}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _STRIMZI = "a name that Strimzi's boards know; ours show the native metric"
 _KMINION = "a name that kminion's boards know; ours show the probe's own metric"
-_NOT_OFFERED = "nothing asks for ranges of keys before kraftpy.cooperative is offered"
+_SHARED = "how much fetches of ranges of keys look through; no board is about shared partitions yet"
 
 NOT_ON_A_BOARD = {
     "kafka_broker_info": "for joins: which address a broker's id has",
@@ -15,7 +15,7 @@ NOT_ON_A_BOARD = {
             "kraftpy_range_fetch_batches_total",
             "kraftpy_range_fetch_cache_bytes",
         ),
-        _NOT_OFFERED,
+        _SHARED,
     ),
     **dict.fromkeys(
         (

@@ -52,9 +52,9 @@ def test_the_bytes() -> None:
         "00000000" "00000001" "0000ffff"
         "00000001" "00000002" "00000009" "0014ffff"
     )  # fmt: skip
-    assert encode_shares(shares).hex() == "6b706b730000" + entries
+    assert encode_shares(shares).hex() == "6b706b73000001" + entries
     said = encode_share_subscription(ShareSubscription(True, "h", shares))
-    assert said.hex() == "6b706b73000001000168" + entries
+    assert said.hex() == "6b706b7300000001000168" + entries
 
 
 def test_later_versions_add_at_the_end() -> None:
@@ -72,19 +72,21 @@ def test_other_programs_data_is_left_to_them(data: bytes) -> None:
 def shares_of(*ranges: tuple[int, int], count: int | None = None) -> bytes:
     data = b"".join(a.to_bytes(2, "big") + b.to_bytes(2, "big") for a, b in ranges)
     number = len(ranges) if count is None else count
-    return b"kpks\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0" + number.to_bytes(4, "big", signed=True) + data
+    return (
+        b"kpks\0\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0" + number.to_bytes(4, "big", signed=True) + data
+    )
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b"kpks",
-        b"kpks\xff\xff\0\0\0\0",
-        b"kpks\0\0\xff\xff\xff\xff",
-        b"kpks\0\0\x7f\xff\xff\xff",
-        b"kpks\0\0\0\0\0\1\0\5t",
-        b"kpks\0\0\0\0\0\1\xff\xfft",
-        b"kpks\0\0\0\0\0\1\0\1\xff\0\0\0\0",
+        b"kpks\xff\xff\1\0\0\0\0",
+        b"kpks\0\0\1\xff\xff\xff\xff",
+        b"kpks\0\0\1\x7f\xff\xff\xff",
+        b"kpks\0\0\1\0\0\0\1\0\5t",
+        b"kpks\0\0\1\0\0\0\1\xff\xfft",
+        b"kpks\0\0\1\0\0\0\1\0\1\xff\0\0\0\0",
         shares_of(),
         shares_of((9, 8)),
         shares_of((0, 9), (10, 20)),
@@ -92,14 +94,14 @@ def shares_of(*ranges: tuple[int, int], count: int | None = None) -> bytes:
         shares_of((0, 9), count=2),
         shares_of((0, 9), count=-1),
         shares_of((0, 9), count=2**31 - 1),
-        b"kpks\0\0\0\0\0\1\0\1t\0\0\0\2" + 2 * b"\0\0\0\0\0\0\0\1\0\0\0\1",
+        b"kpks\0\0\1\0\0\0\1\0\1t\0\0\0\2" + 2 * b"\0\0\0\0\0\0\0\1\0\0\0\1",
     ],
 )
 def test_what_can_t_be_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_shares(data)
     with pytest.raises(DecodeError):
-        decode_share_subscription(data[:6] + b"\1\0\0" + data[6:])
+        decode_share_subscription(data[:6] + b"\0\1\0\0" + data[7:])
 
 
 @given(st.binary(max_size=60))
@@ -107,3 +109,10 @@ def test_no_bytes_do_harm(data: bytes) -> None:
     for decode in (decode_shares, decode_share_subscription):
         with contextlib.suppress(DecodeError):
             decode(b"kpks\0\0" + data)
+
+
+def test_a_subscription_that_comes_back_is_no_assignment() -> None:
+    """librdkafka's leader gives members what they sent."""
+    shares = {("t", 0): ALL_SLOTS}
+    assert decode_shares(encode_share_subscription(ShareSubscription(True, "", shares))) is None
+    assert decode_share_subscription(encode_shares(shares)) is None

@@ -16,6 +16,7 @@ import pytest
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode as E
+from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 from kraftpy.testing import Broker
 from tests.server.test_produce import batch
 from tests.server.test_transactional_offsets import Group as Offsets
@@ -78,7 +79,10 @@ def test_a_new_cluster_begins_with_the_second_version(wire: Wire) -> None:
 
 def test_old_clients_are_not_told_of_features_that_may_be_at_0(wire: Wire) -> None:
     """Java before 3.9 ends upon them (KAFKA-17492). What is in use they may know."""
-    assert features(wire, 3).supported.keys() == features(wire).supported.keys() - {FEATURE}
+    told = features(wire).supported
+    at_0 = {name for name, (lowest, _) in told.items() if lowest == 0}
+    assert at_0 == {FEATURE, COOPERATIVE_FEATURE}
+    assert features(wire, 3).supported.keys() == told.keys() - at_0
     assert features(wire, 3).in_use == features(wire).in_use
 
 

@@ -9,7 +9,7 @@ of these has one level, so none can be raised or lowered.
   (KIP-890); brokers go by the versions of requests, and take both at any level. 1 is as 0, which
   isn't among the levels in use. All nodes know it from a metadata level on, and it begins with 2.
 * `kraftpy.cooperative` is kraftpy's own: brokers serve cooperative consumption, so clients may ask
-  for it. It isn't offered before all of that is served (`COOPERATIVE_MAX`).
+  for it. At level 1 those are slices in fetches, and claims in commits outside of transactions.
 * `kraftpy.metadata.level` is kraftpy's own: what may be in the metadata
   (`kraftpy.core.metadata.levels`); an operator raises it, and it never falls.
 """
@@ -37,7 +37,7 @@ class Levels(NamedTuple):
 
 _TRANSACTION_VERSION_MAX = 2
 
-COOPERATIVE_MAX = 0
+COOPERATIVE_MAX = 1
 """The highest level of `kraftpy.cooperative` that this release serves; at 0 nobody hears of it."""
 
 ADJUSTABLE: Mapping[str, int] = MappingProxyType(
