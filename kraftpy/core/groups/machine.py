@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kraftpy.core.groups.commits import Commits, PartitionsOf
 from kraftpy.core.groups.config import (
@@ -26,17 +26,11 @@ from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
 from kraftpy.core.groups.consumer.service import MEMBER_TIMERS, ConsumerGroups
 from kraftpy.core.groups.consumer.topics import Topics
-from kraftpy.core.groups.describing import (
-    CLASSIC_GROUP_TYPE,
-    CONSUMER_GROUP_TYPE,
-    DescribedGroup,
-    ListedGroup,
-    described,
-    listed,
-)
+from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, KnownGroups
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.individual.commits import TWIN, ClaimMemory, Claims, ClaimsLog
+from kraftpy.core.groups.individual.plan import Key
 from kraftpy.core.groups.individual.records import ClaimRecord
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.memory import GroupMemory, MachineMemory
@@ -70,7 +64,7 @@ log = logging.getLogger(__name__)
 DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-class GroupMachine:
+class GroupMachine(KnownGroups):
     """Groups and committed offsets; see the module for how to drive it.
 
     `offsets` and `pending` are for reading: only committed records change them. `own_times` has
@@ -121,6 +115,7 @@ class GroupMachine:
             self._out,
             self.claims,
         )
+        super().__init__(self._groups, self._consumers.groups, self.offsets, self.pending)
         self._transactions = TransactionalCommits(
             config,
             self._groups,
@@ -346,77 +341,21 @@ class GroupMachine:
         self._account(group_id)
         return self._out.take()
 
-    def group_ids(self) -> Iterator[str]:
-        """Every group that there is; one that comes or goes meanwhile may be missing or not."""
-        yield from list(self._groups)
-        yield from list(self._consumers.groups)
-        for group_id in self.offsets.group_ids():
-            if group_id not in self._groups and group_id not in self._consumers.groups:
-                yield group_id
-        yield from self._only_pending()
-
-    def _only_pending(self) -> list[str]:
-        """The groups of which nothing is known but what open transactions have committed."""
-        named = self._groups, self._consumers.groups, self.offsets
-        return [each for each in self.pending.group_ids() if not any(each in of for of in named)]
-
-    def regexes(self) -> set[str]:
-        """The regular expressions by which members of consumer groups subscribe."""
-        return {
-            metadata.topic_regex
-            for group in self._consumers.groups.values()
-            for metadata in group.members.values()
-            if metadata.topic_regex
-        }
-
-    def list_groups(
-        self, states: Sequence[str], types: Sequence[str], group_ids: Iterable[str] | None = None
-    ) -> list[ListedGroup]:
-        """ListGroups 0-5: groups in any of these states and types, whatever their case.
-
-        Of all groups, or of `group_ids`.
-        """
-        wanted_types = {name.lower() for name in types}
-        wanted_states = {name.lower() for name in states}
-        listed = []
-        for group_id in self.group_ids() if group_ids is None else group_ids:
-            row = self._listed(group_id)
-            if (not wanted_types or row.group_type in wanted_types) and (
-                not wanted_states or row.group_state.lower() in wanted_states
-            ):
-                listed.append(row)
-        return listed
-
-    def _listed(self, group_id: str) -> ListedGroup:
-        return listed(group_id, self._groups.get(group_id), self._consumers.groups.get(group_id))
-
-    def summary(self, group_id: str) -> tuple[str, str, int]:
-        """A group's type, state and number of members, for metrics."""
-        row = self._listed(group_id)
-        group = self._groups.get(group_id) or self._consumers.groups.get(group_id)
-        return row.group_type, row.group_state, 0 if group is None else len(group.members)
-
-    def describe(self, group_id: str) -> DescribedGroup:
-        """DescribeGroups 0-5: a group that is not there is Dead, without an error."""
-        group = self._groups.get(group_id)
-        has_offsets = group_id in self.offsets or group_id in self.pending
-        # A consumer group has a request of its own (ConsumerGroupDescribe).
-        is_simple = has_offsets and group_id not in self._consumers.groups
-        return described(group_id, group, has_offsets=is_simple)
-
     # -- outcomes
 
     def committed(self, write: Write, now_ms: int) -> Effects:
         """The batch is below the high watermark: its records take effect, its requests end."""
         self._out.landed(write)
-        has_groups = False
+        claimed: Sequence[Key] = ()
         if write.log == TWIN:
+            has_groups = False
             self.claims.replay(write.records)  # type: ignore[arg-type]
+            claimed = self.claims.concerned(write)
         else:
             has_groups = self._replay(write.records, now_ms)
-        claimed = self.claims.concerned(write.records, write.keys)
-        if write.log != TWIN:
-            self.claims.moved(claimed)
+            if self.claims.places:
+                claimed = self.claims.concerned(write)
+                self.claims.moved(claimed)
         if not write.settled:
             write.settled = True
             write.on_committed(now_ms)
@@ -424,7 +363,8 @@ class GroupMachine:
         self._discard_unused(write)
         if has_groups:
             self._account(*write.keys)
-        self.claims.landed(claimed, now_ms)
+        if claimed:
+            self.claims.landed(claimed, now_ms)
         return self._out.take()
 
     def _replay(self, records: Sequence[CoordinatorRecord], now_ms: int) -> bool:
@@ -464,8 +404,7 @@ class GroupMachine:
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)
         self._account(*write.keys)
-        claimed = self.claims.concerned(write.records, write.keys)
-        self.claims.landed(claimed, now_ms, failed=True)
+        self.claims.landed(self.claims.concerned(write), now_ms, failed=True)
         return self._out.take()
 
     def timed_out(self, write: Write, now_ms: int) -> Effects:
@@ -586,15 +525,3 @@ class GroupMachine:
         self._consumers.close(error)
         self._memory.close(self._groups)
         return self._out.take()._replace(writes=[])
-
-    # -- numbers for metrics
-
-    @property
-    def offsets_count(self) -> int:
-        return len(self.offsets)
-
-    @property
-    def groups_count(self) -> int:
-        named = (*self._groups, *self._consumers.groups)
-        both = sum(group_id in self.offsets for group_id in named)
-        return len(named) + self.offsets.groups_count - both + len(self._only_pending())

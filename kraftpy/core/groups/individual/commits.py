@@ -29,7 +29,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from typing import Any
 
+from kraftpy.core.coordination import Write
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches
@@ -119,7 +121,8 @@ class Claims:
         self._out = outbox
         self._memory = memory
         self._ranges_max = ranges_max
-        self._groups: dict[str, dict[Key, _Place]] = {}
+        self.places: dict[str, dict[Key, _Place]] = {}
+        """By group; empty where nobody claims anything, so that others needn't look further."""
         self.state = ClaimsLog.ABSENT
         self.is_offered: Callable[[], bool] = lambda: True
         """Whether clients may claim, as the cluster's features say."""
@@ -136,26 +139,26 @@ class Claims:
 
     def concerns(self, group_id: str) -> bool:
         """Whether a commit of the group may have to do with claims."""
-        return group_id in self._groups or self.state is ClaimsLog.CLOSED
+        return group_id in self.places or self.state is ClaimsLog.CLOSED
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._groups.get(key[0], ())
+        return key in self.places.get(key[0], ())
 
     def keys_of(self, group_id: str) -> list[Key]:
         """Where the group has claims, or is about to."""
-        return list(self._groups.get(group_id, ()))
+        return list(self.places.get(group_id, ()))
 
     def keys_of_topic(self, topic: str) -> list[Key]:
-        return [key for places in self._groups.values() for key in places if key[1] == topic]
+        return [key for places in self.places.values() for key in places if key[1] == topic]
 
     def coverage(self, key: Key) -> Coverage | None:
         """What is claimed above the stable offset; None if nothing is."""
-        place = self._groups.get(key[0], {}).get(key)
+        place = self.places.get(key[0], {}).get(key)
         return None if place is None or not place.coverage.count else place.coverage
 
     def commit_timestamp_ms(self, key: Key) -> int:
         """When something was claimed here last; -1 if nothing is."""
-        place = self._groups.get(key[0], {}).get(key)
+        place = self.places.get(key[0], {}).get(key)
         return NO_TIMESTAMP if place is None else place.commit_timestamp_ms
 
     def stable_offset(self, key: Key) -> int:
@@ -201,16 +204,17 @@ class Claims:
     def release(self, drop: Drop, now_ms: int) -> None:
         """What had to follow a drop has been done, or can't be."""
         for key in drop.keys:
-            place = self._groups.get(key[0], {}).get(key)
+            place = self.places.get(key[0], {}).get(key)
             if place is not None and place.held is drop:
                 place.held = None
                 self._pump(key, now_ms)
 
-    def concerned(self, records: Iterable[object], group_ids: Iterable[str]) -> list[Key]:
-        """Places with claims that a write of these groups has to do with."""
-        if not self._groups or not any(group_id in self._groups for group_id in group_ids):
+    def concerned(self, write: Write[Any]) -> list[Key]:
+        """Places with claims that a write has to do with."""
+        if not any(group_id in self.places for group_id in write.keys):
             return []
-        keys = {each[:3]: None for each in records if isinstance(each, OffsetRecord | ClaimRecord)}
+        kinds = OffsetRecord | ClaimRecord
+        keys = {each[:3]: None for each in write.records if isinstance(each, kinds)}
         return [key for key in keys if key in self]
 
     def landed(self, keys: Iterable[Key], now_ms: int, *, failed: bool = False) -> None:
@@ -222,11 +226,11 @@ class Claims:
             self._pump(key, now_ms, mends=not failed)
 
     def _place(self, key: Key) -> _Place:
-        return self._groups.setdefault(key[0], {}).setdefault(key, _Place())
+        return self.places.setdefault(key[0], {}).setdefault(key, _Place())
 
     def _pump(self, key: Key, now_ms: int, *, mends: bool = True) -> None:
         """Goes on with what waits here, if nothing is in flight."""
-        place = self._groups.get(key[0], {}).get(key)
+        place = self.places.get(key[0], {}).get(key)
         if place is None or place.held is not None or self.state is not ClaimsLog.OPEN:
             return
         while not self._is_busy(key):
@@ -300,7 +304,7 @@ class Claims:
             return
         records = []
         for each in drop.keys:
-            its = self._groups[each[0]][each]
+            its = self.places[each[0]][each]
             claims = [*its.coverage.keys(), *its.stale]
             records += [ClaimRecord(*each, *claim, None) for claim in claims]
         if not records:
@@ -365,7 +369,7 @@ class Claims:
     def moved(self, keys: Iterable[Key]) -> None:
         """The committed offsets here have changed: claims below are passed."""
         for key in keys:
-            place = self._groups.get(key[0], {}).get(key)
+            place = self.places.get(key[0], {}).get(key)
             if place is not None:
                 gone = place.coverage.discard_below(self.stable_offset(key))
                 place.is_settled = False
@@ -376,7 +380,7 @@ class Claims:
         """These aren't in the log and never will be."""
         for record in records:
             key = record.low, record.high, record.first
-            place = self._groups.get(record.group_id, {}).get(record[:3])
+            place = self.places.get(record.group_id, {}).get(record[:3])
             if record.state is None and place is not None:
                 holding = place.coverage.having(key)
                 if holding is None or holding[0] != record.first:
@@ -387,18 +391,18 @@ class Claims:
         self._memory.used_bytes += more * RANGE_BYTES
 
     def _forget(self, key: Key, place: _Place) -> None:
-        places = self._groups.get(key[0])
+        places = self.places.get(key[0])
         if places is not None and places.get(key) is place and not self._is_busy(key):
             del places[key]
             if not places:
-                del self._groups[key[0]]
+                del self.places[key[0]]
 
     # -- the log
 
     def opened(self, topic_id_of: Callable[[str], bytes | None], now_ms: int) -> None:
         """The log has been read: what isn't wanted any more goes, what is true takes effect."""
         self.state = ClaimsLog.OPEN
-        for places in list(self._groups.values()):
+        for places in list(self.places.values()):
             for key, place in list(places.items()):
                 topic_id = topic_id_of(key[1])
                 if topic_id != place.topic_id:
@@ -408,7 +412,7 @@ class Claims:
 
     def closed(self, state: ClaimsLog, error: ErrorCode, now_ms: int) -> None:
         """The log isn't led here any more, or is about to be read again: nothing is known of it."""
-        groups, self._groups = self._groups, {}
+        groups, self.places = self.places, {}
         self._count(-self.ranges_count)
         self.state = state
         drops: dict[int, Drop] = {}
