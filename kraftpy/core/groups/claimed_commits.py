@@ -21,37 +21,47 @@ from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.group import Group
-from kraftpy.core.groups.individual.commits import Claims, Drop
+from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.coverage import Claim
+from kraftpy.core.groups.individual.places import Drop
 from kraftpy.core.groups.individual.plan import Entry, Key
 from kraftpy.core.groups.individual.requests import Reader
 from kraftpy.core.groups.records import CoordinatorRecord, OffsetRecord
 from kraftpy.core.groups.shares import MemberShares
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import LAST_STABLE_OFFSET_TAG, encode_int64
-from kraftpy.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+from kraftpy.protocol.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
-_Partition = OffsetCommitRequest.OffsetCommitRequestPartition
-_PartitionAnswer = OffsetCommitResponse.OffsetCommitResponsePartition
+_Partition = (
+    OffsetCommitRequest.OffsetCommitRequestPartition
+    | TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+)
+_PartitionAnswer = (
+    OffsetCommitResponse.OffsetCommitResponsePartition
+    | TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+)
 
 
-class ClaimedCommit:
-    """One OffsetCommit of a group that has claims, or makes some."""
+class Claiming:
+    """What a request claims; it's answered, by `reply`, when all that `begin` counts has ended."""
 
     def __init__(
         self,
         config: GroupConfig,
         claims: Claims,
-        outbox: Outbox,
         group: Group | None,
-        request: OffsetCommitRequest,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
         topics: Topics,
         shares: MemberShares,
     ) -> None:
         self.entries: list[tuple[Entry, _PartitionAnswer]] = []
         self._config = config
         self._claims = claims
-        self._out = outbox
         self._group = group
         self._request = request
         self._topics = topics
@@ -60,16 +70,20 @@ class ClaimedCommit:
         self._left = 1
         self._reply: Callable[[], None]
 
-    def read(self, topic: str, partition: _Partition) -> _PartitionAnswer:
-        """The answer for a partition with claims, if it isn't refused at once that of success."""
+    def read(
+        self, topic: str, partition: _Partition, answer: _PartitionAnswer, *, voids: bool = True
+    ) -> None:
+        """Takes in a partition with claims; its answer is that of success, or says what is wrong.
+
+        `voids`: it may say that claims are void.
+        """
         key = self._request.group_id, topic, partition.partition_index
-        answer = _PartitionAnswer(partition.partition_index)
         known = self._topics.find(topic)
         answered = partial(self._answered, answer)
         found = self._reader.read(partition.committed_offset, partition._tags or {})
         if not (self._config.accept_individual_commit and self._claims.is_offered()):
             answer.error_code = ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED
-        elif found is None:
+        elif found is None or (found.discard_from is not None and not voids):
             answer.error_code = ErrorCode.INVALID_REQUEST
         elif known is None:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -79,9 +93,8 @@ class ClaimedCommit:
             epoch = partition.committed_leader_epoch
             entry = Entry(key, known.topic_id, found.claims, epoch, found.discard_from, answered)
             self.entries.append((entry, answer))
-            return answer  # Which has the stable offset when it is known.
+            return  # The answer has the stable offset when it is known.
         _tell_stable(answer, self._claims.stable_offset(key))
-        return answer
 
     def withdraw(self) -> None:
         """Nothing is claimed, because of another part of the request."""
@@ -97,6 +110,44 @@ class ClaimedCommit:
             low <= claim.high and claim.low <= high for claim in claims for low, high in taken
         )
 
+    def begin(self, others: int, reply: Callable[[], None]) -> None:
+        """The entries are about to be handed over, and so much else is done; `ended` follows."""
+        self._reply = reply
+        self._left += len(self.entries) + others
+
+    def is_claimed(self, answer: object) -> bool:
+        """Whether this is the answer of a partition with claims."""
+        return any(answer is each for _, each in self.entries)
+
+    def _answered(self, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
+        answer.error_code = commit_error(error)
+        _tell_stable(answer, stable)
+        self.ended()
+
+    def ended(self, _: int = 0) -> None:
+        """Some of what is waited for."""
+        self._left -= 1
+        if not self._left:
+            self._reply()
+
+
+class ClaimedCommit(Claiming):
+    """One OffsetCommit of a group that has claims, or makes some."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        claims: Claims,
+        outbox: Outbox,
+        group: Group | None,
+        request: OffsetCommitRequest,
+        topics: Topics,
+        shares: MemberShares,
+    ) -> None:
+        super().__init__(config, claims, group, request, topics, shares)
+        self._out = outbox
+        self._generation = request.generation_id_or_member_epoch
+
     def carry_out(
         self,
         records: Sequence[CoordinatorRecord],
@@ -105,9 +156,7 @@ class ClaimedCommit:
         now_ms: int,
     ) -> None:
         """Commits offsets and claims; answers when all of it is decided."""
-
-        self._reply = partial(self._out.reply, token, response)
-        self._left += len(self.entries) + bool(records)
+        self.begin(bool(records), partial(self._out.reply, token, response))
         if records:
             claimed = {id(answer) for _, answer in self.entries}
             plain = [
@@ -120,22 +169,12 @@ class ClaimedCommit:
             def failed(error: ErrorCode, now_ms: int) -> None:
                 for answer in plain:
                     answer.error_code = commit_error(error)
-                self._ended(now_ms)
+                self.ended()
 
-            self._commit(records, self._ended, failed, now_ms)
+            self._commit(records, self.ended, failed, now_ms)
         for entry, _ in self.entries:
             self._claims.submit(entry, now_ms)
-        self._ended(now_ms)
-
-    def _answered(self, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
-        answer.error_code = commit_error(error)
-        _tell_stable(answer, stable)
-        self._ended(0)
-
-    def _ended(self, _: int) -> None:
-        self._left -= 1
-        if not self._left:
-            self._reply()
+        self.ended()
 
     def _commit(
         self,
@@ -145,7 +184,7 @@ class ClaimedCommit:
         now_ms: int,
     ) -> None:
         """Writes plain offsets, once the claims are dropped that they reset."""
-        is_member = self._request.generation_id_or_member_epoch >= 0
+        is_member = self._generation >= 0
         reset = []
         for record in records:
             assert isinstance(record, OffsetRecord)

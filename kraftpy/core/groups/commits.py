@@ -38,7 +38,8 @@ from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.expectations import Expectations, undecided
 from kraftpy.core.groups.expiry import Expiry
 from kraftpy.core.groups.group import Group, GroupState
-from kraftpy.core.groups.individual.commits import Claims, Drop
+from kraftpy.core.groups.individual.commits import Claims
+from kraftpy.core.groups.individual.places import Drop
 from kraftpy.core.groups.individual.requests import has_claims
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
 from kraftpy.core.groups.offsets import OffsetMap
@@ -112,7 +113,7 @@ class Commits:
         claims: Claims,
     ) -> None:
         self._claims = claims
-        self._shares = MemberShares()
+        self.shares = MemberShares()
         self._expiry = Expiry(config, groups, consumers, offsets)
         self._config = config
         self._groups = groups
@@ -157,7 +158,7 @@ class Commits:
         judged = None if concerned else _judge_at_once(request, partitions_of, now_ms)
         if judged is None:
             claimed = ClaimedCommit(
-                self._config, self._claims, self._out, group, request, topics, self._shares
+                self._config, self._claims, self._out, group, request, topics, self.shares
             )
             judged = self._judge(request, partitions_of, now_ms, claimed)
         response, records = judged
@@ -211,7 +212,8 @@ class Commits:
                 if index not in known:
                     error = _unknown(topic)
                 elif has_claims(partition._tags):
-                    answers.append(claimed.read(name, partition))
+                    answers.append(_PartitionAnswer(index))
+                    claimed.read(name, partition, answers[-1])
                     refused |= bool(answers[-1].error_code)
                     continue
                 elif reason := refusal(partition.committed_offset, metadata, self._config):
@@ -445,7 +447,10 @@ class Commits:
         if not usage.is_empty and self._expiry.all_are_young(group_id, now_ms):
             return 0
         expired = []
-        pending = self._pending.places_of(group_id)
+        pending = {
+            *self._pending.places_of(group_id),
+            *(key[1:] for key in self._claims.pending_slices(group_id)),
+        }
         claimed = []
         kept = bool(pending)
         for topic, partition, committed in self._offsets.of_group(group_id):

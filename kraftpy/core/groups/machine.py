@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from kraftpy.core.coordination import PRIMARY
 from kraftpy.core.groups.commits import Commits, PartitionsOf
 from kraftpy.core.groups.config import (
     NO_OWN_TIMES,
@@ -29,7 +30,8 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, KnownGroups
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
-from kraftpy.core.groups.individual.commits import TWIN, ClaimMemory, Claims, ClaimsLog
+from kraftpy.core.groups.individual.commits import Claims
+from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog
 from kraftpy.core.groups.individual.plan import Key
 from kraftpy.core.groups.individual.records import ClaimRecord
 from kraftpy.core.groups.membership import Client, Membership
@@ -124,6 +126,8 @@ class GroupMachine(KnownGroups):
             self._consumers,
             self._out,
             self._memory,
+            self.claims,
+            self._commits.shares,
         )
 
     # -- loading
@@ -166,6 +170,14 @@ class GroupMachine(KnownGroups):
     def load_claims(self, records: Iterable[ClaimRecord]) -> None:
         """Takes in records of that log, oldest first."""
         self.claims.replay(records)
+
+    def load_pending_claims(self, producer_id: int, records: Iterable[ClaimRecord]) -> None:
+        """The same of a producer's transaction."""
+        self.claims.replay_in(producer_id, records)
+
+    def load_claims_marker(self, producer_id: int, *, committed: bool) -> None:
+        """Takes in that the producer's transaction has ended."""
+        self.claims.end(producer_id, committed=committed)
 
     def log_opened(self, number: int, now_ms: int) -> Effects:
         """That log has been read; its writes are taken from here on."""
@@ -289,17 +301,24 @@ class GroupMachine(KnownGroups):
         request: TxnOffsetCommitRequest,
         partitions_of: PartitionsOf,
         now_ms: int,
+        *,
+        api_version: int = 5,
     ) -> Effects:
-        """TxnOffsetCommit 0-5, of a producer whose transaction the partition is in."""
-        self._transactions.commit(token, request, partitions_of, now_ms, self._topics)
+        """TxnOffsetCommit 0-5, of a producer whose transaction the partition is in.
+
+        That is the partition of the claims' log, too, if it claims something that it may.
+        """
+        self._transactions.commit(token, request, partitions_of, now_ms, self._topics, api_version)
         return self._out.take()
 
-    def markers(self, token: object, ends: Sequence[tuple[int, bool]]) -> Write:
+    def markers(
+        self, token: object, ends: Sequence[tuple[int, bool]], log_number: int = PRIMARY
+    ) -> Write:
         """The write of markers, which the shell appends; `token` is answered with an `ErrorCode`.
 
         Of each the producer's id, and whether it commits.
         """
-        return self._transactions.markers(token, ends)
+        return self._transactions.markers(token, ends, log_number)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """NONE if an OffsetFetch 9 of this member may be answered with `fetch`."""
@@ -312,16 +331,18 @@ class GroupMachine(KnownGroups):
         topics: Sequence[tuple[str, Sequence[int]]] | None,
         *,
         require_stable: bool = False,
+        asker: str | None = None,
     ) -> list[tuple[str, list[OffsetRow]]]:
         """Committed offsets by topic; of all the group's partitions if `topics` is None.
 
         `require_stable`: with an error where a transaction may be about to change them (KIP-447).
+        `asker` is a member that wants to know of claims, too.
         """
         if topics is None:
             found = self.offsets.rows_of_group(group_id)
         else:
             found = [(name, self.offsets.rows(group_id, name, indexes)) for name, indexes in topics]
-        return self._transactions.stable(group_id, found) if require_stable else found
+        return self._transactions.stable(group_id, found, asker) if require_stable else found
 
     def delete_offsets(
         self, token: object, request: OffsetDeleteRequest, partitions_of: PartitionsOf, now_ms: int
@@ -349,8 +370,7 @@ class GroupMachine(KnownGroups):
         claimed: Sequence[Key] = ()
         if write.log == TWIN:
             has_groups = False
-            self.claims.replay(write.records)  # type: ignore[arg-type]
-            claimed = self.claims.concerned(write)
+            claimed = self.claims.committed(write)
         else:
             has_groups = self._replay(write.records, now_ms)
             if self.claims.places:
@@ -399,7 +419,7 @@ class GroupMachine(KnownGroups):
         """The batch is not in the log and never will be."""
         self._out.landed(write)
         if write.log == TWIN:
-            self.claims.lost(write.records)  # type: ignore[arg-type]
+            self.claims.lost(write)
         self._settle(write, error, now_ms)
         self._consumers.landed(write, now_ms)
         self._discard_unused(write)

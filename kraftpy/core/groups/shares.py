@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 from weakref import WeakKeyDictionary
 
-from kraftpy.core.groups.group import Group
+from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.key_hash import hashes_of
 from kraftpy.protocol.key_shares import Shares, decode_shares
 from kraftpy.protocol.messages import ConsumerProtocolAssignment
 
-_Known = tuple[int, tuple[str, ...], dict[str, Shares]]
+_Known = tuple[int, tuple[str, ...], GroupState, dict[str, Shares]]
 
 
 class MemberShares:
@@ -29,16 +29,28 @@ class MemberShares:
         self, group: Group, member_id: str, topic: str, partition: int
     ) -> list[tuple[int, int]]:
         """The hashes of the partition that other members have been given."""
-        found = self._known.get(group)
-        if found is None or found[:2] != (group.generation, tuple(group.members)):
-            shares = {each.member_id: _shares(each.assignment) for each in group.members.values()}
-            found = self._known[group] = group.generation, tuple(group.members), shares
         return [
             hashes_of(*slots)
-            for other, shares in found[2].items()
+            for other, shares in self._of(group).items()
             if other != member_id
             for slots in shares.get((topic, partition), ())
         ]
+
+    def of_member(
+        self, group: Group, member_id: str, topic: str, partition: int
+    ) -> list[tuple[int, int]]:
+        """The hashes of the partition that a member has been given, as far as that is known."""
+        shares = self._of(group).get(member_id, {})
+        return [hashes_of(*slots) for slots in shares.get((topic, partition), ())]
+
+    def _of(self, group: Group) -> dict[str, Shares]:
+        found = self._known.get(group)
+        # Members get what they are assigned after their generation has begun.
+        now = group.generation, tuple(group.members), group.state
+        if found is None or found[:3] != now:
+            shares = {each.member_id: _shares(each.assignment) for each in group.members.values()}
+            found = self._known[group] = *now, shares
+        return found[3]
 
 
 def _shares(assignment: bytes) -> Shares:

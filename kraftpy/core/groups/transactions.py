@@ -8,16 +8,20 @@ Rules, which are Kafka 4.4's:
   takes it in any state: the transaction began before the rebalance.
 * Wrong epochs of a consumer group's members are ILLEGAL_GENERATION, and so is a generation of a
   group that isn't there.
+* Claims go to their own log alone, from version 5 on, and are pending there (`individual`). What
+  makes less done is no part of a transaction: INVALID_REQUEST.
 * What is pending is part of what groups take in memory: COORDINATOR_NOT_AVAILABLE where that is
   full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from kraftpy.core.groups.claimed_commits import commit_error
+from kraftpy.core.coordination import PRIMARY
+from kraftpy.core.groups.claimed_commits import Claiming, commit_error
 from kraftpy.core.groups.commits import PartitionsOf, refusal
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_transactional_commit
@@ -25,6 +29,8 @@ from kraftpy.core.groups.consumer.service import ConsumerGroups
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.individual.commits import Claims
+from kraftpy.core.groups.individual.coverage import WHOLE
 from kraftpy.core.groups.individual.requests import has_claims
 from kraftpy.core.groups.memory import MachineMemory
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow, refused_offset
@@ -36,8 +42,11 @@ from kraftpy.core.groups.pending_offsets import (
     pending_bytes,
 )
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
+from kraftpy.core.groups.shares import MemberShares
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+FIRST_WITH_CLAIMS = 5
 
 _TopicAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _PartitionAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
@@ -55,6 +64,8 @@ class TransactionalCommits:
         consumers: ConsumerGroups,
         outbox: Outbox,
         memory: MachineMemory,
+        claims: Claims,
+        shares: MemberShares,
     ) -> None:
         self._config = config
         self._groups = groups
@@ -63,6 +74,8 @@ class TransactionalCommits:
         self._consumers = consumers
         self._out = outbox
         self._memory = memory
+        self._claims = claims
+        self._shares = shares
 
     def commit(
         self,
@@ -71,34 +84,49 @@ class TransactionalCommits:
         partitions_of: PartitionsOf,
         now_ms: int,
         topics: Topics,
+        api_version: int,
     ) -> None:
-        """A TxnOffsetCommit: answered once its batch is committed."""
+        """A TxnOffsetCommit: answered once what it writes is committed."""
         error = self._check(request, topics)
         if error is not ErrorCode.NONE:
             self._out.reply(token, transactional_error_response(request, error))
             return
-        response, records, size_bytes = self._judge(request, partitions_of, now_ms)
+        response, records, size_bytes, claiming = self._judge(
+            request, partitions_of, now_ms, topics, api_version
+        )
         if not self._memory.has_room(size_bytes):
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._out.reply(token, transactional_error_response(request, error))
             return
-        if not records:
-            self._out.reply(token, response)
+        reply: Callable[[], None] = partial(self._out.reply, token, response)
+        if claiming is not None and claiming.entries:
+            claiming.begin(bool(records), reply)
+            reply = claiming.ended
+        elif not records:
+            reply()
             return
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             for topic in response.topics:
                 for partition in topic.partitions:
-                    if partition.error_code == ErrorCode.NONE:
+                    if partition.error_code == ErrorCode.NONE and not (
+                        claiming is not None and claiming.is_claimed(partition)
+                    ):
                         partition.error_code = commit_error(error)
-            self._out.reply(token, response)
+            reply()
 
-        self._out.write(
-            TransactionalOffsets(request.producer_id, request.producer_epoch, records),
-            (request.group_id,),
-            lambda now_ms: self._out.reply(token, response),
-            failed,
-        )
+        if records:
+            self._out.write(
+                TransactionalOffsets(request.producer_id, request.producer_epoch, records),
+                (request.group_id,),
+                lambda now_ms: reply(),
+                failed,
+            )
+        if claiming is not None and claiming.entries:
+            transaction = request.producer_id, request.producer_epoch
+            for entry, _ in claiming.entries:
+                self._claims.submit_in(transaction, entry, now_ms)
+            claiming.ended()
 
     def _check(self, request: TxnOffsetCommitRequest, topics: Topics) -> ErrorCode:
         consumer = self._consumers.groups.get(request.group_id)
@@ -109,9 +137,15 @@ class TransactionalCommits:
         return _check_classic(self._groups.get(request.group_id), request)
 
     def _judge(
-        self, request: TxnOffsetCommitRequest, partitions_of: PartitionsOf, now_ms: int
+        self,
+        request: TxnOffsetCommitRequest,
+        partitions_of: PartitionsOf,
+        now_ms: int,
+        topics: Topics,
+        api_version: int,
     ) -> _Judged:
         response = TxnOffsetCommitResponse()
+        claiming: Claiming | None = None
         records: list[OffsetRecord] = []
         size_bytes = 0
         for topic in request.topics:
@@ -123,8 +157,22 @@ class TransactionalCommits:
                 error = ErrorCode.NONE
                 if index not in known:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif has_claims(partition._tags):  # There are none in transactions yet.
-                    error = ErrorCode.INVALID_REQUEST
+                elif has_claims(partition._tags):
+                    answer = _PartitionAnswer(index)
+                    if api_version < FIRST_WITH_CLAIMS:
+                        answer.error_code = ErrorCode.INVALID_REQUEST
+                    else:
+                        claiming = claiming or Claiming(
+                            self._config,
+                            self._claims,
+                            self._groups.get(request.group_id),
+                            request,
+                            topics,
+                            self._shares,
+                        )
+                        claiming.read(topic.name, partition, answer, voids=False)
+                    answers.append(answer)
+                    continue
                 elif reason := refusal(partition.committed_offset, metadata, self._config):
                     error = reason
                 else:
@@ -139,9 +187,11 @@ class TransactionalCommits:
                     size_bytes += pending_bytes(topic.name, metadata)
                 answers.append(_PartitionAnswer(index, error))
             response.topics.append(_TopicAnswer(topic.name, answers))
-        return _Judged(response, records, size_bytes)
+        return _Judged(response, records, size_bytes, claiming)
 
-    def markers(self, token: object, ends: Sequence[tuple[int, bool]]) -> Write:
+    def markers(
+        self, token: object, ends: Sequence[tuple[int, bool]], log_number: int = PRIMARY
+    ) -> Write:
         """The write of markers that the shell appends; `token` is answered with an ErrorCode.
 
         Of each the producer id, and whether it commits.
@@ -153,7 +203,11 @@ class TransactionalCommits:
             self._out.reply(token, error)
 
         return self._out.expect(
-            TransactionEnds(ends), (), lambda now_ms: self._out.reply(token, ErrorCode.NONE), failed
+            TransactionEnds(ends),
+            (),
+            lambda now_ms: self._out.reply(token, ErrorCode.NONE),
+            failed,
+            log_number,
         )
 
     def replay(self, records: TransactionalOffsets | TransactionEnds) -> set[str]:
@@ -170,10 +224,13 @@ class TransactionalCommits:
         return group_ids
 
     def stable(
-        self, group_id: str, found: list[tuple[str, list[OffsetRow]]]
+        self, group_id: str, found: list[tuple[str, list[OffsetRow]]], asker: str | None = None
     ) -> list[tuple[str, list[OffsetRow]]]:
-        """Offsets by topic, with an error in the place of what a transaction may change."""
-        unstable = self.unstable(group_id)
+        """Offsets by topic, with an error in the place of what a transaction may change.
+
+        `asker`: a member that knows of claims, and is told what it has of a partition itself.
+        """
+        unstable = self.unstable(group_id, asker)
         if not unstable:
             return found
         error = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -188,23 +245,41 @@ class TransactionalCommits:
             for name, rows in found
         ]
 
-    def unstable(self, group_id: str) -> set[Place]:
-        """Where open transactions have committed offsets of the group, or are about to."""
+    def unstable(self, group_id: str, asker: str | None = None) -> set[Place]:
+        """Where open transactions have committed offsets of the group, or are about to.
+
+        Or have claimed something, but for what is none of the asker's.
+        """
         in_flight = {
             (record.topic, record.partition)
             for write in self._out.in_flight(group_id)
             if isinstance(write.records, TransactionalOffsets)
             for record in write.records
         }
-        return in_flight.union(self._pending.places_of(group_id))
+        unstable = in_flight.union(self._pending.places_of(group_id))
+        for (_, topic, partition), slices in self._claims.pending_slices(group_id).items():
+            mine = self._slices_of(group_id, asker, topic, partition)
+            if any(low <= high_ and low_ <= high for low, high in slices for low_, high_ in mine):
+                unstable.add((topic, partition))
+        return unstable
+
+    def _slices_of(
+        self, group_id: str, asker: str | None, topic: str, partition: int
+    ) -> Sequence[tuple[int, int]]:
+        group = self._groups.get(group_id)
+        found = None
+        if group is not None and asker and group.state is GroupState.STABLE:
+            found = self._shares.of_member(group, asker, topic, partition)
+        return found or (WHOLE,)
 
 
 class _Judged(NamedTuple):
-    """The answer if all goes well, the records to write, and what they take in memory."""
+    """The answer if all goes well, the records to write, what they take in memory, and claims."""
 
     response: TxnOffsetCommitResponse
     records: list[OffsetRecord]
     size_bytes: int
+    claiming: Claiming | None
 
 
 def _check_classic(group: Group | None, request: TxnOffsetCommitRequest) -> ErrorCode:

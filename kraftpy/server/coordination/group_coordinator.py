@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from kraftpy.core.config import BrokerConfig, consumer_times
+from kraftpy.core.coordination import PRIMARY
 from kraftpy.core.groups import (
     Client,
     ConsumerTimes,
@@ -32,7 +33,7 @@ from kraftpy.core.groups import (
 )
 from kraftpy.core.groups.effects import Effects
 from kraftpy.core.groups.individual.codec import ClaimsCodec
-from kraftpy.core.groups.individual.commits import ClaimMemory, ClaimsLog, ClaimsWanted
+from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog, ClaimsWanted
 from kraftpy.core.groups.individual.requests import claim_tags
 from kraftpy.core.groups.records import too_long
 from kraftpy.core.metadata import ResourceType
@@ -378,13 +379,13 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         )
 
     def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest
+        self, api_version: int, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]:
-        """TxnOffsetCommit of an admitted producer; waits until its batch is committed."""
+        """TxnOffsetCommit of an admitted producer; waits until what it writes is committed."""
         return self.write(
             _check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.commit_in_transaction(
-                token, request, self._partitions_of, now_ms
+                token, request, self._partitions_of, now_ms, api_version=api_version
             ),
         )
 
@@ -395,19 +396,39 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         """
         return self._route(_check_group_id(group_id))[0].index
 
+    def served_claims(self, group_id: str) -> int | None:
+        """The same of the claims' log; None if claims aren't taken.
+
+        Raises KafkaError as `served_partition` does, and COORDINATOR_LOAD_IN_PROGRESS while that
+        log isn't served; the first who asks has it made.
+        """
+        partition, machine = self._route(_check_group_id(group_id))
+        if not (self._host.config.accept_individual_commit and self.offers_claims()):
+            return None
+        if machine.claims.state is ClaimsLog.ABSENT:
+            self.send(ClaimsWanted())
+        if machine.claims.state is not ClaimsLog.OPEN:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return partition.index
+
     def write_markers(
-        self, index: int, markers: Sequence[Marker]
+        self, topic: str, index: int, markers: Sequence[Marker]
     ) -> list[ErrorCode | asyncio.Future[ErrorCode]]:
-        """Appends markers to a partition of the offsets topic.
+        """Appends markers to a partition of the offsets topic, or of that of claims.
 
         Gives why one isn't taken, or when it has taken effect: NOT_LEADER_OR_FOLLOWER while the
         partition is loaded.
         """
         partition = self._partitions.get(index)
         machine = None if partition is None else partition.machine
-        if partition is None or machine is None:
+        number = TWIN if topic == INDIVIDUAL_OFFSETS_TOPIC else PRIMARY
+        if (
+            partition is None
+            or machine is None
+            or (number == TWIN and machine.claims.state is not ClaimsLog.OPEN)
+        ):
             return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(markers)
-        errors, appended = self._host.replicas.append_markers(OFFSETS_TOPIC, index, markers)
+        errors, appended = self._host.replicas.append_markers(topic, index, markers)
         ends = [
             (marker.producer_id, marker.end.committed)
             for marker, error in zip(markers, errors, strict=True)
@@ -415,7 +436,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         ]
         answer: asyncio.Future[ErrorCode] = self._loop.create_future()
         if ends:
-            partition.follow(machine.markers(answer, ends), appended, self.now_ms())
+            partition.follow(machine.markers(answer, ends, number), appended, self.now_ms())
         return [answer if error is ErrorCode.NONE else error for error in errors]
 
     def fetch_offsets(
@@ -426,10 +447,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         member_epoch: int = -1,
         *,
         require_stable: bool = False,
+        wants_ranges: bool = False,
     ) -> Callable[[], list[tuple[str, list[OffsetRow]]]]:
         """Reads committed offsets by topic when called; of all partitions if `topics` is None.
 
-        `require_stable`: not where a transaction may be about to change it. Errors are raised now.
+        `require_stable`: not where a transaction may be about to change it; a member that
+        `wants_ranges` is concerned where it has the keys itself. Errors are raised now.
         A member of a consumer group may say who it is: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
         """
         if not self._host.in_touch:
@@ -443,7 +466,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
                 error = machine.check_fetch(group_id, member_id, member_epoch)
                 if error is not ErrorCode.NONE:
                     raise KafkaError(error)
-            return partial(machine.fetch, group_id, topics, require_stable=require_stable)
+            asker = member_id if wants_ranges else None
+            return partial(
+                machine.fetch, group_id, topics, require_stable=require_stable, asker=asker
+            )
 
         return self.read(_check_group_id(group_id, allow_empty=True), fetch)
 

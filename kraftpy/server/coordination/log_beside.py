@@ -3,7 +3,8 @@
 Rules:
 
 * The machine takes requests as soon as the first log has been read. What needs the other one waits
-  until that has been read, too: all that earlier leaders committed, in pieces.
+  until that has been read, too: all that earlier leaders committed, and what a machine before this
+  one has under way, in pieces.
 * The two may be led by different brokers, and have epochs of their own. With another epoch of its
   own a log is read anew; with another one of the first log all is.
 * A damaged batch keeps it closed: its leader is replaced then, as of any damaged log.

@@ -3,8 +3,8 @@
 * Each marker is answered for each of its partitions, once all in-sync replicas have it; what isn't
   committed in time is REQUEST_TIMED_OUT, and may be committed later.
 * What is written for a partition together is one write (`replication.markers`), unless it is much.
-* Those of offsets go to the group coordinator, and are answered when they have taken effect there;
-  who leads a partition and doesn't coordinate it yet is NOT_LEADER_OR_FOLLOWER.
+* Those of offsets and claims go to the group coordinator, and are answered when they have taken
+  effect there; who leads a partition and doesn't coordinate it yet is NOT_LEADER_OR_FOLLOWER.
 * Whoever has more to write waits until all are in the log, not until they are committed.
 """
 
@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import WriteTxnMarkersRequest
 from kraftpy.protocol.records import EndTxnMarker
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 COMMIT_TIMEOUT_S: Final = 1.0
 # So many markers for a partition are one write: it takes a few milliseconds.
 TOGETHER_MAX: Final = 200
+
+_OF_GROUPS: Final = (OFFSETS_TOPIC, INDIVIDUAL_OFFSETS_TOPIC)
 
 Answers = dict[str, dict[int, ErrorCode]]
 """Of one marker: by topic and partition."""
@@ -102,8 +105,8 @@ def _append(
     partition = host.replicas.get(topic, index)
     if partition is None:
         return [host.missing_partition_error(topic, index)] * len(markers)
-    if topic == OFFSETS_TOPIC:
-        outcomes = host.groups.write_markers(index, markers)
+    if topic in _OF_GROUPS:
+        outcomes = host.groups.write_markers(topic, index, markers)
         return [each if isinstance(each, ErrorCode) else _end_of(each) for each in outcomes]
     if too_few := partition.acks_all_error:
         return [too_few] * len(markers)

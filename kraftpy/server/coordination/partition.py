@@ -77,7 +77,7 @@ class PartitionLog(Protocol):
         """The leader epochs of the topic's partitions that this broker leads, by index."""
 
     def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
-        """Calls `settled(True)` once all that earlier leaders committed can be read here.
+        """Calls `settled(True)` once all that is in the log now can be read here.
 
         `settled(False)` if this broker doesn't lead the partition any more by then.
         """

@@ -201,13 +201,13 @@ class TransactionQuestions:
         self,
         transactional_id: str,
         producer: tuple[int, int],
-        partition: Partition,
+        partitions: Sequence[Partition],
         commit_version: int,
     ) -> asyncio.Future[Answers]:
         """The same as a TxnOffsetCommit is to be told."""
         adds = commit_version >= FIRST_COMMIT_OF_VERSION_2
         subject = Subject(transactional_id, *producer, adds)
-        return self._inquire(subject, [partition], _told_by_commit(commit_version))
+        return self._inquire(subject, partitions, _told_by_commit(commit_version))
 
     def _inquire(
         self, subject: Subject, partitions: Sequence[Partition], tell: _Tell

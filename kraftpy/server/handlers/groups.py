@@ -320,12 +320,13 @@ def _read(
     group_id: str,
     *member: Any,
     stable: bool,
+    wants_ranges: bool = False,
 ) -> Offsets:
     """A group's offsets, by topic, as they are when they are encoded. Raises KafkaError.
 
     They are read together; of many topics each for itself, so a commit may come in between.
     """
-    fetch = partial(broker.groups.fetch_offsets, require_stable=stable)
+    fetch = partial(broker.groups.fetch_offsets, require_stable=stable, wants_ranges=wants_ranges)
     if wanted is None or not ctx.many:
         return elements(fetch(group_id, wanted, *member), lambda found: found)
     fetch(group_id, [], *member)
@@ -410,7 +411,15 @@ def _fetch_group(
     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     member = request.member_id, request.member_epoch
     try:
-        offsets = _read(broker, ctx, wanted, request.group_id, *member, stable=stable)
+        offsets = _read(
+            broker,
+            ctx,
+            wanted,
+            request.group_id,
+            *member,
+            stable=stable,
+            wants_ranges=wants_ranges,
+        )
         tags = broker.groups.claims_of(request.group_id) if wants_ranges else no_tags
     except KafkaError as error:
         response.error_code = error.code

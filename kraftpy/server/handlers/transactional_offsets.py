@@ -4,7 +4,7 @@ The rules are in `kraftpy.core.groups.transactions`. Beyond that:
 
 * The offsets are a transactional batch in the group's partition of the offsets topic, which has to
   be in the transaction: as with a Produce, its coordinator is asked before the first one. From
-  version 5 on that adds it (KIP-890).
+  version 5 on that adds it (KIP-890). So it is with claims and the twin of that topic.
 * What passes by itself is COORDINATOR_LOAD_IN_PROGRESS, upon which clients send it again; before
   version 2 COORDINATOR_NOT_AVAILABLE, as some of those break upon the other (KAFKA-7296).
 """
@@ -15,7 +15,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from kraftpy.core.groups.transactions import transactional_error_response
+from kraftpy.core.groups.individual.requests import has_claims
+from kraftpy.core.groups.transactions import FIRST_WITH_CLAIMS, transactional_error_response
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 from kraftpy.core.transactions import VERSION_0, VERSION_2
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, Token
 from kraftpy.protocol.api import ApiKey
@@ -51,25 +53,40 @@ def txn_offset_commit(
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if request.producer_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        partition = _partition(broker, request)
+        partitions = _partitions(broker, ctx, request)
         if ctx.many and exceeds_a_batch(broker, request):
             return _refuse_many(request)
-        if _is_admitted(partition, request):
-            return broker.groups.commit_in_transaction(request)
+        if all(_is_admitted(each, request) for each in partitions):
+            return broker.groups.commit_in_transaction(ctx.api_version, request)
         if not broker.serves_transactions:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS_YET)
     except KafkaError as error:
         return _refuse(ctx, request, error.code)
-    return _ask_and_commit(broker, ctx, request, partition)
+    return _ask_and_commit(broker, ctx, request, partitions)
 
 
-def _partition(broker: Broker, request: TxnOffsetCommitRequest) -> Partition:
-    """Where the group's offsets are kept, if this broker coordinates it; else raises KafkaError."""
+def _partitions(
+    broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> list[Partition]:
+    """What is written for the request: where the group's offsets are kept, and its claims.
+
+    Raises KafkaError if this broker doesn't coordinate the group.
+    """
     index = broker.groups.served_partition(request.group_id)
-    partition = broker.replicas.get(OFFSETS_TOPIC, index)
-    if partition is None:
+    names = [(OFFSETS_TOPIC, index)]
+    if ctx.api_version >= FIRST_WITH_CLAIMS and any(
+        each._tags for topic in request.topics for each in topic.partitions
+    ):
+        claim = [has_claims(each._tags) for topic in request.topics for each in topic.partitions]
+        if all(claim):
+            names.clear()
+        if any(claim) and broker.groups.served_claims(request.group_id) is not None:
+            names.append((INDIVIDUAL_OFFSETS_TOPIC, index))
+    found = [broker.replicas.get(*each) for each in names]
+    partitions = [each for each in found if each is not None]
+    if len(partitions) < len(names):
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
-    return partition
+    return partitions
 
 
 def _is_admitted(
@@ -81,26 +98,32 @@ def _is_admitted(
 
 
 async def _ask_and_commit(
-    broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest, partition: Partition
+    broker: Broker,
+    ctx: RequestContext,
+    request: TxnOffsetCommitRequest,
+    partitions: list[Partition],
 ) -> TxnOffsetCommitResponse:
     producer = request.producer_id, request.producer_epoch
     version = VERSION_2 if ctx.api_version >= FIRST_COMMIT_OF_VERSION_2 else VERSION_0
-    question = Question(partition, producer, version)
+    questions = [Question(each, producer, version) for each in partitions]
     try:
-        question.answers = broker.transaction_questions.admit_offsets(
-            request.transactional_id, producer, question.place, ctx.api_version
+        answers = broker.transaction_questions.admit_offsets(
+            request.transactional_id, producer, [each.place for each in questions], ctx.api_version
         )
-        await question.answers
-        token = question.token()
-        if _partition(broker, request) is not partition:
+        for question in questions:
+            question.answers = answers
+        await answers
+        tokens = [question.token() for question in questions]
+        if _partitions(broker, ctx, request) != partitions:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if not _is_admitted(partition, request, token):
+        if not all(map(_is_admitted, partitions, [request] * len(tokens), tokens)):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        answer = broker.groups.commit_in_transaction(request)
+        answer = broker.groups.commit_in_transaction(ctx.api_version, request)
     except KafkaError as error:
         return _refuse(ctx, request, error.code)
     finally:
-        question.settle()
+        for question in questions:
+            question.settle()
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 

@@ -445,16 +445,17 @@ class ReplicaManager:
         return errors, done
 
     def when_settled(self, topic: str, partition: int, settled: Callable[[bool], None]) -> None:
-        """Calls `settled(True)` once all that earlier leaders committed can be read here.
+        """Calls `settled(True)` once all that is in the log now can be read here.
 
+        That is all that earlier leaders committed, and what this one has under way.
         `settled(False)` if this broker doesn't lead the partition any more by then.
         """
         target = self.get(topic, partition)
         if target is None or target.leadership is None:
             settled(False)
             return
-        start = target.leadership.epoch_start_offset
-        target.when_committed(start, lambda error: settled(error is ErrorCode.NONE))
+        end = target.log.log_end_offset
+        target.when_committed(end, lambda error: settled(error is ErrorCode.NONE))
 
     def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
         """What `read_batches` gave could not be used."""

@@ -1,28 +1,53 @@
-"""How claims are kept in a log of `__individual_commit_offsets`."""
+"""How claims are kept in a log of `__individual_commit_offsets`.
+
+A transactional batch has claims that count when its producer's marker comes, if at all.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kraftpy.core.coordination import Loaded, Write
+from kraftpy.core.groups.individual.pending import TransactionalClaims
 from kraftpy.core.groups.individual.records import ClaimRecord, decode_record, encode_record
 from kraftpy.core.groups.machine import GroupMachine
-from kraftpy.protocol.records import Buffer, batch_data, build_batch, read_records, split_batches
+from kraftpy.protocol.records import (
+    Buffer,
+    RecordInput,
+    batch_data,
+    build_batch,
+    read_end_txn_marker,
+    read_records,
+    split_batches,
+)
 
 
 class ClaimsCodec:
     """`core.coordination.Codec` of claims."""
 
     def encode(self, write: Write[Any], now_ms: int) -> bytes:
-        return build_batch([(now_ms, *encode_record(each), []) for each in write.records])
+        inputs: list[RecordInput] = [(now_ms, *encode_record(each), []) for each in write.records]
+        if not isinstance(write.records, TransactionalClaims):
+            return build_batch(inputs)
+        producer_id, producer_epoch = write.records.transaction
+        return build_batch(
+            inputs, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
+        )
 
     def replay(self, batches: Buffer, machine: GroupMachine, loaded: Loaded) -> None:
         for position, header in split_batches(batches):
             if header.is_control:
+                marker = read_end_txn_marker(batches, position)
+                if marker is not None:
+                    machine.load_claims_marker(header.producer_id, committed=marker.committed)
+                    loaded.records += header.records_count
                 continue
             records: list[ClaimRecord] = []
             for record in read_records(header, batch_data(header, batches, position)):
                 decoded: ClaimRecord | None = loaded.take(record, decode_record)
                 if decoded is not None:
                     records.append(decoded)
-            machine.load_claims(records)
+            if header.is_transactional:
+                machine.load_pending_claims(header.producer_id, records)
+            else:
+                machine.load_claims(records)

@@ -18,6 +18,8 @@ Rules:
   INDIVIDUAL_COMMIT_TOO_OLD. What there is already is no error. Beyond so many ranges, or so many
   bytes of all groups, a claim is only taken if it makes no more of them.
 * A topic that was made anew has another id: claims of the old one are dropped.
+* What a transaction claims (`pending`) is written at once, whatever else is under way: its records
+  are its own. It counts when its marker is committed, and is written anew from then on.
 * Where the log of the claims can't be read (yet), claims are COORDINATOR_LOAD_IN_PROGRESS, and so
   is what might need them dropped.
 
@@ -26,89 +28,36 @@ Source: seed 001, "Individual Commit".
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kraftpy.core.coordination import Write
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.pending import (
+    PENDING_CLAIM_BYTES,
+    LogKey,
+    TransactionalClaims,
+)
+from kraftpy.core.groups.individual.places import (
+    RANGE_BYTES,
+    TWIN,
+    ClaimMemory,
+    ClaimsLog,
+    ClaimsWanted,
+    Drop,
+    Place,
+)
 from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches
-from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
+from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
 from kraftpy.core.groups.offsets import OffsetMap
-from kraftpy.core.groups.pending_offsets import TransactionalOffsets
+from kraftpy.core.groups.pending_offsets import TransactionalOffsets, TransactionEnds
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from kraftpy.protocol.errors import ErrorCode
 
-TWIN = 1
-"""The number of the claims' log among those of the coordinator."""
-
-RANGE_BYTES = 20
-"""What a range takes in memory."""
-
-
-class ClaimsLog(Enum):
-    """Whether the log of the claims has been read."""
-
-    ABSENT = "there is none, so there are no claims"
-    CLOSED = "it isn't led here, or is being read"
-    OPEN = "it has been read"
-
-
-class ClaimsWanted:
-    """A message: somebody wants to claim something, and there is no log for it yet."""
-
-
-class ClaimMemory:
-    """What the claims of a broker take, and what they may take; shared by all its machines."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-
-
-class Drop:
-    """Claims that are to go before their offsets are set back; nothing is claimed meanwhile.
-
-    `then` hears when their tombstones are committed, and has to call `Claims.release` at last.
-    """
-
-    __slots__ = ("error", "keys", "left", "then", "waits_for")
-
-    def __init__(self, keys: Sequence[Key], then: Callable[[Drop, ErrorCode, int], None]) -> None:
-        self.keys = keys
-        self.then = then
-        self.waits_for = set(keys)
-        self.left = 0
-        self.error = ErrorCode.NONE
-
-
-class _Place:
-    """What a group has claimed of a partition, and who waits to claim more."""
-
-    __slots__ = (
-        "commit_timestamp_ms",
-        "coverage",
-        "held",
-        "is_settled",
-        "jobs",
-        "stale",
-        "topic_id",
-    )
-
-    def __init__(self) -> None:
-        self.coverage = Coverage()
-        self.topic_id = b""
-        self.commit_timestamp_ms = NO_TIMESTAMP
-        self.stale: dict[ClaimKey, None] = {}
-        self.jobs: deque[Entry | Drop] = deque()
-        self.held: Drop | None = None
-        # Whether the stable offset is what follows from the claims, as far as is known.
-        self.is_settled = False
-
-    def __bool__(self) -> bool:
-        return bool(self.coverage.count or self.jobs or self.stale or self.held)
+# What fills holes may take so much more of the memory than there is: an eighth.
+_RESERVE = 8
 
 
 class Claims:
@@ -121,8 +70,11 @@ class Claims:
         self._out = outbox
         self._memory = memory
         self._ranges_max = ranges_max
-        self.places: dict[str, dict[Key, _Place]] = {}
+        self.places: dict[str, dict[Key, Place]] = {}
         """By group; empty where nobody claims anything, so that others needn't look further."""
+        # Where each producer has claims pending.
+        self._producers: dict[int, dict[Key, None]] = {}
+        self.pending_count = 0
         self.state = ClaimsLog.ABSENT
         self.is_offered: Callable[[], bool] = lambda: True
         """Whether clients may claim, as the cluster's features say."""
@@ -154,7 +106,33 @@ class Claims:
     def coverage(self, key: Key) -> Coverage | None:
         """What is claimed above the stable offset; None if nothing is."""
         place = self.places.get(key[0], {}).get(key)
-        return None if place is None or not place.coverage.count else place.coverage
+        if place is None:
+            return None
+        found = place.known(pending=False)
+        if found is not place.coverage:
+            found.discard_below(self.stable_offset(key))
+        return found if found.count else None
+
+    def progress(self, key: Key) -> Coverage:
+        """The same with what open transactions have claimed; not to be changed."""
+        place = self.places.get(key[0], {}).get(key)
+        return Coverage() if place is None else place.known(pending=True)
+
+    def is_pending(self, key: Key) -> bool:
+        """Whether an open transaction has claimed something here, or is about to."""
+        return key in self.pending_slices(key[0])
+
+    def pending_slices(self, group_id: str) -> dict[Key, set[tuple[int, int]]]:
+        """Of which hashes open transactions have claimed something, or are about to."""
+        found: dict[Key, set[tuple[int, int]]] = {}
+        for key, place in self.places.get(group_id, {}).items():
+            for claim in place.pending:
+                found.setdefault(key, set()).add(claim[:2])
+        for write in self._out.in_flight(group_id):
+            if isinstance(write.records, TransactionalClaims):
+                for record in write.records:
+                    found.setdefault(record[:3], set()).add((record.low, record.high))
+        return found
 
     def commit_timestamp_ms(self, key: Key) -> int:
         """When something was claimed here last; -1 if nothing is."""
@@ -187,6 +165,77 @@ class Claims:
             return
         self._place(entry.key).jobs.append(entry)
         self._pump(entry.key, now_ms)
+
+    def submit_in(self, transaction: Transaction, entry: Entry, now_ms: int) -> None:
+        """The same of a transaction, which this broker has let in; its claims will be pending."""
+        if self.state is not ClaimsLog.OPEN:
+            self.submit(entry, now_ms)
+            return
+        key, place = entry.key, self._place(entry.key)
+        if entry.topic_id != place.topic_id:
+            self._void(place, entry.topic_id)
+        stable = self.stable_offset(key)
+        claims = [
+            claim._replace(first=max(claim.first, stable))
+            for claim in entry.claims
+            if claim.last >= stable
+        ]
+        error = ErrorCode.NONE
+        if stable < 0 or not entry.claims:
+            error = ErrorCode.INVALID_REQUEST
+        elif not claims:
+            error = ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD
+        elif not self._has_room(place, claims, stable):
+            error = ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+        if error is not ErrorCode.NONE:
+            entry.answer(error, stable)
+            if not place:
+                self._forget(key, place)
+            return
+        under_way = self._under_way(key, transaction)
+        records = []
+        for claim in claims:
+            claim_key = claim[:3]
+            known = place.pending.get((claim_key, transaction))
+            last = max(
+                claim.last,
+                -1 if known is None else known.last,
+                under_way.get(claim_key, -1),
+            )
+            state = ClaimState(entry.topic_id, last, entry.leader_epoch, now_ms)
+            records.append(ClaimRecord(*key, *claim_key, state, transaction))
+        waits = Waits([(entry, ErrorCode.NONE)], stable, stable)
+        for batch in batches(records):
+            waits.write(self._out, TransactionalClaims(transaction, batch), key[0], TWIN)
+        waits.begin(now_ms)
+
+    def _has_room(self, place: Place, claims: Sequence[Claim], stable: int) -> bool:
+        """Whether a transaction may claim so much. What fills holes always may, within reason."""
+        count = place.coverage.count + place.pending.count + len(claims)
+        used_bytes = self._memory.used_bytes + len(claims) * PENDING_CLAIM_BYTES
+        limit_bytes = self._memory.limit_bytes
+        if count <= self._ranges_max and used_bytes <= limit_bytes:
+            return True
+        if used_bytes > limit_bytes + limit_bytes // _RESERVE:
+            return False
+        for claim in claims:
+            growth = place.coverage.growth(claim)
+            is_new = growth is not None and growth[:2] == claim[2:] and not growth.merged
+            if is_new and not claim.first <= stable <= claim.last:
+                return False
+        return True
+
+    def _under_way(self, key: Key, transaction: Transaction) -> dict[ClaimKey, int]:
+        """The last offsets of what the transaction is about to claim here."""
+        found: dict[ClaimKey, int] = {}
+        for write in self._out.in_flight(key[0]):
+            claims = write.records
+            if isinstance(claims, TransactionalClaims) and claims.transaction == transaction:
+                for record in claims:
+                    if record[:3] == key and record.state is not None:
+                        last = found.get(record[3:6], -1)
+                        found[record[3:6]] = max(last, record.state.last)
+        return found
 
     def drop(
         self, keys: Iterable[Key], then: Callable[[Drop, ErrorCode, int], None], now_ms: int
@@ -225,8 +274,8 @@ class Claims:
             # What failed just now would fail again; who comes next tries.
             self._pump(key, now_ms, mends=not failed)
 
-    def _place(self, key: Key) -> _Place:
-        return self.places.setdefault(key[0], {}).setdefault(key, _Place())
+    def _place(self, key: Key) -> Place:
+        return self.places.setdefault(key[0], {}).setdefault(key, Place())
 
     def _pump(self, key: Key, now_ms: int, *, mends: bool = True) -> None:
         """Goes on with what waits here, if nothing is in flight."""
@@ -255,8 +304,8 @@ class Claims:
                     return True
         return False
 
-    def _has_to_mend(self, key: Key, place: _Place) -> bool:
-        if place.stale:
+    def _has_to_mend(self, key: Key, place: Place) -> bool:
+        if place.stale or place.pending.spent or place.pending.ended:
             return True
         if place.is_settled or not place.coverage.count:
             return False
@@ -264,7 +313,7 @@ class Claims:
         place.is_settled = stable < 0 or place.coverage.stable_from(stable) == stable
         return not place.is_settled
 
-    def _write(self, key: Key, place: _Place, entries: Sequence[Entry], now_ms: int) -> None:
+    def _write(self, key: Key, place: Place, entries: Sequence[Entry], now_ms: int) -> None:
         """Takes claims in: decides, and writes what follows."""
         if entries and entries[-1].topic_id != place.topic_id:
             self._void(place, entries[-1].topic_id)
@@ -272,6 +321,10 @@ class Claims:
         before = -1 if committed is None else max(committed.offset, -1)
         plan = Plan(
             place.coverage, place.stale, place.topic_id, before, self._ranges_max, self._room()
+        )
+        ended = place.pending.ended
+        plan.take(
+            (Claim(*key, state.last), state.leader_epoch) for (key, _), state in ended.items()
         )
         answers = [(entry, *plan.judge(entry)) for entry in entries]
         judged = [
@@ -287,17 +340,32 @@ class Claims:
             new = CommittedOffset(plan.stable, plan.stable_epoch, metadata, now_ms, expires_ms)
             waits.write(self._out, [OffsetRecord(*key, new)], key[0])
         records = plan.records(key, now_ms)
+        records += [
+            ClaimRecord(*key, *claim_key, None, transaction)
+            for claim_key, transaction in [
+                *place.pending.spent,
+                *(each for each in ended if self._is_passed(place, before, each)),
+            ]
+        ]
         for batch in [records] if len(records) == 1 else batches(records):
             waits.write(self._out, batch, key[0], TWIN)
         place.is_settled = True
         waits.begin(now_ms)
+
+    def _is_passed(self, place: Place, stable: int, key: LogKey) -> bool:
+        """Whether what is committed says what a transaction's record does."""
+        last = place.pending.ended[key].last
+        low, high, first = key[0]
+        return last < stable or (
+            place.coverage.growth(Claim(low, high, max(first, stable), last)) is None
+        )
 
     def _room(self) -> int:
         return (self._memory.limit_bytes - self._memory.used_bytes) // RANGE_BYTES
 
     # -- dropping
 
-    def _hold(self, drop: Drop, place: _Place, key: Key, now_ms: int) -> None:
+    def _hold(self, drop: Drop, place: Place, key: Key, now_ms: int) -> None:
         place.held = drop
         drop.waits_for.discard(key)
         if drop.waits_for:
@@ -307,6 +375,7 @@ class Claims:
             its = self.places[each[0]][each]
             claims = [*its.coverage.keys(), *its.stale]
             records += [ClaimRecord(*each, *claim, None) for claim in claims]
+            records += [ClaimRecord(*each, *k, None, txn) for k, txn in its.pending.log_keys()]
         if not records:
             drop.then(drop, ErrorCode.NONE, now_ms)
             return
@@ -328,13 +397,28 @@ class Claims:
 
     # -- what is committed
 
+    def committed(self, write: Write[Any]) -> list[Key]:
+        """Takes in a write that is committed; gives the places that it concerns."""
+        records = write.records
+        if isinstance(records, TransactionEnds):
+            ends = [self.end(id_, committed=committed) for id_, committed in records.ends]
+            return list(dict.fromkeys(key for keys in ends for key in keys if key in self))
+        if isinstance(records, TransactionalClaims):
+            self.replay_in(records.transaction[0], records)
+        else:
+            self.replay(records)
+        return self.concerned(write)
+
     def replay(self, records: Iterable[ClaimRecord]) -> None:
         """Takes in records of the log, in its order."""
         for record in records:
             key = record[:3]
             claim_key = record.low, record.high, record.first
             place = self._place(key)
-            if record.state is None:
+            if record.transaction is not None:
+                with self._counted(place):
+                    place.pending.remove((claim_key, record.transaction))
+            elif record.state is None:
                 place.stale.pop(claim_key, None)
                 self._count(-int(place.coverage.remove(claim_key)))
             else:
@@ -342,7 +426,41 @@ class Claims:
             if not place:
                 self._forget(key, place)
 
-    def _put(self, place: _Place, claim: Claim, state: ClaimState) -> None:
+    def replay_in(self, producer_id: int, records: Iterable[ClaimRecord]) -> None:
+        """Takes in what a producer has claimed in its transaction."""
+        for record in records:
+            if record.state is None or record.transaction is None:
+                continue
+            key = record[:3]
+            place = self._place(key)
+            if not place.topic_id:
+                place.topic_id = record.state.topic_id
+            with self._counted(place):
+                place.pending.put((record[3:6], record.transaction), record.state)
+            self._producers.setdefault(producer_id, {})[key] = None
+
+    def end(self, producer_id: int, *, committed: bool) -> list[Key]:
+        """The producer's transaction has ended; gives the places that it concerns."""
+        keys = list(self._producers.pop(producer_id, ()))
+        for key in keys:
+            place = self.places.get(key[0], {}).get(key)
+            if place is not None:
+                with self._counted(place):
+                    place.pending.end(producer_id, place.topic_id, committed=committed)
+                if not place:
+                    self._forget(key, place)
+        return keys
+
+    @contextmanager
+    def _counted(self, place: Place) -> Iterator[None]:
+        """Counts what becomes of the place's pending claims."""
+        before = place.pending.count
+        yield
+        more = place.pending.count - before
+        self.pending_count += more
+        self._memory.used_bytes += more * PENDING_CLAIM_BYTES
+
+    def _put(self, place: Place, claim: Claim, state: ClaimState) -> None:
         claim_key = claim[:3]
         if state.topic_id != place.topic_id:
             self._void(place, state.topic_id)
@@ -359,12 +477,14 @@ class Claims:
         if holding is not None and holding[0] != claim.first:
             place.stale[claim_key] = None
 
-    def _void(self, place: _Place, topic_id: bytes) -> None:
+    def _void(self, place: Place, topic_id: bytes) -> None:
         """The topic was made anew: nothing that was claimed of the one before counts."""
         place.stale.update(dict.fromkeys(place.coverage.keys()))
         self._count(-place.coverage.count)
         place.coverage.clear()
         place.topic_id = topic_id
+        with self._counted(place):
+            place.pending.void(topic_id)
 
     def moved(self, keys: Iterable[Key]) -> None:
         """The committed offsets here have changed: claims below are passed."""
@@ -376,12 +496,12 @@ class Claims:
                 place.stale.update(dict.fromkeys(each[:3] for each in gone))
                 self._count(-len(gone))
 
-    def lost(self, records: Iterable[ClaimRecord]) -> None:
-        """These aren't in the log and never will be."""
-        for record in records:
+    def lost(self, write: Write[Any]) -> None:
+        """Its records aren't in the log and never will be."""
+        for record in write.records:
             key = record.low, record.high, record.first
             place = self.places.get(record.group_id, {}).get(record[:3])
-            if record.state is None and place is not None:
+            if record.state is None and record.transaction is None and place is not None:
                 holding = place.coverage.having(key)
                 if holding is None or holding[0] != record.first:
                     place.stale[key] = None
@@ -390,7 +510,7 @@ class Claims:
         self.ranges_count += more
         self._memory.used_bytes += more * RANGE_BYTES
 
-    def _forget(self, key: Key, place: _Place) -> None:
+    def _forget(self, key: Key, place: Place) -> None:
         places = self.places.get(key[0])
         if places is not None and places.get(key) is place and not self._is_busy(key):
             del places[key]
@@ -414,6 +534,9 @@ class Claims:
         """The log isn't led here any more, or is about to be read again: nothing is known of it."""
         groups, self.places = self.places, {}
         self._count(-self.ranges_count)
+        self._memory.used_bytes -= self.pending_count * PENDING_CLAIM_BYTES
+        self.pending_count = 0
+        self._producers.clear()
         self.state = state
         drops: dict[int, Drop] = {}
         for places in groups.values():

@@ -5,11 +5,12 @@ Rules: `commits` has them. Nothing in here changes what is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.ranges import Growth
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
 from kraftpy.protocol.errors import ErrorCode
 
@@ -71,6 +72,15 @@ class Plan:
         # Of the claims whose records may have to change.
         self._touched: dict[ClaimKey, None] = dict.fromkeys(stale)
 
+    def take(self, claims: Iterable[tuple[Claim, int]]) -> None:
+        """Takes in what counts already, each with its leader epoch, whatever room there is."""
+        for claim, leader_epoch in claims:
+            if claim.last >= self._begin:
+                clipped = claim._replace(first=max(claim.first, self._begin))
+                growth = self._new.growth(clipped)
+                if growth is not None:
+                    self._put(clipped, growth, leader_epoch)
+
     def judge(self, entry: Entry) -> tuple[ErrorCode, list[Claim]]:
         """What to answer so far, and the claims for which there is no room."""
         if entry.topic_id != self._topic_id:
@@ -106,12 +116,15 @@ class Plan:
         more = not growth.merged and (growth.first, growth.last) == (claim.first, claim.last)
         if more and self._new.count >= self._max and not self._reaches_stable(claim):
             return False
+        self._put(claim, growth, leader_epoch)
+        return True
+
+    def _put(self, claim: Claim, growth: Growth, leader_epoch: int) -> None:
         self._new.add(claim, leader_epoch)
         low, high = claim.low, claim.high
         self._touched[low, high, growth.first] = None
         for first in growth.merged:
             self._touched[low, high, first] = None
-        return True
 
     def _reaches_stable(self, claim: Claim) -> bool:
         """Whether it has the first offset that isn't done."""

@@ -5,6 +5,9 @@ Rules:
   first and last hash and the claim's first offset (int64 each). Value, version 0: topic id, last
   offset (int64), leader epoch of the last offset (int32), commit time (int64, ms since 1970), and
   tagged fields, of which none is known. All big-endian. No value is a tombstone.
+* What a transaction claims has keys of version 1, which end with its producer's id (int64) and
+  epoch (int16). So it never takes the place of another claim in the log, nor another one its place,
+  however the transaction ends.
 * A claim that grows at its end overwrites itself. One that goes into another has a tombstone, in
   the same batch.
 * What a later release wrote is passed over and stays: it may come again as repeats, never as a gap.
@@ -23,8 +26,10 @@ from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.key_hash import HASH_MAX
 
 _VERSION = 0
+_IN_TRANSACTION = 1
 _INT16 = struct.Struct(">h")
 _KEY_END = struct.Struct(">iqqq")
+_TRANSACTION = struct.Struct(">qh")
 _VALUE = struct.Struct(">h16sqiq")
 _NO_TAGS = b"\0"
 
@@ -41,8 +46,15 @@ class ClaimState(NamedTuple):
     commit_timestamp_ms: int
 
 
+Transaction = tuple[int, int]
+"""A producer's id and epoch."""
+
+
 class ClaimRecord(NamedTuple):
-    """The claim of a slice that begins at the offset `first`, or its tombstone (`state` None)."""
+    """The claim of a slice that begins at the offset `first`, or its tombstone (`state` None).
+
+    It's a transaction's while that is open, and until it has been written anew as everybody's.
+    """
 
     group_id: str
     topic: str
@@ -51,6 +63,7 @@ class ClaimRecord(NamedTuple):
     high: int
     first: int
     state: ClaimState | None
+    transaction: Transaction | None = None
 
     @property
     def claim(self) -> Claim | None:
@@ -61,13 +74,14 @@ class ClaimRecord(NamedTuple):
 
 def encode_record(record: ClaimRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value bytes; ValueError for a name that is too long for its field."""
-    group_id, topic, partition, low, high, first, state = record
+    group_id, topic, partition, low, high, first, state, transaction = record
     key = b"".join(
         (
-            _INT16.pack(_VERSION),
+            _INT16.pack(_VERSION if transaction is None else _IN_TRANSACTION),
             _text(group_id),
             _text(topic),
             _KEY_END.pack(partition, low, high, first),
+            b"" if transaction is None else _TRANSACTION.pack(*transaction),
         )
     )
     return key, None if state is None else _VALUE.pack(_VERSION, *state) + _NO_TAGS
@@ -87,13 +101,19 @@ def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:
     """
     if key is None or len(key) < _INT16.size:
         raise DecodeError("a record of the claims' topic needs a key that starts with its version")
-    if key[: _INT16.size] != _INT16.pack(_VERSION):
+    version = int.from_bytes(key[: _INT16.size], "big", signed=True)
+    if version not in (_VERSION, _IN_TRANSACTION):
         return None
     group_id, at = _read_text(key, _INT16.size)
     topic, at = _read_text(key, at)
-    if len(key) != at + _KEY_END.size:
-        raise DecodeError(f"the key of a claim has {len(key)} bytes and would have {at + 28}")
+    end = at + _KEY_END.size
+    expected = end + (_TRANSACTION.size if version == _IN_TRANSACTION else 0)
+    if len(key) != expected:
+        raise DecodeError(f"the key of a claim has {len(key)} bytes and would have {expected}")
     partition, low, high, first = _KEY_END.unpack_from(key, at)
+    transaction = None
+    if version == _IN_TRANSACTION:
+        transaction = _TRANSACTION.unpack_from(key, end)
     if partition < 0 or first < 0 or not 0 <= low <= high <= HASH_MAX:
         raise DecodeError(
             f"group {group_id!r} can't claim of {topic!r}-{partition} the hashes {low} to {high} "
@@ -114,7 +134,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:
                 f"group {group_id!r} can't claim of {topic!r}-{partition} what ends at "
                 f"{state.last} and begins at {first}"
             )
-    return ClaimRecord(group_id, topic, partition, low, high, first, state)
+    return ClaimRecord(group_id, topic, partition, low, high, first, state, transaction)
 
 
 def _read_text(key: bytes, at: int) -> tuple[str, int]:

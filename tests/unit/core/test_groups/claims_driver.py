@@ -10,13 +10,15 @@ from kraftpy.core.groups import GroupConfig, GroupMachine, GroupMemory, Write
 from kraftpy.core.groups import decode_record as decode_offset
 from kraftpy.core.groups import encode_record as encode_offset
 from kraftpy.core.groups.consumer.topics import Topic
-from kraftpy.core.groups.individual.commits import TWIN, ClaimMemory, ClaimsLog
 from kraftpy.core.groups.individual.coverage import Coverage
+from kraftpy.core.groups.individual.pending import TransactionalClaims
+from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog
 from kraftpy.core.groups.individual.records import (
     ClaimRecord,
     decode_record,
     encode_record,
 )
+from kraftpy.core.groups.pending_offsets import TransactionEnds
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import (
@@ -41,7 +43,10 @@ LOW, HIGH = (0, HALF), (HALF + 1, HASH_MAX)
 
 KEY = ("g", "t", 0)
 
-Log = list[tuple[bytes, bytes | None]]
+Log = list[tuple[Any, ...]]
+"""Keys and values; of the claims' log each with its producer, if it's a transaction's, and markers:
+None, whether it commits, and the producer.
+"""
 _Request = messages.OffsetCommitRequest
 
 
@@ -155,17 +160,40 @@ class ClaimsDriver:
             self.machine.load(offset)
         self.carry_out(self.machine.finish_load(self.now_ms))
         self.machine.log_closed(TWIN, self.now_ms, exists=True)
-        self.machine.load_claims(self.claims_log())
+        for key, value, producer_id in self.logs[TWIN]:
+            if key is None:
+                self.machine.load_claims_marker(producer_id, committed=value)
+                continue
+            record = decode_record(key, value)
+            assert record is not None
+            if producer_id is None:
+                self.machine.load_claims([record])
+            else:
+                self.machine.load_pending_claims(producer_id, [record])
 
     def claims_log(self) -> list[ClaimRecord]:
-        records = [decode_record(key, value) for key, value in self.logs[TWIN]]
+        """Without what is aborted."""
+        records = [decode_record(*each[:2]) for each in self._decided() if each[0] is not None]
         return [record for record in records if record is not None]
 
+    def _decided(self) -> Log:
+        """The log without the records of transactions that are aborted."""
+        left: Log = []
+        for each in self.logs[TWIN]:
+            if each[0] is None and not each[1]:
+                left = [one for one in left if one[2] != each[2] or one[0] is None or one[3:]]
+            elif each[0] is None:
+                left = [(*one, "decided") if one[2] == each[2] else one for one in left]
+            left.append(each)
+        return [one[:3] for one in left]
+
     def compact(self) -> None:
-        """Cleans the claims' log: of each key the last record stays."""
-        last = {key: number for number, (key, _) in enumerate(self.logs[TWIN])}
-        log = self.logs[TWIN]
-        log[:] = [each for number, each in enumerate(log) if last[each[0]] == number]
+        """Cleans the claims' log: of each key the last record stays that isn't aborted."""
+        log = self._decided()
+        last = {key: number for number, (key, *_) in enumerate(log)}
+        self.logs[TWIN][:] = [
+            each for number, each in enumerate(log) if each[0] is None or last[each[0]] == number
+        ]
 
     # -- requests
 
@@ -229,6 +257,56 @@ class ClaimsDriver:
             found.append((ErrorCode(partition.error_code), stable))
         return found
 
+    # -- transactions
+
+    def claim_in(
+        self,
+        producer_id: int,
+        tags: dict[int, bytes],
+        *,
+        offset: int = -1,
+        epoch: int = 0,
+        member: str = "",
+        generation: int = -1,
+        version: int = 5,
+    ) -> str:
+        """A TxnOffsetCommit of one partition; gives the token."""
+        self._number += 1
+        token = f"request-{self._number}"
+        kinds = messages.TxnOffsetCommitRequest
+        partition = kinds.TxnOffsetCommitRequestPartition(0, offset, 7, "", _tags=tags)
+        request = kinds(
+            transactional_id="x",
+            group_id="g",
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            generation_id=generation,
+            member_id=member,
+            topics=[kinds.TxnOffsetCommitRequestTopic("t", [partition])],
+        )
+        self.carry_out(
+            self.machine.commit_in_transaction(
+                token, request, partitions_of, self.now_ms, api_version=version
+            )
+        )
+        return token
+
+    def mark(self, producer_id: int, *, committed: bool) -> str:
+        """The marker of the producer's transaction is in the claims' log."""
+        self._number += 1
+        token = f"request-{self._number}"
+        write = self.machine.markers(token, [(producer_id, committed)], TWIN)
+        self.in_flight[TWIN].append(write)
+        while self.commits and any(self.in_flight):
+            self.settle(int(not self.in_flight[0]))
+        return token
+
+    def read(self, asker: str | None = None) -> int | ErrorCode:
+        """The offset that a fetch gives which requires stable ones, or its error."""
+        found = self.machine.fetch("g", [("t", [0])], require_stable=True, asker=asker)
+        row = found[0][1][0]
+        return ErrorCode(row[4]) if len(row) > 4 else row[1]
+
     # -- looking
 
     @property
@@ -246,16 +324,27 @@ class ClaimsDriver:
 
     def living(self) -> set[tuple[int, int, int]]:
         """Slice and first offset of each key of the claims' log that is no tombstone."""
-        state = {record[:6]: record.state for record in self.claims_log()}
-        return {key[3:6] for key, value in state.items() if value is not None}
+        return {key[0] for key, transaction in self._keys().items() if transaction is None}
+
+    def living_in(self) -> set[tuple[int, int, int]]:
+        """The same of keys that are a transaction's."""
+        return {key[0] for key, transaction in self._keys().items() if transaction is not None}
+
+    def _keys(self) -> dict[Any, Any]:
+        state = {(r[3:6], r.transaction): (r.state, r.transaction) for r in self.claims_log()}
+        return {key: each[1] for key, each in state.items() if each[0] is not None}
 
     @property
     def state(self) -> ClaimsLog:
         return self.machine.claims.state
 
 
-def encoded(write: Write) -> Iterable[tuple[bytes, bytes | None]]:
+def encoded(write: Write) -> Iterable[tuple[Any, ...]]:
     records: Any = write.records
+    if isinstance(records, TransactionEnds):
+        return [(None, committed, producer_id) for producer_id, committed in records.ends]
+    if isinstance(records, TransactionalClaims):
+        return [(*encode_record(record), records.transaction[0]) for record in records]
     if write.log == TWIN:
-        return [encode_record(record) for record in records]
+        return [(*encode_record(record), None) for record in records]
     return [encode_offset(record) for record in records]

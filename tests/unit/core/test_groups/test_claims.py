@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftpy.core.groups.individual.commits import RANGE_BYTES, ClaimMemory, ClaimsLog
+from kraftpy.core.groups.individual.places import RANGE_BYTES, ClaimMemory, ClaimsLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import OFFSET_RANGES_TAG, SLICES_TAG, encode_ranges
 from kraftpy.protocol.key_hash import HASH_MAX

@@ -57,10 +57,25 @@ def test_the_bytes_are_those_of_the_format() -> None:
     assert RECORD._replace(state=None).claim is None
 
 
+def test_a_transactions_claim_by_value() -> None:
+    record = RECORD._replace(transaction=(0x0102030405060708, 9))
+    key, value = encode_record(record)
+    assert key.hex(" ", 1) == (
+        "00 01 "
+        + encode_record(RECORD)[0].hex(" ", 1).removeprefix("00 00 ")
+        + " 01 02 03 04 05 06 07 08 00 09"
+    )
+    assert value == encode_record(RECORD)[1]
+    assert decode_record(key, value) == record
+    assert decode_record(key, None) == record._replace(state=None)
+    with pytest.raises(DecodeError, match="would have"):
+        decode_record(key[:-1], value)
+
+
 def test_what_a_later_release_wrote_is_passed_over() -> None:
     key, value = encode_record(RECORD)
     assert value is not None
-    assert decode_record(b"\0\1" + key[2:], value) is None
+    assert decode_record(b"\0\2" + key[2:], value) is None
     assert decode_record(key, b"\0\1" + value[2:]) is None
     assert decode_record(key, value[:-1] + b"\1\5\1x") == RECORD, "a tagged field"
 

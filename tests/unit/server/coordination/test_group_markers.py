@@ -9,6 +9,7 @@ from kraftpy.core.coordination import partition_for
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import EndTxnMarker
+from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.replication.markers import Marker
 from tests.unit.server.coordination.fake_groups import PARTITIONS, FakeHost, errors
 
@@ -26,6 +27,7 @@ async def serving() -> FakeHost:
 def commit_in(host: FakeHost, producer_id: int, offset: int) -> Any:
     kinds = messages.TxnOffsetCommitRequest
     return host.groups.commit_in_transaction(
+        5,
         kinds(
             "x",
             "g",
@@ -36,7 +38,7 @@ def commit_in(host: FakeHost, producer_id: int, offset: int) -> Any:
                     "t", [kinds.TxnOffsetCommitRequestPartition(0, offset)]
                 )
             ],
-        )
+        ),
     )
 
 
@@ -45,7 +47,7 @@ def marker(producer_id: int, *, committed: bool = True, epoch: int = 0) -> Marke
 
 
 def write(host: FakeHost, *markers: Marker) -> list[Any]:
-    return host.groups.write_markers(INDEX, markers)
+    return host.groups.write_markers(OFFSETS_TOPIC, INDEX, markers)
 
 
 async def test_a_marker_moves_what_is_pending() -> None:
@@ -109,7 +111,7 @@ async def test_a_marker_whose_append_failed() -> None:
 async def test_whoever_does_not_coordinate_a_partition_takes_no_marker() -> None:
     host = await serving()
     refused = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    assert host.groups.write_markers(INDEX + 1, [marker(A)]) == refused
+    assert host.groups.write_markers(OFFSETS_TOPIC, INDEX + 1, [marker(A)]) == refused
     host.replicas.unsettled = []
     host.replicas.epochs[INDEX] = 1  # led anew, and not loaded yet
     host.groups.refresh()

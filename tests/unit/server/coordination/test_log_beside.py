@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kraftpy.core.coordination import partition_for
-from kraftpy.core.groups.individual.commits import ClaimsLog
+from kraftpy.core.groups.individual.places import ClaimsLog
 from kraftpy.core.metadata.levels import TWINS
 from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC as TWIN
 from kraftpy.protocol import messages
@@ -22,7 +22,9 @@ from kraftpy.protocol.extensions import (
     decode_epoch_ranges,
     encode_ranges,
 )
+from kraftpy.protocol.records import EndTxnMarker
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
+from kraftpy.server.replication.markers import Marker
 from tests.unit.server.coordination.fake_groups import (
     PARTITIONS,
     FakeHost,
@@ -57,6 +59,13 @@ class TwoLogs(FakeLog):
         if topic == TWIN:
             return self.twin.append_records(topic, partition, batch)
         return super().append_records(topic, partition, batch)
+
+    def append_markers(
+        self, topic: str, partition: int, markers: Sequence[Marker]
+    ) -> tuple[list[ErrorCode], asyncio.Future[int]]:
+        if topic == TWIN:
+            return self.twin.append_markers(topic, partition, markers)
+        return super().append_markers(topic, partition, markers)
 
     def read_batches(
         self, topic: str, partition: int, start_offset: int, max_bytes: int
@@ -122,6 +131,20 @@ class Host(FakeHost):
         partition = kinds.OffsetCommitRequestPartition(0, -1, _tags=tags)
         wanted = [kinds.OffsetCommitRequestTopic(name="t", partitions=[partition])]
         return self.groups.commit_offsets(8, kinds(group_id="g", topics=wanted))
+
+    async def claimed_in(self, producer_id: int, *ranges: tuple[int, int]) -> ErrorCode:
+        kinds = messages.TxnOffsetCommitRequest
+        tags = {OFFSET_RANGES_TAG: encode_ranges(ranges)}
+        partition = kinds.TxnOffsetCommitRequestPartition(0, -1, _tags=tags)
+        wanted = [kinds.TxnOffsetCommitRequestTopic("t", [partition])]
+        request = kinds("x", "g", producer_id, 0, topics=wanted)
+        (error,) = errors(await answer(self.groups.commit_in_transaction(5, request)))
+        return ErrorCode(error)
+
+    def mark(self, producer_id: int) -> Any:
+        marker = Marker(producer_id, 0, EndTxnMarker(True, 0), 0)
+        (found,) = self.groups.write_markers(TWIN, INDEX, [marker])
+        return found
 
     async def claimed(self, *ranges: tuple[int, int]) -> ErrorCode:
         (error,) = errors(await answer(self.claim(*ranges)))
@@ -256,3 +279,31 @@ async def test_who_stops_answers_what_waits() -> None:
     await host.groups.stop()
     for claim in claims:
         assert errors(await claim) == [ErrorCode.NOT_COORDINATOR]
+
+
+async def test_transactions_that_claim_are_read_with_the_log() -> None:
+    host = await begun()
+    assert await host.claimed_in(7, (20, 21)) is ErrorCode.NONE
+    assert await host.claimed_in(8, (30, 31)) is ErrorCode.NONE
+    assert await host.mark(7) is ErrorCode.NONE
+    assert host.ranges() == [(7, 8), (10, 10), (20, 21)]
+    led = host.lose_twin()
+    # Who leads it without knowing the group can't say what has taken effect.
+    assert host.mark(8) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await host.claimed_in(8, (40, 41)) is LOADING
+    host.regain_twin(led)
+    await host.opened()
+    assert host.ranges() == [(7, 8), (10, 10), (20, 21)]
+    assert host.machine.claims.pending_count == 1
+    assert await host.mark(8) is ErrorCode.NONE
+    assert host.ranges() == [(7, 8), (10, 10), (20, 21), (30, 31)]
+    assert host.machine.claims.pending_count == 0
+
+
+async def test_a_marker_in_flight_when_the_log_is_lost_is_told_so() -> None:
+    host = await begun()
+    assert await host.claimed_in(7, (20, 21)) is ErrorCode.NONE
+    host.replicas.twin.holds = True
+    marked = host.mark(7)
+    host.lose_twin()
+    assert await marked is ErrorCode.NOT_LEADER_OR_FOLLOWER

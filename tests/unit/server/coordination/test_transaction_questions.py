@@ -162,7 +162,7 @@ async def test_what_producers_are_told(
 async def test_what_is_told_of_offsets(said: E | Exception, version: int, told: E) -> None:
     host = elsewhere()
     host.said = [said]
-    answers = await host.questions.admit_offsets(ID, PRODUCER, LOCAL, version)
+    answers = await host.questions.admit_offsets(ID, PRODUCER, [LOCAL], version)
     assert answers == {LOCAL: told}
     assert host.asked[0].transactions[0].verify_only
 

@@ -213,7 +213,8 @@ class TestOffsetFetch:
     def fetch(self, version: int, **request: Any) -> messages.OffsetFetchResponse:
         asked = []
 
-        def fetch_offsets(group_id: str, topics: Any, *member: Any, require_stable: bool) -> Any:
+        def fetch_offsets(group_id: str, topics: Any, *member: Any, **options: bool) -> Any:
+            assert options == {"require_stable": False, "wants_ranges": False}
             asked.append((group_id, topics))
             return lambda: [("t", [(0, 7, 2, "note"), no_offset(1)])]
 

@@ -1,0 +1,127 @@
+"""Claims that transactions have made: they count when their transaction does (KIP-98).
+
+Rules:
+
+* A claim is *pending* until a marker in the claims' log ends its producer's transaction. Nobody may
+  take what it covers for done then, nor hand it out.
+* When the transaction counts, its claims do, at once. They are written anew as claims like others
+  (*ended* until then); when that is committed, or the stable offset has passed them, tombstones of
+  the transaction's own records follow. A crash between leaves both, which says the same.
+* A record's key has the transaction in it. One of several with the same key has the greatest last
+  offset: what was answered never shrinks.
+* Who resets a group's offset drops what is pending as well, by tombstones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from kraftpy.core.groups.individual.coverage import Claim, ClaimKey
+from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
+
+PENDING_CLAIM_BYTES = 600
+"""What a transaction's claim takes in memory, roughly."""
+
+LogKey = tuple[ClaimKey, Transaction]
+"""By what the log knows a transaction's claim."""
+
+
+class TransactionalClaims(Sequence[ClaimRecord]):
+    """The records of a write: claims that a producer makes in its transaction, no tombstones."""
+
+    __slots__ = ("records", "transaction")
+
+    def __init__(self, transaction: Transaction, records: Sequence[ClaimRecord]) -> None:
+        self.transaction = transaction
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, index: int) -> ClaimRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ClaimRecord]: ...
+    def __getitem__(self, index: int | slice) -> ClaimRecord | Sequence[ClaimRecord]:
+        return self.records[index]
+
+    def __iter__(self) -> Iterator[ClaimRecord]:
+        return iter(self.records)
+
+
+class PendingClaims:
+    """What transactions have claimed of one place.
+
+    `ended` are those of transactions that count; `spent` are keys that the log still has and that
+    say nothing any more.
+    """
+
+    __slots__ = ("_open", "count", "ended", "spent")
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[LogKey, ClaimState]] = {}
+        self.ended: dict[LogKey, ClaimState] = {}
+        self.spent: dict[LogKey, None] = {}
+        self.count = 0
+        """How many claims there are, pending or ended."""
+
+    def __bool__(self) -> bool:
+        return bool(self.count or self.spent)
+
+    def __iter__(self) -> Iterator[Claim]:
+        """The claims of open transactions."""
+        for claims in self._open.values():
+            for (key, _), state in claims.items():
+                yield Claim(*key, state.last)
+
+    def log_keys(self) -> Iterator[LogKey]:
+        """Those of all that the log has of transactions."""
+        for claims in self._open.values():
+            yield from claims
+        yield from self.ended
+        yield from self.spent
+
+    def get(self, key: LogKey) -> ClaimState | None:
+        """An open transaction's claim."""
+        return self._open.get(key[1][0], {}).get(key)
+
+    def put(self, key: LogKey, state: ClaimState) -> None:
+        """A transaction has claimed this."""
+        claims = self._open.setdefault(key[1][0], {})
+        known = claims.get(key)
+        self.count += known is None
+        if known is None or known.last < state.last:
+            claims[key] = state
+
+    def remove(self, key: LogKey) -> None:
+        """Its tombstone is in the log."""
+        self.spent.pop(key, None)
+        self.count -= self.ended.pop(key, None) is not None
+        claims = self._open.get(key[1][0])
+        if claims is not None and claims.pop(key, None) is not None:
+            self.count -= 1
+            if not claims:
+                del self._open[key[1][0]]
+
+    def end(self, producer_id: int, topic_id: bytes, *, committed: bool) -> None:
+        """The producer's transaction has ended; what it claimed of another topic says nothing."""
+        claims = self._open.pop(producer_id, {})
+        if not committed:
+            self.count -= len(claims)
+            return
+        for key, state in claims.items():
+            if state.topic_id == topic_id:
+                self.ended[key] = state
+            else:
+                self.spent[key] = None
+                self.count -= 1
+
+    def void(self, topic_id: bytes) -> None:
+        """The topic has this id now: what was claimed of one before says nothing."""
+        for claims in (self.ended, *self._open.values()):
+            for key in [key for key, state in claims.items() if state.topic_id != topic_id]:
+                del claims[key]
+                self.spent[key] = None
+                self.count -= 1
+        self._open = {producer_id: each for producer_id, each in self._open.items() if each}

@@ -1,0 +1,96 @@
+"""What is kept of a group's claims on one partition, and who waits to change that."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.pending import PendingClaims
+from kraftpy.core.groups.individual.plan import Entry, Key
+from kraftpy.core.groups.records import NO_TIMESTAMP
+from kraftpy.protocol.errors import ErrorCode
+
+TWIN = 1
+"""The number of the claims' log among those of the coordinator."""
+
+RANGE_BYTES = 20
+"""What a range takes in memory."""
+
+
+class ClaimsLog(Enum):
+    """Whether the log of the claims has been read."""
+
+    ABSENT = "there is none, so there are no claims"
+    CLOSED = "it isn't led here, or is being read"
+    OPEN = "it has been read"
+
+
+class ClaimsWanted:
+    """A message: somebody wants to claim something, and there is no log for it yet."""
+
+
+class ClaimMemory:
+    """What the claims of a broker take, and what they may take; shared by all its machines."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+
+class Drop:
+    """Claims that are to go before their offsets are set back; nothing is claimed meanwhile.
+
+    `then` hears when their tombstones are committed, and has to call `Claims.release` at last.
+    """
+
+    __slots__ = ("error", "keys", "left", "then", "waits_for")
+
+    def __init__(self, keys: Sequence[Key], then: Callable[[Drop, ErrorCode, int], None]) -> None:
+        self.keys = keys
+        self.then = then
+        self.waits_for = set(keys)
+        self.left = 0
+        self.error = ErrorCode.NONE
+
+
+class Place:
+    """What a group has claimed of a partition, and who waits to claim more."""
+
+    __slots__ = (
+        "commit_timestamp_ms",
+        "coverage",
+        "held",
+        "is_settled",
+        "jobs",
+        "pending",
+        "stale",
+        "topic_id",
+    )
+
+    def __init__(self) -> None:
+        self.coverage = Coverage()
+        self.pending = PendingClaims()
+        self.topic_id = b""
+        self.commit_timestamp_ms = NO_TIMESTAMP
+        self.stale: dict[ClaimKey, None] = {}
+        self.jobs: deque[Entry | Drop] = deque()
+        self.held: Drop | None = None
+        # Whether the stable offset is what follows from the claims, as far as is known.
+        self.is_settled = False
+
+    def __bool__(self) -> bool:
+        jobs = self.jobs or self.held
+        return bool(self.coverage.count or jobs or self.stale or self.pending)
+
+    def known(self, *, pending: bool) -> Coverage:
+        """What counts, and with `pending` what open transactions have claimed, too."""
+        if not self.pending.count:
+            return self.coverage
+        found = self.coverage.copy()
+        for (key, _), state in self.pending.ended.items():
+            found.add(Claim(*key, state.last), state.leader_epoch)
+        for claim in self.pending if pending else ():
+            found.add(claim)
+        return found

@@ -1,0 +1,350 @@
+"""Claims in transactions: pending until the marker, at every crash point; who may, and how much."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kraftpy.core.groups.individual.pending import PENDING_CLAIM_BYTES
+from kraftpy.core.groups.individual.places import ClaimMemory
+from kraftpy.protocol.errors import ErrorCode
+
+from .claims_driver import HIGH, KEY, LOW, ClaimsDriver, discard_from, ranges, sliced
+from .test_two_logs import OFFSETS, SLICES, Done, Story, crashes, done, nothing
+
+OK = ErrorCode.NONE
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+A, B = 7, 8  # producers
+
+
+@pytest.fixture
+def driver() -> ClaimsDriver:
+    made = ClaimsDriver()
+    made.begin(40)
+    return made
+
+
+class TestPending:
+    def test_claims_count_when_their_transaction_does(self, driver: ClaimsDriver) -> None:
+        token = driver.claim_in(A, ranges((43, 45), (48, 49)))
+        assert driver.answer(token) == (OK, 40)
+        for each in (driver, driver.reloaded()):
+            assert (each.stable, each.claimed(), each.read()) == (40, [], UNSTABLE)
+        assert driver.replies[driver.mark(A, committed=True)] is OK
+        for each in (driver, driver.reloaded()):
+            assert (each.stable, each.whole(), each.read()) == (40, [(43, 45), (48, 49)], 40)
+            assert len(each.living()) == 2
+            assert each.living_in() == set()
+
+    def test_the_stable_offset_follows_the_marker(self, driver: ClaimsDriver) -> None:
+        driver.claim(ranges((43, 45)))
+        driver.claim_in(A, ranges((40, 42)))
+        assert (driver.stable, driver.read()) == (40, UNSTABLE)
+        driver.mark(A, committed=True)
+        for each in (driver, driver.reloaded()):
+            assert (each.stable, each.claimed(), each.read()) == (46, [], 46)
+            assert (each.living(), each.living_in()) == (set(), set())
+
+    def test_claims_of_an_aborted_transaction_are_dropped(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, ranges((40, 45)))
+        driver.claim_in(B, ranges((50, 55)))
+        driver.mark(A, committed=False)
+        for each in (driver, driver.reloaded()):
+            assert (each.stable, each.claimed(), each.read()) == (40, [], UNSTABLE)
+            each.mark(B, committed=False)
+            assert (each.stable, each.claimed(), each.read()) == (40, [], 40)
+            assert each.machine.claims.keys_of("g") == []
+            assert each.claim_memory.used_bytes == 0
+
+    def test_the_next_transaction_claims_what_the_last_one_did_not(
+        self, driver: ClaimsDriver
+    ) -> None:
+        driver.claim_in(A, ranges((45, 50)))
+        driver.mark(A, committed=True)
+        driver.claim_in(A, ranges((45, 47)), epoch=1)
+        driver.mark(A, committed=True)
+        driver.compact()
+        assert driver.whole() == driver.reloaded().whole() == [(45, 50)]
+        driver.claim_in(A, ranges((40, 44)), epoch=2)
+        driver.mark(A, committed=False)
+        assert driver.stable == driver.reloaded().stable == 40
+
+    def test_what_was_answered_does_not_shrink(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, ranges((45, 50)))
+        driver.claim_in(A, ranges((45, 47)))
+        driver.commits = False
+        driver.claim_in(A, ranges((60, 65)))
+        driver.claim_in(A, ranges((60, 61)))
+        driver.settle_all()
+        driver.compact()
+        for each in (driver, driver.reloaded()):
+            each.commits = True
+            each.mark(A, committed=True)
+            assert each.whole() == [(45, 50), (60, 65)]
+
+    def test_a_transaction_in_flight_is_unstable(self, driver: ClaimsDriver) -> None:
+        driver.commits = False
+        driver.claim_in(A, ranges((40, 45)))
+        assert driver.read() is UNSTABLE
+        driver.settle(1, ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert driver.read() == 40
+        assert driver.machine.claims.keys_of("g") == []
+
+    def test_a_marker_that_failed_is_told_so(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, ranges((40, 45)))
+        driver.commits = False
+        token = driver.mark(A, committed=True)
+        driver.settle(1, ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert driver.replies[token] is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert driver.read() is UNSTABLE
+
+    def test_what_could_not_be_written_anew_is_by_the_next_commit(
+        self, driver: ClaimsDriver
+    ) -> None:
+        driver.claim_in(A, ranges((43, 45)))
+        driver.commits = False
+        driver.mark(A, committed=True)
+        driver.settle(1)
+        driver.settle(1, ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert (driver.whole(), driver.read(), driver.living()) == ([(43, 45)], 40, set())
+        driver.commits = True
+        driver.claim(ranges((50, 50)))
+        assert driver.living_in() == set()
+        assert driver.whole() == driver.reloaded().whole() == [(43, 45), (50, 50)]
+
+    def test_claims_of_two_transactions_meet(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, sliced((LOW, [(40, 49)])))
+        driver.claim_in(B, sliced((HIGH, [(40, 44)])))
+        driver.mark(B, committed=True)
+        assert driver.stable == 40
+        driver.mark(A, committed=True)
+        for each in (driver, driver.reloaded()):
+            assert each.stable == 45
+            assert each.claimed() == [(*LOW, 40, 49)]
+
+
+class TestResets:
+    def test_a_reset_drops_what_is_pending(self, driver: ClaimsDriver) -> None:
+        """Who resets wants these records again, whatever becomes of the transaction."""
+        driver.claim_in(A, ranges((43, 45)))
+        driver.plain(30)
+        for each in (driver, driver.reloaded()):
+            assert each.read() == 30
+            each.mark(A, committed=True)
+            assert (each.stable, each.claimed(), each.living_in()) == (30, [], set())
+
+    def test_a_topic_made_anew_has_none(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, ranges((43, 45)))
+        driver.topics.create("t")
+        driver.claim(ranges((50, 50)))
+        driver.mark(A, committed=True)
+        for each in (driver, driver.reloaded()):
+            assert (each.whole(), each.living_in()) == ([(50, 50)], set())
+
+    def test_pending_claims_do_not_expire(self) -> None:
+        driver = ClaimsDriver(offsets_retention_ms=1_000)
+        driver.begin(40)
+        driver.claim_in(A, ranges((43, 45)))
+        driver.now_ms += 10_000
+        for _ in range(2):
+            count, effects = driver.machine.expire_offsets(["g"], driver.now_ms)
+            driver.carry_out(effects)
+            assert count == 0
+        driver.mark(A, committed=True)
+        assert driver.whole() == [(43, 45)]
+
+    def test_a_group_that_is_deleted_has_none(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, ranges((43, 45)))
+        driver.carry_out(driver.machine.delete_group("deletion", "g", driver.now_ms))
+        assert driver.replies["deletion"] is OK
+        driver.mark(A, committed=True)
+        assert (driver.stable, driver.claimed(), driver.living_in()) == (-1, [], set())
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("tags", "offset"),
+        [
+            (ranges((45, 43)), -1),
+            (ranges((43, 45), (44, 46)), -1),
+            (ranges((-2, 3)), -1),
+            (ranges((43, 45)), 46),
+            (ranges(), -1),
+            (discard_from(43), -1),
+            (ranges((43, 45)) | discard_from(44), -1),
+            ({10_001: b"\xff"}, -1),
+        ],
+    )
+    def test_bad_claims(self, driver: ClaimsDriver, tags: dict[int, bytes], offset: int) -> None:
+        token = driver.claim_in(A, tags, offset=offset)
+        assert driver.answer(token) == (ErrorCode.INVALID_REQUEST, 40)
+        assert driver.read() == 40
+
+    def test_before_version_5(self, driver: ClaimsDriver) -> None:
+        token = driver.claim_in(A, ranges((43, 45)), version=4)
+        assert driver.answer(token)[0] is ErrorCode.INVALID_REQUEST
+
+    def test_before_somebody_said_where_to_begin(self) -> None:
+        driver = ClaimsDriver()
+        assert driver.answer(driver.claim_in(A, ranges((3, 5)))) == (
+            ErrorCode.INVALID_REQUEST,
+            -1,
+        )
+        assert driver.machine.claims.keys_of("g") == []
+
+    def test_below_the_stable_offset(self, driver: ClaimsDriver) -> None:
+        token = driver.claim_in(A, ranges((30, 39)))
+        assert driver.answer(token) == (ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD, 40)
+        driver.claim_in(A, ranges((30, 42)))
+        driver.mark(A, committed=True)
+        assert driver.stable == 43
+
+    def test_where_claims_are_not_taken(self, driver: ClaimsDriver) -> None:
+        driver.machine.claims.is_offered = lambda: False
+        token = driver.claim_in(A, ranges((43, 45)))
+        assert driver.answer(token) == (ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED, 40)
+
+    def test_while_the_log_is_read(self) -> None:
+        driver = ClaimsDriver(opened=False)
+        driver.begin(40)
+        driver.machine.log_closed(1, driver.now_ms, exists=True)
+        token = driver.claim_in(A, ranges((43, 45)))
+        assert driver.answer(token)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def test_of_a_generation_that_there_is_not(self, driver: ClaimsDriver) -> None:
+        token = driver.claim_in(A, ranges((43, 45)), member="m", generation=3)
+        assert driver.answer(token)[0] is ErrorCode.ILLEGAL_GENERATION
+        assert driver.read() == 40
+
+    def test_more_than_there_may_be(self) -> None:
+        driver = ClaimsDriver(individual_commit_max_ranges=4)
+        driver.begin(40)
+        driver.claim(ranges((43, 43), (45, 45), (47, 47)))
+        full = ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+        assert driver.answer(driver.claim_in(A, ranges((50, 50), (60, 60)))) == (full, 40)
+        assert driver.read() == 40
+        assert driver.answer(driver.claim_in(A, ranges((50, 50)))) == (OK, 40)
+        assert driver.answer(driver.claim_in(B, ranges((52, 52)))) == (full, 40)
+        # What fills holes always may.
+        assert driver.answer(driver.claim_in(B, ranges((44, 44)))) == (OK, 40)
+        assert driver.answer(driver.claim_in(B, ranges((40, 40)))) == (OK, 40)
+        driver.mark(B, committed=True)
+        assert driver.stable == 41
+
+    def test_more_than_memory_takes(self) -> None:
+        memory = ClaimMemory(16 * PENDING_CLAIM_BYTES)
+        driver = ClaimsDriver(memory=memory)
+        driver.begin(0)
+        full = ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+        many = ranges(*((2 * n, 2 * n) for n in range(1, 17)))
+        assert driver.answer(driver.claim_in(A, many)) == (OK, 0)
+        assert memory.used_bytes == memory.limit_bytes
+        assert driver.answer(driver.claim_in(B, ranges((50, 50)))) == (full, 0)
+        # That what fills holes may has an end, too.
+        assert driver.answer(driver.claim_in(B, ranges((0, 0)))) == (OK, 0)
+        assert driver.answer(driver.claim_in(B, ranges((0, 1)))) == (OK, 0)
+        assert driver.answer(driver.claim_in(B, sliced((LOW, [(0, 0)])))) == (OK, 0)
+        assert driver.answer(driver.claim_in(B, sliced((HIGH, [(0, 0)])))) == (full, 0)
+        driver.mark(A, committed=False)
+        driver.mark(B, committed=False)
+        assert memory.used_bytes == 0
+
+
+class TransactionStory(Story):
+    """Members that claim in transactions, too."""
+
+    def __init__(self, offset: int = 0) -> None:
+        super().__init__(offset)
+        self.epochs = {A: 0, B: 0}
+        self.pending: dict[int, Done] = {}
+        self.answered_in: dict[int, Done] = {A: nothing(), B: nothing()}
+        self.open_in: dict[str, tuple[int, Done]] = {}
+        self.ends: dict[str, Done] = {}
+
+    def claim_in(
+        self, producer: int, hashes: tuple[int, int] | None, first: int, last: int
+    ) -> None:
+        tags = ranges((first, last)) if hashes is None else sliced((hashes, [(first, last)]))
+        claimed = nothing()
+        pending = self.pending.setdefault(producer, nothing())
+        for each in SLICES if hashes is None else (hashes,):
+            claimed[each].update(range(first, last + 1))
+            pending[each].update(range(first, last + 1))
+        token = self.driver.claim_in(producer, tags, epoch=self.epochs[producer])
+        self.open_in[token] = producer, claimed
+        self.hear()
+
+    def end_transaction(self, producer: int, *, committed: bool) -> None:
+        """Its producer does so when all that it has asked for is answered."""
+        while any(each[0] == producer for each in self.open_in.values()):
+            self.settle(1)
+        claimed = self.pending.pop(producer, nothing())
+        answered, self.answered_in[producer] = self.answered_in[producer], nothing()
+        token = self.driver.mark(producer, committed=committed)
+        if committed:
+            for hashes in SLICES:
+                self.said[hashes] |= claimed[hashes]
+            self.ends[token] = answered
+        self.epochs[producer] += 1
+        self.hear()
+
+    def reset(self, offset: int) -> None:
+        self.pending.clear()
+        self.answered_in = {A: nothing(), B: nothing()}
+        super().reset(offset)
+
+    def hear(self) -> None:
+        super().hear()
+        for token in list(self.open_in):
+            if token in self.driver.replies:
+                error, _ = self.driver.answer(token)
+                producer, claimed = self.open_in.pop(token)
+                assert error in (OK, ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD)
+                for hashes in SLICES:
+                    self.answered_in[producer][hashes] |= claimed[hashes]
+        for token in list(self.ends):
+            if token in self.driver.replies:
+                assert self.driver.replies[token] is OK
+                for hashes, offsets in self.ends.pop(token).items():
+                    self.answered[hashes] |= offsets
+
+    def check(self) -> None:
+        super().check()
+        if self.resets:
+            return
+        for driver in [self.driver, *crashes(self.driver)]:
+            for answered in self.answered_in.values():
+                if any(answered[h] - done(driver)[h] for h in SLICES):
+                    assert driver.read() is UNSTABLE
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_at_every_crash_point(seed: int) -> None:
+    choose = random.Random(seed)
+    story = TransactionStory(choose.randrange(3))
+    for _ in range(14):
+        what = choose.random()
+        first = choose.choice(OFFSETS)
+        last = min(first + choose.randrange(4), OFFSETS[-1])
+        if what < 0.3:
+            hashes = choose.choice([LOW, HIGH, None])
+            story.claim_in(choose.choice([A, B]), hashes, first, last)
+        elif what < 0.4:
+            story.claim(choose.choice([LOW, HIGH, None]), first, last)
+        elif what < 0.6:
+            story.end_transaction(choose.choice([A, B]), committed=choose.random() < 0.7)
+        elif what < 0.65:
+            story.driver.settle_all()
+            story.hear()
+            story.reset(choose.randrange(6))
+        else:
+            story.settle(choose.randrange(2))
+        story.check()
+    for producer in (A, B):
+        story.end_transaction(producer, committed=choose.random() < 0.7)
+        story.check()
+    story.end()
+    assert story.driver.living_in() == set()
+    assert story.driver.machine.claims.pending_count == 0
+    assert KEY in story.driver.machine.claims or not story.driver.claimed()
