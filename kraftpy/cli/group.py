@@ -1,7 +1,7 @@
 """`kraftpy group`: consumer groups, of the classic and of the consumer protocol (KIP-848) alike.
 
-What describes groups is in `group_describe`, what changes their offsets in `group_seek` and
-`group_offsets`.
+What describes groups is in `group_describe` and `group_keys`, what changes their offsets in
+`group_seek` and `group_offsets`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from kraftpy.cli.common import (
     timeout_option,
 )
 from kraftpy.cli.group_describe import describe
+from kraftpy.cli.group_keys import owner, ranges
 from kraftpy.cli.group_offsets import offsets
 from kraftpy.cli.group_seek import seek
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.group_admin import CLASSIC, CONSUMER, GroupAdmin
+from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.group_info import CLASSIC, CONSUMER
 
 _STATES = (
     "Stable",
@@ -44,6 +46,8 @@ def command() -> None:
 
 
 command.add_command(describe)
+command.add_command(ranges)
+command.add_command(owner)
 command.add_command(seek)
 command.add_command(offsets)
 

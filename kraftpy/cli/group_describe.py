@@ -4,6 +4,9 @@ The lag of a partition is what lies between the committed offset and the high wa
 asked for after the offsets: it is never too small, and never negative while records come.
 A partition that is assigned but has no committed offset has no lag, because where its consumer
 begins is known to the consumer alone; such partitions are counted beside the group's lag.
+
+With --keys the shares of each partition are shown, too, and the lag of each: that of what isn't
+claimed for all its hashes.
 """
 
 from __future__ import annotations
@@ -31,9 +34,11 @@ from kraftpy.cli.common import (
     table_lines,
     timeout_option,
 )
+from kraftpy.cli.group_keys import ShareRow, share_lines, share_rows, shares_as_json
 from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.group_admin import CommittedOffset, GroupAdmin, GroupInfo
+from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
+from kraftpy.client.group_info import GroupInfo
 from kraftpy.client.offsets import LATEST, Partition, by_topic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted
@@ -49,7 +54,12 @@ class _Row:
     partition: int
     committed: CommittedOffset | None
     end: int | None
-    member_id: str | None
+    member_ids: tuple[str, ...]
+
+    @property
+    def member_id(self) -> str | None:
+        """Its only reader; of several that have parts of it the first one."""
+        return self.member_ids[0] if self.member_ids else None
 
     @property
     def lag(self) -> int | None:
@@ -69,6 +79,7 @@ class _Described:
     info: GroupInfo
     rows: list[_Row]
     by_lag: bool
+    shares: list[ShareRow] | None
 
     def topics(self) -> list[tuple[str, int, int | None]]:
         """(name, partitions, lag) of each topic; no lag if that of one partition is not known."""
@@ -110,6 +121,7 @@ def _total(rows: Iterable[_Row]) -> int | None:
     show_default=True,
     help="Order of the partitions and topics; with lag the largest comes first.",
 )
+@click.option("--keys", is_flag=True, help="Which keys of each partition are whose, too.")
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
 @click.option(
     "--interval",
@@ -126,6 +138,7 @@ def _total(rows: Iterable[_Row]) -> int | None:
 def describe(
     names: Sequence[str],
     sort: str,
+    keys: bool,
     watch: bool,
     interval_ms: int,
     bootstrap: str,
@@ -137,9 +150,15 @@ def describe(
     LAG counts the records between OFFSET, where the group goes on, and END, the high watermark;
     "-" stands where nothing is committed or the end is not known.
 
+    With --keys each partition's SLOTS (of the hash of the key, 0 to 65535) stand with the member
+    that has them. NEXT is the first offset that isn't done in all of them, and LAG what is left
+    from there on, records of other slots included. "draining" are slots that wait for who had
+    them to join again; then another member gets them.
+
     \b
     kraftpy group describe kitchen
     kraftpy group describe --sort lag --watch
+    kraftpy group describe kitchen --keys
 
     Ends with exit code 1 when a group does not exist, or when a lag cannot be told because a
     partition has no leader. --watch redraws a terminal; elsewhere it writes a block of lines each
@@ -150,7 +169,7 @@ def describe(
         async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             while True:
-                described = await _describe(cluster, admin, names, sort)
+                described = await _describe(cluster, admin, names, sort, keys)
                 _show(described, output, watch)
                 if not watch:
                     _check_complete(described)
@@ -161,12 +180,13 @@ def describe(
 
 
 async def _describe(
-    cluster: Cluster, admin: GroupAdmin, names: Sequence[str], sort: str
+    cluster: Cluster, admin: GroupAdmin, names: Sequence[str], sort: str, keys: bool
 ) -> list[_Described]:
     found: list[tuple[GroupInfo, dict[Partition, CommittedOffset]]] = []
     for name in names or [group.id for group in await admin.list_groups()]:
         try:
-            found.append((await admin.describe_group(name), await admin.committed(name)))
+            info = await admin.describe_group(name)
+            found.append((info, await admin.committed(name, ranges=keys)))
         except KafkaError as error:
             if names or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise group_failure(name, error) from None
@@ -176,7 +196,13 @@ async def _describe(
     ends = await _ends(cluster, sorted(partitions))
     by_lag = sort == "lag"
     return [
-        _Described(info, _rows(info, committed, ends, by_lag), by_lag) for info, committed in found
+        _Described(
+            info,
+            _rows(info, committed, ends, by_lag),
+            by_lag,
+            share_rows(info, committed, ends) if keys else None,
+        )
+        for info, committed in found
     ]
 
 
@@ -201,9 +227,12 @@ def _rows(
     ends: Mapping[Partition, int],
     by_lag: bool,
 ) -> list[_Row]:
-    owners = {name: member.id for member in info.members for name in member.partitions}
+    owners: dict[Partition, list[str]] = {}
+    for member in info.members:
+        for name in member.partitions:
+            owners.setdefault(name, []).append(member.id)
     rows = [
-        _Row(*name, committed.get(name), ends.get(name), owners.get(name))
+        _Row(*name, committed.get(name), ends.get(name), tuple(owners.get(name, ())))
         for name in sorted(owners.keys() | committed.keys())
     ]
     if by_lag:
@@ -279,12 +308,14 @@ def _lines(each: _Described) -> list[str]:
                 "-" if row.committed is None else row.committed.offset,
                 _or_dash(row.end),
                 _or_dash(row.lag),
-                row.member_id or "-",
+                _readers(row.member_ids),
             )
             for row in each.rows
         ]
         header = ("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER")
         blocks.append(table_lines(header, rows))
+    if each.shares is not None:
+        blocks.append(share_lines(each.shares))
     topics = each.topics()
     if len(topics) > 1:
         rows = [(topic, count, _or_dash(lag)) for topic, count, lag in topics]
@@ -310,6 +341,10 @@ def _or_dash(value: int | None) -> object:
     return "-" if value is None else value
 
 
+def _readers(ids: Sequence[str]) -> str:
+    return "-" if not ids else ids[0] if len(ids) == 1 else f"{len(ids)} members (--keys)"
+
+
 def _reads(now: Sequence[Partition], target: Sequence[Partition] | None) -> str:
     """`orders:0,1 payments:3`, and behind an arrow what it is going to be."""
     text = _ranges(now)
@@ -323,6 +358,7 @@ def _ranges(partitions: Iterable[Partition]) -> str:
 
 def _as_json(each: _Described) -> dict[str, Any]:
     info = each.info
+    shares = {} if each.shares is None else {"shares": shares_as_json(each.shares)}
     return {
         "group": info.id,
         "type": info.type,
@@ -356,6 +392,7 @@ def _as_json(each: _Described) -> dict[str, Any]:
             }
             for row in each.rows
         ],
+        **shares,
         "topics": [
             {"topic": topic, "partitions": count, "lag": lag} for topic, count, lag in each.topics()
         ],

@@ -35,7 +35,8 @@ from kraftpy.cli.group_offsets import in_scope, partitions_in
 from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.cli.offsets_file import OffsetsFileError, offsets_csv, read_offsets
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.group_admin import GroupAdmin, GroupInfo
+from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.group_info import GroupInfo
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, by_topic, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted, printable

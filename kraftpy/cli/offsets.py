@@ -31,7 +31,8 @@ from kraftpy.cli.common import (
 )
 from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.group_admin import CommittedOffset, GroupAdmin, GroupInfo
+from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
+from kraftpy.client.group_info import GroupInfo
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted

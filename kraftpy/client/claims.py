@@ -36,7 +36,8 @@ from kraftpy.protocol.extensions import (
 )
 from kraftpy.protocol.key_hash import HASH_MAX
 
-_FETCH_VERSION = 8
+FETCH_VERSION = 8
+"""The version of OffsetFetch that claims are asked for in."""
 _READ_MAX = 1 << 24
 
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD})
@@ -107,13 +108,13 @@ async def read_progress(
             offsets = await coordinator.committed(names, timeout_ms=timeout_ms)
             found.update({name: Progress(offset, []) for name, offset in offsets.items()})
             return
-        response = await coordinator.ask(request, timeout_ms=timeout_ms, version=_FETCH_VERSION)
+        response = await coordinator.ask(request, timeout_ms=timeout_ms, version=FETCH_VERSION)
         for group in response.groups:
             coordinator.check_group(group.error_code)
             coordinator.check_partitions(group.topics)
             for topic in group.topics:
                 for partition in topic.partitions:
-                    progress = _progress(partition)
+                    progress = Progress(partition.committed_offset, claims_in(partition))
                     if progress.stable >= 0 or progress.claims:
                         found[topic.name, partition.partition_index] = progress
 
@@ -122,7 +123,8 @@ async def read_progress(
     return GroupProgress(found, served)
 
 
-def _progress(partition: Any) -> Progress:
+def claims_in(partition: Any) -> list[Claim]:
+    """What an OffsetFetch tells of claims on a partition."""
     tags = partition._tags or {}
     claims: list[Claim] = []
     try:
@@ -138,7 +140,7 @@ def _progress(partition: Any) -> Progress:
             ]
     except DecodeError as error:
         raise ConnectionError(f"the coordinator's claims can't be read: {error}") from error
-    return Progress(partition.committed_offset, claims)
+    return claims
 
 
 async def commit_claims(

@@ -8,6 +8,7 @@ Rules:
   a classic one if it is none or the broker knows no others.
 * Offsets are committed as Kafka's tools do it, from outside the group (generation -1). The
   coordinator takes that only while the group has no members.
+* Whoever isn't asked for claims isn't held up where nobody knows them yet.
 """
 
 from __future__ import annotations
@@ -18,19 +19,30 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kraftpy.client.admin import Admin
+from kraftpy.client.claims import FETCH_VERSION, claims_in
 from kraftpy.client.cluster import BrokerInfo, Cluster, check
 from kraftpy.client.coordinator import Coordinator
+from kraftpy.client.group_info import (
+    GroupInfo,
+    ListedGroup,
+    classic_group,
+    consumer_group,
+)
+from kraftpy.client.group_shares import KeyOwner, Share, owner_of_key, shares_of
+from kraftpy.client.ledger import Claim
 from kraftpy.client.offsets import Partition, by_topic
+from kraftpy.client.partitioner import partition_of_key
 from kraftpy.protocol import messages
-from kraftpy.protocol.codec import decode_versioned
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
-from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
+from kraftpy.protocol.extensions import (
+    ALL_OR_NONE_TAG,
+    COOPERATIVE_FEATURE,
+    EXPECTED_OFFSET_TAG,
+    WANT_RANGES_TAG,
+    YES,
+)
 
-CLASSIC, CONSUMER = "classic", "consumer"
-_CONSUMER_PROTOCOL_TYPE = "consumer"
 _DEAD = "Dead"
-# MemberType of ConsumerGroupDescribe 1; brokers before KIP-1099 say nothing.
-_CLASSIC_MEMBER = 0
 # A commit becomes one record batch, which has to stay below the broker's limit (1 MB by default).
 _COMMIT_MAX_BYTES = 256 * 1024
 _ENTRY_BYTES = 64
@@ -39,58 +51,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ListedGroup:
-    """A group as ListGroups has it; `type` is classic or consumer, `coordinator` a broker's id."""
-
-    id: str
-    type: str
-    state: str
-    protocol_type: str
-    coordinator: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A member of a group.
-
-    `type` is classic or consumer; a group of the consumer protocol has both while its members are
-    changed from one to the other. `epoch` and `target` (what it is going to have) are None in a
-    classic group; `topics` are subscribed to by name, `regex` is the consumer protocol's pattern.
-    """
-
-    id: str
-    type: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    topics: tuple[str, ...]
-    regex: str | None
-    partitions: tuple[Partition, ...]
-    epoch: int | None = None
-    target: tuple[Partition, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A group as its coordinator describes it; epochs are None for a classic group."""
-
-    id: str
-    type: str
-    state: str
-    assignor: str
-    coordinator: BrokerInfo
-    members: tuple[GroupMember, ...]
-    epoch: int | None = None
-    assignment_epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on in a partition; `leader_epoch` is -1 if the commit named none."""
+    """Where a group goes on in a partition; `leader_epoch` is -1 if the commit named none.
+
+    `ranges` are what it has done above the offset, if they were asked for.
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
+    ranges: tuple[Claim, ...] = ()
 
 
 class GroupAdmin(Admin):
@@ -106,17 +76,17 @@ class GroupAdmin(Admin):
         self._knows_consumer_groups = True
 
     async def _ask_coordinator(
-        self, group_id: str, request: Any, take: Callable[[Any], T]
+        self, group_id: str, request: Any, take: Callable[[Any], T], version: int | None = None
     ) -> tuple[T, BrokerInfo]:
         """What `take` makes of the response, or the error that it raises; and who answered."""
-        coordinator = self._coordinators.get(group_id)
-        if coordinator is None:
-            coordinator = Coordinator(self._cluster, group_id, shared=True)
-            self._coordinators[group_id] = coordinator
+        coordinator = self._coordinator(group_id)
 
         async def ask() -> tuple[T, BrokerInfo]:
             try:
-                taken = take(await coordinator.ask(request, timeout_ms=self._timeout_ms))
+                answer = await coordinator.ask(
+                    request, timeout_ms=self._timeout_ms, version=version
+                )
+                taken = take(answer)
             except (ConnectionError, KafkaError) as error:
                 if not isinstance(error, KafkaError) or error.code.retriable:
                     coordinator.forget()
@@ -125,6 +95,13 @@ class GroupAdmin(Admin):
             return taken, self._cluster.brokers[coordinator.node_id]
 
         return await self._patiently(ask)
+
+    def _coordinator(self, group_id: str) -> Coordinator:
+        coordinator = self._coordinators.get(group_id)
+        if coordinator is None:
+            coordinator = Coordinator(self._cluster, group_id, shared=True)
+            self._coordinators[group_id] = coordinator
+        return coordinator
 
     # -- groups
 
@@ -167,7 +144,7 @@ class GroupAdmin(Admin):
             request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
             try:
                 described, broker = await self._ask_coordinator(group_id, request, _only_group)
-                return _consumer_group(described, broker)
+                return consumer_group(described, broker)
             except KafkaError as error:
                 if error.code is ErrorCode.UNSUPPORTED_VERSION:
                     self._knows_consumer_groups = False
@@ -177,7 +154,7 @@ class GroupAdmin(Admin):
         described, broker = await self._ask_coordinator(group_id, classic, _only_group)
         if described.group_state == _DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return _classic_group(described, broker)
+        return classic_group(described, broker)
 
     async def delete_group(self, group_id: str) -> None:
         """Deletes a group with its offsets; KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
@@ -192,27 +169,71 @@ class GroupAdmin(Admin):
     # -- offsets
 
     async def committed(
-        self, group_id: str, *, stable: bool = False
+        self, group_id: str, *, stable: bool = False, ranges: bool = False
     ) -> dict[Partition, CommittedOffset]:
         """All offsets of a group, sorted; empty for a group that there is not.
 
-        Those of open transactions don't count; `stable` waits until there are none (KIP-447).
+        Those of open transactions don't count; `stable` waits until there are none (KIP-447). With
+        `ranges` what the group has claimed comes along, if its broker serves claims.
         """
+        if ranges and await self.serves_claims(group_id):
+            return await self._committed_ranges(group_id, stable)
 
         def take(response: Any) -> dict[Partition, CommittedOffset]:
             check(response.error_code)
-            found = {}
-            for topic in response.topics:
-                for each in topic.partitions:
-                    check(each.error_code)
-                    if each.committed_offset >= 0:
-                        found[topic.name, each.partition_index] = CommittedOffset(
-                            each.committed_offset, each.committed_leader_epoch, each.metadata or ""
-                        )
-            return dict(sorted(found.items()))
+            return _committed(response.topics, lambda partition: ())
 
         request = messages.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=stable)
         return (await self._ask_coordinator(group_id, request, take))[0]
+
+    async def _committed_ranges(
+        self, group_id: str, stable: bool
+    ) -> dict[Partition, CommittedOffset]:
+        def take(response: Any) -> dict[Partition, CommittedOffset]:
+            (group,) = response.groups
+            check(group.error_code)
+            return _committed(group.topics, lambda partition: tuple(claims_in(partition)))
+
+        kinds = messages.OffsetFetchRequest
+        request = kinds(
+            groups=[kinds.OffsetFetchRequestGroup(group_id=group_id, topics=None)],
+            require_stable=stable,
+            _tags={WANT_RANGES_TAG: YES},
+        )
+        return (await self._ask_coordinator(group_id, request, take, FETCH_VERSION))[0]
+
+    async def serves_claims(self, group_id: str) -> bool:
+        """Whether the group's broker takes claims, so that its members may share partitions."""
+        coordinator = self._coordinator(group_id)
+
+        async def ask() -> bool:
+            return (await coordinator.connection()).feature(COOPERATIVE_FEATURE) > 0
+
+        return await self._patiently(ask)
+
+    async def shares(self, group_id: str) -> dict[Partition, list[Share]]:
+        """Who has which keys of each partition that the group reads.
+
+        KafkaError: GROUP_ID_NOT_FOUND.
+        """
+        return shares_of(await self.describe_group(group_id))
+
+    async def owner_of(
+        self, group_id: str, topic: str, key: bytes, *, partition: int | None = None
+    ) -> KeyOwner:
+        """Which member has a key's records: where to ask for what it has made of them.
+
+        The partition is where Kafka's producers put the key, if none is named. KafkaError:
+        GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        partitions = (await self._cluster.topic(topic)).partitions
+        number = partition_of_key(key, len(partitions)) if partition is None else partition
+        if number not in partitions:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has no partition {number}, only 0 to {max(partitions)}",
+            )
+        return owner_of_key((topic, number), key, await self.shares(group_id))
 
     async def commit(
         self, group_id: str, offsets: Mapping[Partition, int], expected: Mapping[Partition, int]
@@ -260,6 +281,23 @@ class GroupAdmin(Admin):
             return _partition_errors(response)
 
         return (await self._ask_coordinator(group_id, kinds(group_id, topics), take))[0]
+
+
+def _committed(
+    topics: Iterable[Any], ranges: Callable[[Any], tuple[Claim, ...]]
+) -> dict[Partition, CommittedOffset]:
+    found = {}
+    for topic in topics:
+        for each in topic.partitions:
+            check(each.error_code)
+            if each.committed_offset >= 0:
+                found[topic.name, each.partition_index] = CommittedOffset(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata or "",
+                    ranges(each),
+                )
+    return dict(sorted(found.items()))
 
 
 def _only_group(response: Any) -> Any:
@@ -316,102 +354,3 @@ def _commit_request(
             partitions.append(partition)
         topics.append(kinds.OffsetCommitRequestTopic(name=topic, partitions=partitions))
     return kinds(group_id=group_id, topics=topics, _tags={ALL_OR_NONE_TAG: YES})
-
-
-# -- descriptions
-
-
-def _consumer_group(described: Any, broker: BrokerInfo) -> GroupInfo:
-    return GroupInfo(
-        described.group_id,
-        CONSUMER,
-        described.group_state,
-        described.assignor_name,
-        broker,
-        _sorted(
-            GroupMember(
-                each.member_id,
-                CLASSIC if each.member_type == _CLASSIC_MEMBER else CONSUMER,
-                each.instance_id,
-                each.client_id,
-                _host(each.client_host),
-                tuple(sorted(each.subscribed_topic_names)),
-                each.subscribed_topic_regex or None,
-                _assigned(each.assignment),
-                each.member_epoch,
-                _assigned(each.target_assignment),
-            )
-            for each in described.members
-        ),
-        described.group_epoch,
-        described.assignment_epoch,
-    )
-
-
-def _assigned(assignment: Any) -> tuple[Partition, ...]:
-    return tuple(
-        sorted(
-            (each.topic_name, number)
-            for each in assignment.topic_partitions
-            for number in each.partitions
-        )
-    )
-
-
-def _classic_group(described: Any, broker: BrokerInfo) -> GroupInfo:
-    consumers = described.protocol_type == _CONSUMER_PROTOCOL_TYPE
-    return GroupInfo(
-        described.group_id,
-        CLASSIC,
-        described.group_state,
-        described.protocol_data,
-        broker,
-        _sorted(_classic_member(each, consumers) for each in described.members),
-    )
-
-
-def _classic_member(described: Any, is_consumer: bool) -> GroupMember:
-    topics: tuple[str, ...] = ()
-    partitions: tuple[Partition, ...] = ()
-    if is_consumer:
-        subscription = _decoded("ConsumerProtocolSubscription", described.member_metadata)
-        assignment = _decoded("ConsumerProtocolAssignment", described.member_assignment)
-        if subscription is not None:
-            topics = tuple(sorted(subscription.topics))
-        if assignment is not None:
-            partitions = tuple(
-                sorted(
-                    (each.topic, number)
-                    for each in assignment.assigned_partitions
-                    for number in each.partitions
-                )
-            )
-    return GroupMember(
-        described.member_id,
-        CLASSIC,
-        described.group_instance_id,
-        described.client_id,
-        _host(described.client_host),
-        topics,
-        None,
-        partitions,
-    )
-
-
-def _decoded(name: str, data: bytes) -> Any:
-    """What a member wrote; None for nothing, and for what only its own kind can read."""
-    if not data:
-        return None
-    try:
-        return decode_versioned(name, data)[1]
-    except DecodeError:
-        return None
-
-
-def _host(text: str) -> str:
-    """An address without the slash that Java puts before it."""
-    return text.removeprefix("/")
-
-
-def _sorted(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
-    return tuple(sorted(members, key=lambda each: (each.client_id, each.id)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kraftpy.client.cluster import Cluster, check
-from kraftpy.client.group_admin import CONSUMER
+from kraftpy.client.group_info import CONSUMER
 from kraftpy.client.offsets import LATEST
 from kraftpy.page.asking import FAILURES, ask_offsets, pieces
 from kraftpy.page.model import NO_ANSWER, Group, Groups, Node, TopicPartition

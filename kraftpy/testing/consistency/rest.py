@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kraftpy.client.cluster import Cluster as Connections
-from kraftpy.client.group_admin import CLASSIC, GroupAdmin, GroupInfo
+from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.group_info import CLASSIC, GroupInfo
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.consistency import clients
 from kraftpy.testing.consistency.clients import Place, UnknownError, key_of
