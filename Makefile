@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-.PHONY: help install demo report quorum test check docs bench race conformance reference consistency spark streams broken dashboards torture groups simulate clean
+.PHONY: help install demo cooperative report quorum test check docs bench race conformance reference consistency spark streams broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -24,6 +24,9 @@ install: $(BIN)/.group-dev  ## make .venv with kraftpy and all its development t
 
 demo: $(BIN)/.group-test  ## a year of flights through three nodes that are killed on the way (INPUT=file for your own)
 	$(BIN)/python -m tests.demo $(INPUT)
+
+cooperative: $(BIN)/.group-test  ## one partition, read by one consumer, by eight, and by eight of which one is killed: how fast, and whether each key stays in order (25 s)
+	$(BIN)/python -m tests.demo.cooperative
 
 report: $(BIN)/.group-spark  ## the same flights as an activity stream into a lake, with the report of them by the hour (build/report/report.html; needs Java 17)
 	$(BIN)/python -m tests.demo.report

@@ -39,6 +39,7 @@ CONTENT = {
     "check",
     "clean",
     "consistency",
+    "cooperative",
     "demo",
     "docs",
     "help",
