@@ -15,6 +15,15 @@ from typing import Any, NamedTuple
 
 from kraftpy.protocol import codec, messages, schema
 from kraftpy.protocol.api import REQUEST_NAMES, ApiKey
+from kraftpy.protocol.extensions import (
+    OFFSET_RANGES_TAG,
+    RANGES_MAX,
+    SLICES_TAG,
+    WAIT_FOR_STABLE_TAG,
+    YES,
+    encode_ranges,
+    encode_slices,
+)
 from kraftpy.protocol.schema import ZERO_UUID, Field
 from tests.server.wire import Wire
 
@@ -118,6 +127,7 @@ def cases(key: ApiKey, version: int, size_bytes: int, populated: Populated) -> I
             setattr(request, path[0].name, None)
             yield Case(key, version, f"{what} null", request)
     bare = _Maker(key, version, populated, (), False)
+    yield from _claims(key, version, size_bytes, bare)
     if not any(_paths(table, name, version, ())):
         yield Case(key, version, "no array", bare.request(1))
     length = size_bytes if table.is_flexible(version) else min(size_bytes, TEXT_MAX_BYTES)
@@ -126,6 +136,28 @@ def cases(key: ApiKey, version: int, size_bytes: int, populated: Populated) -> I
             request = bare.request(1)
             setattr(request, field.name, "x" * length)
             yield Case(key, version, f"{field.name} of {length:,} bytes", request)
+
+
+def _claims(key: ApiKey, version: int, size_bytes: int, bare: _Maker) -> Iterator[Case]:
+    """As many claims of one partition as are in a commit: of all keys, or each of another slice."""
+    if key not in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT):
+        return
+    many = range(1, min(size_bytes // 20, RANGES_MAX) + 1)
+    slices = range(1, min(size_bytes // 40, RANGES_MAX) + 1)
+    first = 1 << 40  # so that nothing is done by it
+    ranges = encode_ranges([(first + 2 * n, first + 2 * n) for n in many])
+    contents = [
+        ("ranges", {OFFSET_RANGES_TAG: ranges}),
+        ("slices", {SLICES_TAG: encode_slices([(n, n, [(first, first)]) for n in slices])}),
+    ]
+    if key is ApiKey.TXN_OFFSET_COMMIT:  # More than may wait.
+        contents.append(("waiting", {OFFSET_RANGES_TAG: ranges, WAIT_FOR_STABLE_TAG: YES}))
+    for what, tags in contents:
+        request = bare.request(1)
+        request.group_id = GROUP  # somebody has begun it
+        ((partition,),) = [topic.partitions for topic in request.topics]
+        partition.partition_index, partition.committed_offset, partition._tags = 0, -1, tags
+        yield Case(key, version, f"claims: {what}", request)
 
 
 def _paths(

@@ -13,9 +13,12 @@ from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.extensions import (
     LAST_STABLE_OFFSET_TAG,
     OFFSET_RANGES_TAG,
+    WAIT_FOR_STABLE_TAG,
+    YES,
     decode_int64,
     encode_ranges,
 )
+from kraftpy.testing import Broker
 from tests.server.test_claims import TWIN, Claimer, Ranges
 from tests.server.test_transactions import Id
 from tests.server.wire import Wire
@@ -44,29 +47,47 @@ class TransactionalClaimer(Claimer):
         topic: str,
         ranges: Ranges,
         *,
-        offset: int | None = None,
         version: int = 5,
+        **more: Any,
+    ) -> tuple[E, int]:
+        """Error and stable offset."""
+        request = self.request_in(transactional, topic, ranges, **more)
+        return claimed(self._wire.call(ApiKey.TXN_OFFSET_COMMIT, version, request))
+
+    def request_in(
+        self,
+        transactional: Id,
+        topic: str,
+        ranges: Ranges,
+        *,
+        offset: int | None = None,
+        waits: bool = False,
         producer: tuple[int, int] | None = None,
         **who: Any,
-    ) -> tuple[E, int]:
-        """Error and stable offset; with `offset` a plain one for partition 1, too."""
+    ) -> m.TxnOffsetCommitRequest:
+        """With `offset` there is a plain one for partition 1, too."""
         kinds = m.TxnOffsetCommitRequest
         tags = {OFFSET_RANGES_TAG: encode_ranges(ranges)}
+        if waits:
+            tags[WAIT_FOR_STABLE_TAG] = YES
         partitions = [kinds.TxnOffsetCommitRequestPartition(0, -1, 3, _tags=tags)]
         if offset is not None:
             partitions.append(kinds.TxnOffsetCommitRequestPartition(1, offset, 3))
-        request = kinds(
+        return kinds(
             transactional.name,
             self.group_id,
             *(producer or transactional.producer),
             topics=[kinds.TxnOffsetCommitRequestTopic(topic, partitions)],
             **who,
         )
-        answer = self._wire.call(ApiKey.TXN_OFFSET_COMMIT, version, request)
-        first, *others = answer.topics[0].partitions
-        assert all(each.error_code == E.NONE for each in others) or first.error_code
-        stable = (first._tags or {}).get(LAST_STABLE_OFFSET_TAG)
-        return E(first.error_code), -2 if stable is None else decode_int64(stable)
+
+
+def claimed(answer: Any) -> tuple[E, int]:
+    """Error and stable offset of the first partition; the others are as they should be."""
+    first, *others = answer.topics[0].partitions
+    assert all(each.error_code == E.NONE for each in others) or first.error_code
+    stable = (first._tags or {}).get(LAST_STABLE_OFFSET_TAG)
+    return E(first.error_code), -2 if stable is None else decode_int64(stable)
 
 
 @pytest.fixture
@@ -165,3 +186,37 @@ def test_before_version_5_they_are_refused(
     answer = claimer.claim_in(transactional, topic, [(43, 45)], version=4)
     assert answer[0] is E.INVALID_REQUEST
     assert claimer.offset(topic) == 41
+
+
+def test_who_waits_for_what_lies_below(
+    broker: Broker,
+    wire: Wire,
+    transactional: Transactional,
+    claimer: TransactionalClaimer,
+    new_topic: Callable[..., str],
+) -> None:
+    topic = new_topic()
+    assert claimer.commit(topic, 41) is E.NONE
+    other = Transactional(wire, f"{transactional.name}-other")
+    other.begin()
+    key, waiting = ApiKey.TXN_OFFSET_COMMIT, {"waits": True}
+
+    def park(waiter: Wire, *ranges: tuple[int, int]) -> None:
+        waiter.send(key, 5, claimer.request_in(other, topic, list(ranges), **waiting))
+        wait_until(lambda: other.described().topics, "the partition of what waits")
+
+    with Wire(broker.host, broker.port) as waiter:
+        park(waiter, (42, 42), (44, 44))
+        mine = [(41, 41), (43, 43)]
+        assert claimer.claim_in(transactional, topic, mine, **waiting) == (E.NONE, 41)
+        assert claimed(waiter.receive(key, 5)[1]) == (E.NONE, 41)
+        # What lies below is pending, so neither waits for the other's end.
+        for each in (other, transactional):
+            assert each.end() is E.NONE
+        wait_until(lambda: claimer.offset(topic) == 45, "both")
+        other.wait_ended()
+        # One ends with its transaction.
+        park(waiter, (50, 50))
+        assert other.end(commit=False) is E.NONE
+        assert claimed(waiter.receive(key, 5)[1])[0] is E.INVALID_TXN_STATE
+    assert claimer.ranges(topic) == (45, [], [])

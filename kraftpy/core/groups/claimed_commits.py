@@ -72,8 +72,8 @@ class Claiming:
 
     def read(
         self, topic: str, partition: _Partition, answer: _PartitionAnswer, *, voids: bool = True
-    ) -> None:
-        """Takes in a partition with claims; its answer is that of success, or says what is wrong.
+    ) -> Entry | None:
+        """Takes in a partition with claims; None, and its answer says so, if something is wrong.
 
         `voids`: it may say that claims are void.
         """
@@ -93,8 +93,9 @@ class Claiming:
             epoch = partition.committed_leader_epoch
             entry = Entry(key, known.topic_id, found.claims, epoch, found.discard_from, answered)
             self.entries.append((entry, answer))
-            return  # The answer has the stable offset when it is known.
+            return entry  # The answer has the stable offset when it is known.
         _tell_stable(answer, self._claims.stable_offset(key))
+        return None
 
     def withdraw(self) -> None:
         """Nothing is claimed, because of another part of the request."""

@@ -45,7 +45,7 @@ from kraftpy.core.groups.pending_offsets import (
 )
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from kraftpy.core.groups.timers import Timer, TimerQueue
+from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
 from kraftpy.core.groups.transactions import TransactionalCommits
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
@@ -128,7 +128,9 @@ class GroupMachine(KnownGroups):
             self._memory,
             self.claims,
             self._commits.shares,
+            self._timers,
         )
+        self._waiting = self._transactions.waiting
 
     # -- loading
 
@@ -189,6 +191,7 @@ class GroupMachine(KnownGroups):
         """That log isn't led here, or is about to be read anew: what was in flight is unknown."""
         assert number == TWIN
         state = ClaimsLog.CLOSED if exists else ClaimsLog.ABSENT
+        self._waiting.close(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self.claims.closed(state, ErrorCode.NOT_COORDINATOR, now_ms)
         for write in self._out.all_in_flight():
             if write.log == TWIN:
@@ -311,6 +314,24 @@ class GroupMachine(KnownGroups):
         self._transactions.commit(token, request, partitions_of, now_ms, self._topics, api_version)
         return self._out.take()
 
+    def wait_for_stable(
+        self,
+        token: object,
+        request: TxnOffsetCommitRequest,
+        partitions_of: PartitionsOf,
+        now_ms: int,
+        timeout_ms: int,
+    ) -> Effects:
+        """What a TxnOffsetCommit wants that waits for others' claims; `token`: an `ErrorCode`."""
+        deadline_ms = now_ms + timeout_ms
+        self._transactions.wait(token, request, partitions_of, self._topics, deadline_ms)
+        return self._out.take()
+
+    def abandon_wait(self, group_id: str, token: object) -> Effects:
+        """Who waited has gone."""
+        self._waiting.abandon(group_id, token)
+        return self._out.take()
+
     def markers(
         self, token: object, ends: Sequence[tuple[int, bool]], log_number: int = PRIMARY
     ) -> Write:
@@ -371,6 +392,9 @@ class GroupMachine(KnownGroups):
         if write.log == TWIN:
             has_groups = False
             claimed = self.claims.committed(write)
+            if isinstance(write.records, TransactionEnds) and self._waiting.groups:
+                for producer_id, _ in write.records.ends:
+                    self._waiting.transaction_ended(producer_id)
         else:
             has_groups = self._replay(write.records, now_ms)
             if self.claims.places:
@@ -385,6 +409,9 @@ class GroupMachine(KnownGroups):
             self._account(*write.keys)
         if claimed:
             self.claims.landed(claimed, now_ms)
+        if self._waiting.groups:
+            for group_id in {*write.keys, *(key[0] for key in claimed)}:
+                self._waiting.look(group_id)
         return self._out.take()
 
     def _replay(self, records: Sequence[CoordinatorRecord], now_ms: int) -> bool:
@@ -397,6 +424,8 @@ class GroupMachine(KnownGroups):
             group_ids = self._transactions.replay(records)
             self._account(*group_ids)
             self.claims.moved([key for each in group_ids for key in self.claims.keys_of(each)])
+            for group_id in group_ids:
+                self._waiting.look(group_id)
             return False
         offsets = [record for record in records if isinstance(record, OffsetRecord)]
         self.offsets.replay(offsets)
@@ -449,8 +478,10 @@ class GroupMachine(KnownGroups):
                     self._account(group_id)
 
     def _account(self, *group_ids: str) -> None:
-        """Counts what these groups take now."""
+        """Counts what these groups take now, as they may have changed."""
         for group_id in group_ids:
+            if group_id in self._waiting.groups:
+                self._waiting.check(group_id)
             group = self._groups.get(group_id)
             if group is not None and group.is_awaited:
                 self._memory.waits_for(group_id, group.size_bytes, self._forget_awaited)
@@ -501,6 +532,8 @@ class GroupMachine(KnownGroups):
         while (timer := self._timers.pop_due(now_ms)) is not None:
             if timer.kind in MEMBER_TIMERS:
                 self._consumers.timer_fired(timer, now_ms)
+            elif timer.kind is TimerKind.WAIT_FOR_STABLE:
+                self._waiting.overdue(timer)
             elif self._consumers.holds(timer.group_id):
                 self._put_off(timer, now_ms)
             else:
@@ -535,6 +568,7 @@ class GroupMachine(KnownGroups):
 
     def close(self, error: ErrorCode, now_ms: int) -> Effects:
         """This broker does not lead the partition any more: every parked request is answered."""
+        self._waiting.close(error)
         self.claims.closed(ClaimsLog.CLOSED, error, now_ms)
         for write in self._out.all_in_flight():
             if not write.settled:

@@ -19,6 +19,7 @@ class TimerKind(Enum):
     CONSUMER_SESSION = auto()  # a member of a consumer group has not been heard from
     CONSUMER_REVOCATION = auto()  # the time to give partitions up is over
     CLASSIC_REJOIN = auto()  # a classic member of a consumer group was told to rejoin
+    WAIT_FOR_STABLE = auto()  # a transaction's commit has waited for others' long enough
     CLASSIC_SYNC = auto()  # a classic member of a consumer group has joined, and has to sync
 
 

@@ -30,8 +30,10 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.individual.commits import Claims
-from kraftpy.core.groups.individual.coverage import WHOLE
-from kraftpy.core.groups.individual.requests import has_claims
+from kraftpy.core.groups.individual.coverage import WHOLE, Claim
+from kraftpy.core.groups.individual.plan import Key
+from kraftpy.core.groups.individual.requests import has_claims, waits
+from kraftpy.core.groups.individual.waiting import Waiter, Waiting
 from kraftpy.core.groups.memory import MachineMemory
 from kraftpy.core.groups.offsets import OffsetMap, OffsetRow, refused_offset
 from kraftpy.core.groups.pending_offsets import (
@@ -43,6 +45,7 @@ from kraftpy.core.groups.pending_offsets import (
 )
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from kraftpy.core.groups.shares import MemberShares
+from kraftpy.core.groups.timers import TimerQueue
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -66,7 +69,9 @@ class TransactionalCommits:
         memory: MachineMemory,
         claims: Claims,
         shares: MemberShares,
+        timers: TimerQueue,
     ) -> None:
+        self.waiting = Waiting(claims, outbox, timers)
         self._config = config
         self._groups = groups
         self._offsets = offsets
@@ -128,6 +133,56 @@ class TransactionalCommits:
                 self._claims.submit_in(transaction, entry, now_ms)
             claiming.ended()
 
+    def wait(
+        self,
+        token: object,
+        request: TxnOffsetCommitRequest,
+        partitions_of: PartitionsOf,
+        topics: Topics,
+        deadline_ms: int,
+    ) -> None:
+        """Has a commit wait for what lies below its claims; `token` is answered with an error.
+
+        NONE if that is done, or if there is nothing to wait for.
+        """
+        error = self._check(request, topics) or self._claims.unknown
+        if error is not ErrorCode.NONE:
+            self._out.reply(token, error)
+            return
+        claiming = self._claiming(request, topics)
+        firsts: dict[Key, int] = {}
+        claims: dict[Key, list[Claim]] = {}
+        for topic in request.topics:
+            known = partitions_of(topic.name)
+            for partition in topic.partitions:
+                if partition.partition_index not in known or not has_claims(partition._tags):
+                    continue
+                answer = _PartitionAnswer(partition.partition_index)
+                entry = claiming.read(topic.name, partition, answer, voids=False)
+                if entry is None:
+                    continue  # It's answered when it's committed.
+                claims.setdefault(entry.key, []).extend(entry.claims)
+                stable = self._claims.stable_offset(entry.key)
+                first = min((each.first for each in entry.claims), default=-1)
+                if waits(partition._tags) and first > stable >= 0:
+                    firsts[entry.key] = first
+        if firsts:
+            check = partial(self._check, request, topics)
+            waiter = Waiter(token, request.producer_id, firsts, claims, check)
+            self.waiting.wait(request.group_id, waiter, deadline_ms)
+        else:
+            self._out.reply(token, ErrorCode.NONE)
+
+    def _claiming(self, request: TxnOffsetCommitRequest, topics: Topics) -> Claiming:
+        return Claiming(
+            self._config,
+            self._claims,
+            self._groups.get(request.group_id),
+            request,
+            topics,
+            self._shares,
+        )
+
     def _check(self, request: TxnOffsetCommitRequest, topics: Topics) -> ErrorCode:
         consumer = self._consumers.groups.get(request.group_id)
         if self._consumers.is_dying(request.group_id):
@@ -162,14 +217,7 @@ class TransactionalCommits:
                     if api_version < FIRST_WITH_CLAIMS:
                         answer.error_code = ErrorCode.INVALID_REQUEST
                     else:
-                        claiming = claiming or Claiming(
-                            self._config,
-                            self._claims,
-                            self._groups.get(request.group_id),
-                            request,
-                            topics,
-                            self._shares,
-                        )
+                        claiming = claiming or self._claiming(request, topics)
                         claiming.read(topic.name, partition, answer, voids=False)
                     answers.append(answer)
                     continue

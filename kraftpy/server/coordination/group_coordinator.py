@@ -389,6 +389,19 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
             ),
         )
 
+    def wait_for_stable(
+        self, request: TxnOffsetCommitRequest
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """Waits until what a TxnOffsetCommit wants to be done first is, or why that's over."""
+        group_id = _check_group_id(request.group_id)
+        return self.write(
+            group_id,
+            lambda machine, token, now_ms: machine.wait_for_stable(
+                token, request, self._partitions_of, now_ms, self.write_timeout_ms
+            ),
+            lambda machine, token, now_ms: machine.abandon_wait(group_id, token),
+        )
+
     def served_partition(self, group_id: str) -> int:
         """The partition of the offsets topic that keeps a group of this broker.
 

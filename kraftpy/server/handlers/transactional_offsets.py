@@ -5,6 +5,9 @@ The rules are in `kraftpy.core.groups.transactions`. Beyond that:
 * The offsets are a transactional batch in the group's partition of the offsets topic, which has to
   be in the transaction: as with a Produce, its coordinator is asked before the first one. From
   version 5 on that adds it (KIP-890). So it is with claims and the twin of that topic.
+* Claims that are to wait for those below (`wait_for_stable`) do so when their transaction has the
+  partition, so that they hear of its end, and before they are written. The transaction may have
+  ended then: its coordinator is asked anew.
 * What passes by itself is COORDINATOR_LOAD_IN_PROGRESS, upon which clients send it again; before
   version 2 COORDINATOR_NOT_AVAILABLE, as some of those break upon the other (KAFKA-7296).
 """
@@ -12,10 +15,10 @@ The rules are in `kraftpy.core.groups.transactions`. Beyond that:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from kraftpy.core.groups.individual.requests import has_claims
+from kraftpy.core.groups.individual.requests import has_claims, waits
 from kraftpy.core.groups.transactions import FIRST_WITH_CLAIMS, transactional_error_response
 from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 from kraftpy.core.transactions import VERSION_0, VERSION_2
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_LOADING = 2
 
+T = TypeVar("T")
+
 _TopicAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _PartitionAnswer = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
@@ -56,10 +61,10 @@ def txn_offset_commit(
         partitions = _partitions(broker, ctx, request)
         if ctx.many and exceeds_a_batch(broker, request):
             return _refuse_many(request)
+        if _waits(ctx, request):
+            return _wait_and_commit(broker, ctx, request, partitions)
         if all(_is_admitted(each, request) for each in partitions):
             return broker.groups.commit_in_transaction(ctx.api_version, request)
-        if not broker.serves_transactions:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS_YET)
     except KafkaError as error:
         return _refuse(ctx, request, error.code)
     return _ask_and_commit(broker, ctx, request, partitions)
@@ -89,6 +94,12 @@ def _partitions(
     return partitions
 
 
+def _waits(ctx: RequestContext, request: TxnOffsetCommitRequest) -> bool:
+    return ctx.api_version >= FIRST_WITH_CLAIMS and any(
+        each._tags and waits(each._tags) for topic in request.topics for each in topic.partitions
+    )
+
+
 def _is_admitted(
     partition: Partition, request: TxnOffsetCommitRequest, token: Token | None = None
 ) -> bool:
@@ -97,12 +108,59 @@ def _is_admitted(
     return partition.admission.admits(producer, log.producers, log.uptime_ms(), token)
 
 
+async def _wait_and_commit(
+    broker: Broker,
+    ctx: RequestContext,
+    request: TxnOffsetCommitRequest,
+    partitions: list[Partition],
+) -> TxnOffsetCommitResponse:
+    try:
+        await _ask(broker, ctx, request, partitions, lambda: None)
+        ctx.patience_s = broker.config.offsets_commit_timeout_ms / 1000
+        waited = broker.groups.wait_for_stable(request)
+        error = await waited if isinstance(waited, asyncio.Future) else waited
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        partitions = _partitions(broker, ctx, request)
+    except KafkaError as refused:
+        return _refuse(ctx, request, refused.code)
+    return await _ask_and_commit(broker, ctx, request, partitions)
+
+
 async def _ask_and_commit(
     broker: Broker,
     ctx: RequestContext,
     request: TxnOffsetCommitRequest,
     partitions: list[Partition],
 ) -> TxnOffsetCommitResponse:
+    try:
+        answer = await _ask(
+            broker,
+            ctx,
+            request,
+            partitions,
+            lambda: broker.groups.commit_in_transaction(ctx.api_version, request),
+        )
+    except KafkaError as error:
+        return _refuse(ctx, request, error.code)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+async def _ask(
+    broker: Broker,
+    ctx: RequestContext,
+    request: TxnOffsetCommitRequest,
+    partitions: list[Partition],
+    admitted: Callable[[], T],
+) -> T:
+    """Does what is to be done at once when the transaction has all of these, or raises KafkaError.
+
+    Its coordinator is asked unless the logs know that.
+    """
+    if all(_is_admitted(each, request) for each in partitions):
+        return admitted()
+    if not broker.serves_transactions:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS_YET)
     producer = request.producer_id, request.producer_epoch
     version = VERSION_2 if ctx.api_version >= FIRST_COMMIT_OF_VERSION_2 else VERSION_0
     questions = [Question(each, producer, version) for each in partitions]
@@ -118,13 +176,10 @@ async def _ask_and_commit(
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not all(map(_is_admitted, partitions, [request] * len(tokens), tokens)):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        answer = broker.groups.commit_in_transaction(ctx.api_version, request)
-    except KafkaError as error:
-        return _refuse(ctx, request, error.code)
+        return admitted()
     finally:
         for question in questions:
             question.settle()
-    return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def _refuse(

@@ -360,6 +360,17 @@ class Claims:
             place.coverage.growth(Claim(low, high, max(first, stable), last)) is None
         )
 
+    def reserve(self, size_bytes: int) -> bool:
+        """Takes so much of the memory for what has to do with claims, if it's there."""
+        if self._memory.used_bytes + size_bytes > self._memory.limit_bytes:
+            return False
+        self._memory.used_bytes += size_bytes
+        return True
+
+    def free(self, size_bytes: int) -> None:
+        """Gives that back."""
+        self._memory.used_bytes -= size_bytes
+
     def _room(self) -> int:
         return (self._memory.limit_bytes - self._memory.used_bytes) // RANGE_BYTES
 

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -119,6 +119,18 @@ class Coverage:
     def clear(self) -> None:
         self._slices.clear()
         self.count = 0
+
+    def joined(self, claims: Iterable[tuple[Claim, int]]) -> Coverage:
+        """Another one with these, too, each with its leader epoch."""
+        rows: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for (low, high, first, last), leader_epoch in claims:
+            rows.setdefault((low, high), []).append((first, last, leader_epoch))
+        other = self.copy()
+        for key, more in rows.items():
+            before = other._of(*key)
+            after = other._slices[key] = EpochRanges.of([*before.rows(), *more])
+            other.count += len(after) - len(before)
+        return other
 
     def copy(self) -> Coverage:
         other = Coverage()

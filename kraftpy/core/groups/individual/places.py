@@ -88,9 +88,10 @@ class Place:
         """What counts, and with `pending` what open transactions have claimed, too."""
         if not self.pending.count:
             return self.coverage
-        found = self.coverage.copy()
-        for (key, _), state in self.pending.ended.items():
-            found.add(Claim(*key, state.last), state.leader_epoch)
-        for claim in self.pending if pending else ():
-            found.add(claim)
-        return found
+        more = [
+            (Claim(*key, state.last), state.leader_epoch)
+            for (key, _), state in self.pending.ended.items()
+        ]
+        if pending:
+            more += [(claim, -1) for claim in self.pending]
+        return self.coverage.joined(more)

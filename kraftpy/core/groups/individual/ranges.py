@@ -108,6 +108,27 @@ class EpochRanges(RangeSet):
         super().__init__()
         self._epochs = array("i")
 
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int]]) -> EpochRanges:
+        """All of these (first, last, epoch), which may overlap; one by one takes far longer."""
+        firsts: list[int] = []
+        lasts: list[int] = []
+        epochs: list[int] = []
+        end = -2
+        for first, last, epoch in sorted(rows):
+            if first > end + 1:
+                firsts.append(first)
+                lasts.append(last)
+                epochs.append(epoch)
+                end = last
+            elif last > end:
+                lasts[-1], epochs[-1] = last, epoch
+                end = last
+        found = cls()
+        found._firsts, found._lasts = array("q", firsts), array("q", lasts)
+        found._epochs = array("i", epochs)
+        return found
+
     def copy(self) -> EpochRanges:
         other = EpochRanges()
         other._firsts, other._lasts = self._firsts[:], self._lasts[:]

@@ -17,6 +17,8 @@ from kraftpy.protocol.extensions import (
     OFFSET_RANGES_TAG,
     RANGES_MAX,
     SLICES_TAG,
+    WAIT_FOR_STABLE_TAG,
+    YES,
     decode_int64,
     decode_ranges,
     decode_slices,
@@ -33,6 +35,11 @@ _LAST_MAX = (1 << 63) - 2
 def has_claims(tags: Mapping[int, bytes] | None) -> bool:
     """Whether a partition of a commit claims something, or gives claims up."""
     return tags is not None and not _TAGS.isdisjoint(tags)
+
+
+def waits(tags: Mapping[int, bytes] | None) -> bool:
+    """Whether a partition of a transaction's commit is to wait for what lies below its claims."""
+    return tags is not None and tags.get(WAIT_FOR_STABLE_TAG) == YES
 
 
 def claim_tags(coverage: Coverage | None) -> dict[int, bytes] | None:

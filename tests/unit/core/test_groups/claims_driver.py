@@ -27,6 +27,8 @@ from kraftpy.protocol.extensions import (
     LAST_STABLE_OFFSET_TAG,
     OFFSET_RANGES_TAG,
     SLICES_TAG,
+    WAIT_FOR_STABLE_TAG,
+    YES,
     decode_int64,
     encode_int64,
     encode_ranges,
@@ -260,6 +262,29 @@ class ClaimsDriver:
     # -- transactions
 
     def claim_in(
+        self, producer_id: int, tags: dict[int, bytes], *, version: int = 5, **more: Any
+    ) -> str:
+        """A TxnOffsetCommit of one partition; gives the token."""
+        token, request = self._request_in(producer_id, tags, **more)
+        self.carry_out(
+            self.machine.commit_in_transaction(
+                token, request, partitions_of, self.now_ms, api_version=version
+            )
+        )
+        return token
+
+    def wait_in(
+        self, producer_id: int, tags: dict[int, bytes], *, timeout_ms: int = 5_000, **more: Any
+    ) -> str:
+        """What has to come before such a commit that wants what lies below to be done."""
+        tags = tags | {WAIT_FOR_STABLE_TAG: YES}
+        token, request = self._request_in(producer_id, tags, **more)
+        self.carry_out(
+            self.machine.wait_for_stable(token, request, partitions_of, self.now_ms, timeout_ms)
+        )
+        return token
+
+    def _request_in(
         self,
         producer_id: int,
         tags: dict[int, bytes],
@@ -268,11 +293,8 @@ class ClaimsDriver:
         epoch: int = 0,
         member: str = "",
         generation: int = -1,
-        version: int = 5,
-    ) -> str:
-        """A TxnOffsetCommit of one partition; gives the token."""
+    ) -> tuple[str, messages.TxnOffsetCommitRequest]:
         self._number += 1
-        token = f"request-{self._number}"
         kinds = messages.TxnOffsetCommitRequest
         partition = kinds.TxnOffsetCommitRequestPartition(0, offset, 7, "", _tags=tags)
         request = kinds(
@@ -284,12 +306,7 @@ class ClaimsDriver:
             member_id=member,
             topics=[kinds.TxnOffsetCommitRequestTopic("t", [partition])],
         )
-        self.carry_out(
-            self.machine.commit_in_transaction(
-                token, request, partitions_of, self.now_ms, api_version=version
-            )
-        )
-        return token
+        return f"request-{self._number}", request
 
     def mark(self, producer_id: int, *, committed: bool) -> str:
         """The marker of the producer's transaction is in the claims' log."""

@@ -8,9 +8,12 @@ import pytest
 
 from kraftpy.core.groups.individual.pending import PENDING_CLAIM_BYTES
 from kraftpy.core.groups.individual.places import ClaimMemory
+from kraftpy.core.groups.individual.waiting import CLAIMS_MAX, WAITING_MAX
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.key_hash import hashes_of
 
 from .claims_driver import HIGH, KEY, LOW, ClaimsDriver, discard_from, ranges, sliced
+from .test_claims_of_members import FIRST, SECOND, Members
 from .test_two_logs import OFFSETS, SLICES, Done, Story, crashes, done, nothing
 
 OK = ErrorCode.NONE
@@ -249,6 +252,170 @@ class TestRefused:
         driver.mark(A, committed=False)
         driver.mark(B, committed=False)
         assert memory.used_bytes == 0
+
+
+class TestMembers:
+    """Two members, each with half of the keys."""
+
+    def test_who_asks_is_concerned_where_it_has_the_keys(self) -> None:
+        members = Members()
+        driver = members.driver
+        one, other = members.ids
+        mine = hashes_of(*FIRST)
+        who = {"member": one, "generation": members.generation}
+        assert driver.answer(driver.claim_in(A, sliced((mine, [(0, 4)])), **who)) == (OK, 0)
+        assert (driver.read(one), driver.read(other)) == (UNSTABLE, 0)
+        # Who doesn't know of claims, or isn't known, reads all keys.
+        assert (driver.read(), driver.read("stranger")) == (UNSTABLE, UNSTABLE)
+        driver.mark(A, committed=True)
+        assert driver.read() == 0
+        assert driver.claimed() == [(*mine, 0, 4)]
+
+    def test_each_claims_of_its_own_share(self) -> None:
+        members = Members()
+        driver = members.driver
+        who = {"member": members.ids[0], "generation": members.generation}
+        theirs = sliced((hashes_of(*SECOND), [(0, 4)]))
+        not_owned = ErrorCode.KEY_RANGE_NOT_OWNED
+        assert driver.answer(driver.claim_in(A, theirs, **who)) == (not_owned, 0)
+        late = who | {"generation": members.generation - 1}
+        mine = sliced((hashes_of(*FIRST), [(0, 4)]))
+        assert driver.answer(driver.claim_in(A, mine, **late))[0] is ErrorCode.ILLEGAL_GENERATION
+        assert driver.read() == 0
+
+    def test_who_waits_hears_of_the_next_generation(self) -> None:
+        members = Members()
+        driver = members.driver
+        who = {"member": members.ids[0], "generation": members.generation}
+        token = driver.wait_in(A, sliced((hashes_of(*FIRST), [(5, 9)])), timeout_ms=1 << 40, **who)
+        assert token not in driver.replies
+        # Its session ends, and the other one has the group alone.
+        while token not in driver.replies:
+            deadline_ms = driver.machine.next_deadline()
+            assert deadline_ms is not None
+            driver.now_ms = max(driver.now_ms, deadline_ms)
+            driver.carry_out(driver.machine.handle_timers(driver.now_ms))
+        assert driver.replies[token] in (
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+
+
+class TestWaiting:
+    """`wait_for_stable`: until all below is committed, pending or waited with."""
+
+    def test_evens_and_odds(self, driver: ClaimsDriver) -> None:
+        """Two transactions have each other's records between theirs: neither may wait for the
+        other's end, which waits for its own.
+        """
+        for offset in range(40, 60, 2):
+            even, odd = ranges((offset, offset)), ranges((offset + 1, offset + 1))
+            waits_odd = driver.wait_in(B, odd)
+            assert waits_odd not in driver.replies
+            assert driver.replies[driver.wait_in(A, even)] is OK
+            assert driver.answer(driver.claim_in(A, even))[0] is OK
+            assert driver.replies[waits_odd] is OK
+            assert driver.answer(driver.claim_in(B, odd))[0] is OK
+            assert driver.stable == 40  # Waiting for that, nobody would go on.
+        driver.mark(B, committed=True)
+        assert driver.stable == 40
+        driver.mark(A, committed=True)
+        assert driver.stable == 60
+
+    def test_who_waits_is_waited_with(self, driver: ClaimsDriver) -> None:
+        """Of claims that lie between each other's, all are let in together."""
+        tokens = [
+            driver.wait_in(A, ranges((42, 42), (44, 44))),
+            driver.wait_in(B, ranges((43, 43), (45, 45))),
+            driver.wait_in(A, ranges((46, 46))),
+        ]
+        driver.claim(ranges((40, 40)))
+        assert not any(token in driver.replies for token in tokens)
+        driver.claim_in(A, ranges((41, 41)))
+        assert all(driver.replies[token] is OK for token in tokens)
+
+    def test_of_slices_the_one_that_is_behind_is_waited_for(self, driver: ClaimsDriver) -> None:
+        ahead = driver.wait_in(A, sliced((LOW, [(45, 49)])))
+        driver.claim_in(B, sliced((HIGH, [(40, 49)])))
+        assert ahead not in driver.replies
+        driver.claim(sliced((LOW, [(40, 43)])))
+        assert ahead not in driver.replies
+        driver.claim_in(B, sliced((LOW, [(44, 44)])))
+        assert driver.replies[ahead] is OK
+
+    def test_the_lowest_does_not_wait(self, driver: ClaimsDriver) -> None:
+        for tags in (ranges((40, 44)), ranges((30, 44)), ranges((30, 39))):
+            assert driver.replies[driver.wait_in(A, tags)] is OK
+
+    def test_what_is_wrong_is_said_by_the_commit(self, driver: ClaimsDriver) -> None:
+        for tags in (ranges((45, 43)), {}):
+            assert driver.replies[driver.wait_in(A, tags)] is OK
+        zombie = driver.wait_in(A, ranges((45, 49)), member="m", generation=3)
+        assert driver.replies[zombie] is ErrorCode.ILLEGAL_GENERATION
+
+    def test_a_plain_commit_is_waited_for_as_well(self, driver: ClaimsDriver) -> None:
+        token = driver.wait_in(A, ranges((45, 49)))
+        driver.plain(44)
+        assert token not in driver.replies
+        driver.plain(45)
+        assert driver.replies[token] is OK
+
+    def test_it_ends_with_its_transaction(self, driver: ClaimsDriver) -> None:
+        tokens = [driver.wait_in(producer, ranges((45, 49))) for producer in (A, B)]
+        driver.mark(A, committed=False)
+        assert driver.replies[tokens[0]] is ErrorCode.INVALID_TXN_STATE
+        assert tokens[1] not in driver.replies
+
+    def test_what_is_aborted_is_not_waited_with(self, driver: ClaimsDriver) -> None:
+        driver.claim_in(A, ranges((40, 42)))
+        token = driver.wait_in(B, ranges((45, 49)))
+        driver.mark(A, committed=False)
+        driver.claim(ranges((43, 44)))
+        assert token not in driver.replies
+        driver.claim(ranges((40, 42)))
+        assert driver.replies[token] is OK
+
+    def test_it_ends_with_its_time(self, driver: ClaimsDriver) -> None:
+        token = driver.wait_in(A, ranges((45, 49)), timeout_ms=1_000)
+        assert driver.machine.next_deadline() == driver.now_ms + 1_000
+        driver.carry_out(driver.machine.handle_timers(driver.now_ms + 999))
+        assert token not in driver.replies
+        driver.carry_out(driver.machine.handle_timers(driver.now_ms + 1_000))
+        assert driver.replies[token] is ErrorCode.REQUEST_TIMED_OUT
+        assert driver.claim_memory.used_bytes == 0
+
+    def test_it_ends_with_its_coordinator(self, driver: ClaimsDriver) -> None:
+        token = driver.wait_in(A, ranges((45, 49)))
+        driver.carry_out(driver.machine.log_closed(1, driver.now_ms, exists=True))
+        assert driver.replies[token] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert driver.replies[driver.wait_in(A, ranges((45, 49)))] is (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )
+        driver.carry_out(driver.machine.log_opened(1, driver.now_ms))
+        token = driver.wait_in(A, ranges((45, 49)))
+        driver.carry_out(driver.machine.close(ErrorCode.NOT_COORDINATOR, driver.now_ms))
+        assert driver.replies[token] is ErrorCode.NOT_COORDINATOR
+
+    def test_who_goes_is_not_waited_with(self, driver: ClaimsDriver) -> None:
+        first, second = driver.wait_in(A, ranges((41, 44))), driver.wait_in(B, ranges((45, 49)))
+        driver.carry_out(driver.machine.abandon_wait("g", first))
+        driver.claim(ranges((40, 40)))
+        assert first not in driver.replies
+        assert second not in driver.replies
+        assert driver.replies[driver.wait_in(A, ranges((41, 44)))] is OK
+
+    def test_so_many_may_wait(self, driver: ClaimsDriver) -> None:
+        full = ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+        many = ranges(*((2 * n, 2 * n) for n in range(50, 50 + CLAIMS_MAX + 1)))
+        assert driver.replies[driver.wait_in(A, many)] is full
+        tokens = [driver.wait_in(A, ranges((45, 49))) for _ in range(WAITING_MAX)]
+        assert not any(token in driver.replies for token in tokens)
+        assert driver.replies[driver.wait_in(A, ranges((45, 49)))] is full
+        driver.claim(ranges((40, 44)))
+        assert all(driver.replies[token] is OK for token in tokens)
+        assert driver.claim_memory.used_bytes == 0
+        driver.claim_memory.limit_bytes = 1_000
+        assert driver.replies[driver.wait_in(A, ranges((47, 49)))] is full
 
 
 class TransactionStory(Story):
