@@ -30,6 +30,8 @@ WANTED = {
     "bank": ("txn", "poll", "drain"),
     "metadata": ("create", "alter", "delete", "describe"),
 }
+OURS = {"cooperative"}
+"""What there is in kraftpy alone."""
 SETTINGS = {
     f"group_consumer_{bound}{name}_ms": value
     for name, value in (
@@ -45,7 +47,7 @@ def test_apache_kafka_keeps_every_promise(tmp_path: Path) -> None:
     """All workloads without faults, through all clients; what they asked for was really done."""
     (tmp_path / "kafka").mkdir()
     with running(ApacheKafka(tmp_path / "kafka", **SETTINGS)) as kafka:
-        for workload in PLAYS:
+        for workload in PLAYS.keys() - OURS:
             # On a busy machine clients need longer than the load lasts to start: give it more then.
             for times in (1, 8):
                 undone = _run(workload, tmp_path / f"{workload}{times}", kafka.bootstrap, times)

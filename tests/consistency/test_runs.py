@@ -47,7 +47,13 @@ def judged(plan: Plan, result: Result) -> Outcome:
 
 @pytest.mark.parametrize(
     ("workload", "fault"),
-    [("queue", "kill"), ("offsets", "pause"), ("groups", "kill"), ("metadata", "partition")],
+    [
+        ("queue", "kill"),
+        ("offsets", "pause"),
+        ("groups", "kill"),
+        ("metadata", "partition"),
+        ("cooperative", "kill"),
+    ],
 )
 def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: str) -> None:
     plan = Plan(workload, tmp_path, [fault], time_limit_s=4.5, rate=135, seed=SHORT_SEED)

@@ -14,15 +14,17 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.group_info import CLASSIC, GroupInfo
+from kraftpy.client.spans import Spans, join, size, subtract
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.consistency import clients
+from kraftpy.testing.consistency.checkers.pieces import SLOTS, slices_of
 from kraftpy.testing.consistency.clients import Place, UnknownError, key_of
 from kraftpy.testing.consistency.history import HistoryWriter
 from kraftpy.testing.consistency.worker import SESSIONS_MAX
@@ -40,7 +42,7 @@ class Claims:
     """Who has what, and as of which epoch, as members have noted it so far; by number of worker."""
 
     def __init__(self, path: Path) -> None:
-        self.owned: dict[str, dict[int, set[str]]] = {}
+        self.owned: dict[str, dict[int, dict[str, Spans]]] = {}
         self.epochs: dict[str, dict[int, int]] = {}
         self._sessions: dict[int, int] = {}
         self._file = path.open("rb")
@@ -69,17 +71,30 @@ class Claims:
             epochs = self.epochs.setdefault(group, {})
             if self._sessions.get(worker) != entry["process"]:
                 self._sessions[worker] = entry["process"]
-                owned[worker] = set()
+                owned[worker] = {}
                 epochs.pop(worker, None)
+            has = owned.setdefault(worker, {})
+            for key, slices in slices_of(value).items():
+                spans = join((first, last + 1) for first, last in slices)
+                before = has.pop(key, [])
+                after = join([*before, *spans]) if f == "assigned" else subtract(before, spans)
+                if after:
+                    has[key] = after
             if f == "assigned":
-                owned.setdefault(worker, set()).update(value["keys"])
                 epochs[worker] = value["epoch"]
-            else:
-                owned.setdefault(worker, set()).difference_update(value["keys"])
             if f == "gone":
                 del owned[worker]
                 epochs.pop(worker, None)
         return True
+
+
+def _is_whole(owned: Iterable[Mapping[str, Spans]], key: str) -> bool:
+    """Whether the parts that members have of a partition are all of it, each of them once."""
+    parts = [has.get(key, []) for has in owned]
+    return (
+        join(span for spans in parts for span in spans) == [(0, SLOTS)]
+        and sum(map(size, parts)) == SLOTS
+    )
 
 
 class Rest:
@@ -145,8 +160,8 @@ class Rest:
         if found.state != _STABLE or len(found.members) != wanted:
             return f"it is {found.state} with {len(found.members)} members of {wanted}"
         given = sorted(key_of(place) for each in found.members for place in each.partitions)
-        noted = sorted(key for keys in owned.values() for key in keys)
-        if not given == noted == self._keys:
+        noted = sorted(key for has in owned.values() for key in has)
+        if given != noted or not all(_is_whole(owned.values(), key) for key in self._keys):
             return f"of {len(self._keys)} partitions {len(given)} are given, {len(noted)} noted"
         if found.type == CLASSIC and (len(epochs) != wanted or len({*epochs.values()}) > 1):
             return f"its members are in generations {sorted(epochs.values())}"

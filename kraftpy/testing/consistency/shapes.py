@@ -22,8 +22,8 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | epochs | {node, key, epochs}: each [epoch, first offset], as a replica notes them | |
 | led | {key, epoch, leader, source}: who says so | |
 | journals | {nodes}: two whose metadata journals are compared | |
-| assigned | {group, keys, epoch, instance?, member?}: a static member, and its member id | |
-| revoked, lost, gone | {group, keys}; `gone` is noted by who has killed the process | |
+| assigned | {group, keys, epoch, slices?, instance?, member?}: a static member, its member id | |
+| revoked, lost, gone | {group, keys, slices?}; `gone` is noted by who has killed the process | |
 | ended | {detail}: this process ended when it shouldn't have, or didn't when it was told to | |
 | calm, uproar | {group}: in between, nothing happens to it but that its coordinator moves | |
 | settled | {group, keys, members, ms}: keys by member id, as the coordinator says after so long | |
@@ -32,9 +32,17 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | left | {group, members}: who is in it when all have been told to leave | |
 | crashed | {by}: a fault has ended this process | |
 | frozen | {ms}: for so long this process stood still until now | |
-| processed | {group, key, first, last} | |
+| processed | {group, key, first, last, of?, slot?, polled?} | |
+| claim | {group, epoch, records}: what is done of each key, as [slot, offset] | |
+| progress | {group, key} | {group, key, stable, claims}: -1 for none; [slot, last, offset, last] |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
 | stable | null | {key: [last stable offset, end]}: how far committed records can be read |
+
+`slices` are for members that share partitions: of each partition those that come or go, as first
+and last slots. `keys` are partitions of which the member had nothing before, or has nothing now.
+
+`processed` may say `of` which key a record is (empty: none), in which slot, and when the poll began
+that brought it.
 
 `commit` with `expected` is compare-and-set. A `commit`, `create`, `alter` or `delete` that failed
 because of what the register held says so with the value {"saw": held} or {"saw_not": not held}.
@@ -249,9 +257,17 @@ def _text(value: Any) -> bool:
     return type(value) is str
 
 
+_pairs = _lists_of(2)
+
+
+def _pairs_by_key(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_key, value)) and all(map(_pairs, value.values()))
+
+
 _REPLICA: dict[str, Field] = {"node": _epoch, "key": _is_key}
 _REGISTER: dict[str, Field] = {"group": _is_key, "key": _is_key}
 _OWNED: dict[str, Field] = {"group": _is_key, "keys": _keys}
+_SHARED: dict[str, Field] = {**_OWNED, "slices?": _pairs_by_key}
 _NAMED: dict[str, Field] = {"name": _is_key}
 
 SHAPES: dict[str, Check] = {
@@ -278,11 +294,11 @@ SHAPES: dict[str, Check] = {
     "led": _fields("led", {"key": _is_key, "epoch": _epoch, "leader": _epoch, "source": _is_key}),
     "journals": _fields("journals", {"nodes": _numbers}),
     "assigned": _fields(
-        "assigned", {**_OWNED, "epoch": _epoch, "instance?": _is_key, "member?": _is_key}
+        "assigned", {**_SHARED, "epoch": _epoch, "instance?": _is_key, "member?": _is_key}
     ),
-    "revoked": _fields("revoked", _OWNED),
-    "lost": _fields("lost", _OWNED),
-    "gone": _fields("gone", _OWNED),
+    "revoked": _fields("revoked", _SHARED),
+    "lost": _fields("lost", _SHARED),
+    "gone": _fields("gone", _SHARED),
     "ended": _fields("ended", {"detail": _text}),
     "calm": _fields("calm", {"group": _is_key}),
     "uproar": _fields("uproar", {"group": _is_key}),
@@ -292,6 +308,18 @@ SHAPES: dict[str, Check] = {
     "left": _fields("left", {"group": _is_key, "members": _keys}),
     "crashed": _fields("crashed", {"by": _is_key}),
     "frozen": _fields("frozen", {"ms": _epoch}),
-    "processed": _fields("processed", {**_REGISTER, "first": _is_offset, "last": _is_offset}),
+    "processed": _fields(
+        "processed",
+        {
+            **_REGISTER,
+            "first": _is_offset,
+            "last": _is_offset,
+            "of?": _text,
+            "slot?": _epoch,
+            "polled?": _epoch,
+        },
+    ),
+    "claim": _fields("claim", {"group": _is_key, "epoch": _epoch, "records": _pairs_by_key}),
+    "progress": _fields("progress", _REGISTER, {"stable": _offset_or_none, "claims": _lists_of(4)}),
     "txn": _txn,
 }

@@ -16,10 +16,12 @@ from kraftpy.testing.consistency.checkers.bank import SumChecker
 from kraftpy.testing.consistency.checkers.completeness import Completeness
 from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
+from kraftpy.testing.consistency.checkers.pieces import PieceChecker
 from kraftpy.testing.consistency.checkers.queue import QueueChecker
 from kraftpy.testing.consistency.checkers.register_checker import RegisterChecker
 from kraftpy.testing.consistency.checkers.replicas import ReplicaChecker
 from kraftpy.testing.consistency.checkers.rest import RestChecker
+from kraftpy.testing.consistency.checkers.shares import SharesChecker
 from kraftpy.testing.consistency.checkers.torn import TornChecker
 from kraftpy.testing.consistency.checkers.transformed import TransformedChecker
 from kraftpy.testing.consistency.checkers.whole import WholeChecker
@@ -57,13 +59,16 @@ def _commits(options: Options) -> Sequence[Checker]:
 
 
 def _groups(options: Options) -> Sequence[Checker]:
-    # A heartbeat may be that much older than what a member notes next.
-    fenced_after_ms = _whole(options, "session_timeout_ms") - _whole(options, "heartbeat_ms")
     return [
-        OwnershipChecker(fenced_after_ms / 1000),
+        OwnershipChecker(_fenced_after_s(options)),
         RestChecker(expected=options.get("rests") is True),
         *_offsets(options),
     ]
+
+
+def _fenced_after_s(options: Options) -> float:
+    # A heartbeat may be that much older than what a member notes next.
+    return (_whole(options, "session_timeout_ms") - _whole(options, "heartbeat_ms")) / 1000
 
 
 def _whole(options: Options, name: str) -> int:
@@ -87,6 +92,14 @@ def _bank(_: Options) -> Sequence[Checker]:
     return [SumChecker(), WholeChecker()]
 
 
+def _cooperative(options: Options) -> Sequence[Checker]:
+    return [
+        PieceChecker(_fenced_after_s(options)),
+        SharesChecker(),
+        RestChecker(expected=options.get("rests") is True, shared=True),
+    ]
+
+
 def _names(options: Options, name: str) -> Sequence[str]:
     value = options.get(name)
     if not isinstance(value, (list, dict)):
@@ -104,6 +117,7 @@ WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
     "list-append": _list_append,
     "transform": _transform,
     "bank": _bank,
+    "cooperative": _cooperative,
 }
 
 

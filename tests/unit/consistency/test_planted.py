@@ -18,7 +18,7 @@ from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.verdicts import Findings
 
-from . import queue_histories, test_ownership, test_rest, transaction_histories
+from . import queue_histories, test_ownership, test_rest, test_shares, transaction_histories
 from .test_linearizability import commits
 from .test_list_append import ANOMALIES, random_transactions
 
@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "queue": {"idempotence": True},
     "replicas": {"idempotence": True},
     "transform": {"groups": {"a": "orders-a"}},
+    "cooperative": test_shares.OPTIONS,
 }
 
 
@@ -182,6 +183,11 @@ def _asked(value: list[list[Any]]) -> list[list[Any]]:
     return [[f, key, None if f == "r" else part] for f, key, part in value]
 
 
+def shares(name: str) -> Operations:
+    operations = dict(test_shares.PLANTS)[name]()
+    return sorted(operations, key=lambda each: each.ended_ns)
+
+
 PLANTERS: dict[str, Callable[[str], Operations]] = {
     "queue": queue,
     "replicas": replicas,
@@ -192,6 +198,7 @@ PLANTERS: dict[str, Callable[[str], Operations]] = {
     "list-append": transactions,
     "transform": whole,
     "bank": whole,
+    "cooperative": shares,
 }
 
 
@@ -232,6 +239,7 @@ def test_what_is_written_is_what_was_planned(tmp_path: Path) -> None:
         "list-append": transactions_without_anomaly(),
         "transform": transaction_histories.history(transaction_histories.transformed_soundly),
         "bank": transaction_histories.history(transaction_histories.sound),
+        "cooperative": test_shares.story(),
     }
     for workload, operations in plain.items():
         outcome = check(write(tmp_path / workload, workload, operations))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraftpy.testing.consistency.checkers.pieces import SLOTS
 from kraftpy.testing.consistency.checkers.rest import RestChecker
 from kraftpy.testing.consistency.operations import Operation
 from kraftpy.testing.consistency.rest import Claims
@@ -16,6 +17,7 @@ from kraftpy.testing.consistency.verdicts import Verdict
 from kraftpy.testing.consistency.worker import SESSIONS_MAX
 
 KEYS = ["t-0", "t-1"]
+ALL = [(0, SLOTS)]
 RUN = 99
 """The process in whose name the run notes what it sees."""
 
@@ -146,13 +148,13 @@ def test_a_run_reads_what_members_note_while_they_do(tmp_path: Path) -> None:
         claims.read()
 
     note(1, 0, "assigned", "t-0", "t-1", epoch=1)
-    assert claims.owned == {"g": {1: {"t-0", "t-1"}}}
+    assert claims.owned == {"g": {1: {"t-0": ALL, "t-1": ALL}}}
     note(1, 0, "revoked", "t-1")
     note(2, 0, "assigned", "t-1", epoch=2)
-    assert claims.owned == {"g": {1: {"t-0"}, 2: {"t-1"}}}
+    assert claims.owned == {"g": {1: {"t-0": ALL}, 2: {"t-1": ALL}}}
     assert claims.epochs == {"g": {1: 1, 2: 2}}
     note(1, 1, "assigned", epoch=2)  # its next session has nothing of what the last one had
     note(2, 0, "gone", "t-0", "t-1")
-    assert claims.owned == {"g": {1: set()}}
+    assert claims.owned == {"g": {1: {}}}
     assert claims.epochs == {"g": {1: 2}}
     claims.close()

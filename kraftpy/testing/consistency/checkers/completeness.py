@@ -52,6 +52,14 @@ _WANTED = {
     "list-append": _Wanted(["txn"], ["drain"]),
     "transform": _Wanted(["txn"], ["drain"]),
     "bank": _Wanted(["txn"], ["drain"]),
+    "cooperative": _Wanted(
+        ["claim", "commit"],
+        ["progress"],
+        [
+            ("assigned", "no member was ever assigned a partition"),
+            ("processed", "no member processed anything"),
+        ],
+    ),
 }
 
 
@@ -127,6 +135,10 @@ def _keys(operation: Operation) -> Iterator[str]:
     value: Any = operation.value
     if operation.f == "drain":
         yield from value
+    elif operation.f == "claim":
+        yield from (f"{value['group']}/{key}" for key in value["records"])
+    elif operation.f == "progress":
+        yield f"{value['group']}/{value['key']}"
     elif operation.f == "txn":
         # A list is a part of what is drained.
         yield from (key.partition("/")[0] for f, key, _ in value if f == "append")

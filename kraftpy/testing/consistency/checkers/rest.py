@@ -5,7 +5,8 @@ Rules:
 * Between `calm` and `uproar` nothing happens to a group but that its coordinator moves: no member
   is assigned anything, or gives anything up.
 * A group is `settled` when its coordinator and its members say the same, and each partition has
-  one owner; the run notes what the coordinator said, or that it did not come to that in time.
+  one owner, or where members share partitions, several; the run notes what the coordinator said, or
+  that it did not come to that in time.
 * The `ends` of the logs are noted when nothing is sent any more and the groups had time: all that
   lies below was processed in each group. And whenever an offset is committed, all below it was.
 * In the end all members are told to leave: their processes end by themselves, not before, and what
@@ -27,10 +28,12 @@ _NAMED_MAX = 5
 
 
 class RestChecker:
-    """`expected` is whether the run has its groups come to rest."""
+    """`expected` is whether the run has its groups come to rest, `shared` whether several members
+    may have parts of one partition."""
 
-    def __init__(self, *, expected: bool) -> None:
+    def __init__(self, *, expected: bool, shared: bool = False) -> None:
         self._expected = expected
+        self._shared = shared
         self._calm: dict[str, int] = {}
         """Groups that are left in peace now, and the line that says so."""
         self._calm_times = 0
@@ -131,12 +134,14 @@ class RestChecker:
             problem = ""
             if key not in value["keys"]:
                 problem = "isn't one of its topic's"
-            elif len(member_ids) != 1:
+            elif len(member_ids) != 1 and not (self._shared and member_ids):
                 problem = f"is {len(member_ids)} members', says the coordinator"
-            elif len(owners) != 1:
+            elif len(owners) != len(member_ids):
                 problem = f"is {len(owners)} members', say the members"
-            elif self._member_ids[group, owners[0][0]] not in ("", member_ids[0]):
-                problem = f"is process {owners[0][0]}'s, and the coordinator has another owner"
+            else:
+                for process, _ in owners:
+                    if self._member_ids[group, process] not in ("", *member_ids):
+                        problem = f"is process {process}'s, and the coordinator has other owners"
             if problem:
                 self._unsettled.add(f"at rest, {key} in group {group} {problem}", lines, group)
 

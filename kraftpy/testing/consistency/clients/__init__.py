@@ -17,7 +17,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 10.0  # longer than a failover, so that sends are tried again at the new leader
@@ -254,6 +254,85 @@ class TransactionalAdapter(Protocol):
     def committed(self, bootstrap: str, positions: Mapping[Place, int]) -> CommittedReader: ...
 
 
+class Handed(NamedTuple):
+    """A record that a member of a group was handed; `key` is its partition's."""
+
+    key: str
+    offset: int
+    record_key: str
+    """Empty for none."""
+    slot: int
+    raw: Any
+    """As the library has it."""
+
+
+Slices = dict[str, list[list[int]]]
+"""Of each partition, by key: first and last slots."""
+
+
+class ShareWatch(Protocol):
+    """Is told what a member has of partitions, in the moment in which it learns it."""
+
+    def assigned(self, keys: list[str], slices: Slices, epoch: int, member_id: str) -> None: ...
+
+    def revoking(self) -> Callable[[str], None] | None:
+        """Some are about to go. What it returns hears how claiming ended; with None nothing is."""
+
+    def revoked(self, keys: list[str], slices: Slices) -> None: ...
+
+    def lost(self, keys: list[str], slices: Slices) -> None: ...
+
+
+class SharingMember(Protocol):
+    """A member of a group that may have parts of partitions."""
+
+    def poll(self, timeout_s: float, most: int) -> list[Handed]: ...
+
+    def done(self, record: Handed) -> None:
+        """It is processed; for members that say so of each record."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def claim(self) -> None:
+        """Claims, or commits, all that is done."""
+
+    def stand_still(self, duration_s: float) -> None:
+        """Does nothing at all for a while, as a process does that isn't scheduled."""
+
+    def close(self) -> None: ...
+
+
+class ProgressReader(Protocol):
+    """Reads what a group has done."""
+
+    def read(self, place: Place) -> tuple[int, list[list[int]]]:
+        """The stable offset, and what is claimed above: slot, last slot, first offset, last."""
+
+    def close(self) -> None: ...
+
+
+class SharingAdapter(Protocol):
+    """What a library has for members that share partitions."""
+
+    def sender(self, bootstrap: str) -> Sender:
+        """One whose values say what their records' keys are: what stands before the first dot."""
+
+    def member(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        assignor: str,
+        watch: ShareWatch,
+        *,
+        explicit: bool,
+    ) -> SharingMember:
+        """With `explicit` a record counts as processed when `done` says so."""
+
+    def progress(self, bootstrap: str, group: str) -> ProgressReader: ...
+
+
 class Adapter(Protocol):
     """What a module of this package makes for a library."""
 
@@ -305,6 +384,11 @@ def adapter(name: str) -> Adapter:
 def transactional(name: str) -> TransactionalAdapter:
     """The same of a library's transactions."""
     return _module(f"{LIBRARIES[name].adapter}_transactions").ADAPTER  # type: ignore[no-any-return]
+
+
+def sharing(name: str) -> SharingAdapter:
+    """The same of a library's members that share partitions."""
+    return _module(f"{LIBRARIES[name].adapter}_shares").ADAPTER  # type: ignore[no-any-return]
 
 
 def _module(name: str) -> Any:

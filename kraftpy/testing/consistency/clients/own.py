@@ -11,7 +11,7 @@ import concurrent.futures
 import contextlib
 import random
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kraftpy.client.admin import Admin
@@ -82,9 +82,14 @@ class Session:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-class _Sender:
-    def __init__(self, bootstrap: str) -> None:
+class OwnSender:
+    """`record_key` says of a value what its record's key is."""
+
+    def __init__(
+        self, bootstrap: str, record_key: Callable[[str], bytes | None] = lambda _: None
+    ) -> None:
         self._session = Session(bootstrap)
+        self._record_key = record_key
         self._producer = self._session.run(self._open())
 
     async def _open(self) -> Producer:
@@ -93,7 +98,9 @@ class _Sender:
     def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
         async def send() -> list[int | BaseException]:
             deliveries = [
-                await self._producer.send(topic, value.encode(), partition=partition)
+                await self._producer.send(
+                    topic, value.encode(), key=self._record_key(value), partition=partition
+                )
                 for (topic, partition), value in records
             ]
             return await asyncio.gather(*map(_offset, deliveries), return_exceptions=True)
@@ -458,7 +465,7 @@ def group_metadata_of(member: Member) -> GroupMetadata:
 
 
 class _Own:
-    sender = staticmethod(_Sender)
+    sender = staticmethod(OwnSender)
     stream = staticmethod(_Stream)
     reader = staticmethod(_Reader)
     registers = staticmethod(_Registers)

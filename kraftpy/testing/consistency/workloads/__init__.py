@@ -9,6 +9,7 @@ from __future__ import annotations
 from kraftpy.testing.consistency.workloads import (
     bank,
     commits,
+    cooperative,
     groups,
     list_append,
     metadata,
@@ -31,4 +32,5 @@ PLAYS: dict[str, Play] = {
     "list-append": list_append.PLAY,
     "transform": transform.PLAY,
     "bank": bank.PLAY,
+    "cooperative": cooperative.PLAY,
 }

@@ -49,13 +49,13 @@ def send(worker: Worker) -> None:
         try:
             for _ in worker.paced():
                 if worker.rng.random() < _REFUSED:
-                    _send(worker, sender, [(worker.rng.choice(places), _too_large(worker))])
+                    send_records(worker, sender, [(worker.rng.choice(places), _too_large(worker))])
                     continue
                 records = [
                     (worker.rng.choice(places), _value(worker))
                     for _ in range(worker.rng.randint(1, RECORDS_MAX))
                 ]
-                _send(worker, sender, records)
+                send_records(worker, sender, records)
         finally:
             sender.close()
 
@@ -147,7 +147,7 @@ def drain(worker: Worker) -> None:
     reader.close()
 
 
-def _send(worker: Worker, sender: Sender, records: list[tuple[Place, str]]) -> None:
+def send_records(worker: Worker, sender: Sender, records: list[tuple[Place, str]]) -> None:
     asked = [[key_of(place), value] for place, value in records]
 
     def said(offsets: list[int | None]) -> list[list[str | int | None]]:
