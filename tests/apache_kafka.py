@@ -61,8 +61,10 @@ JVM = (
     " -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent"
     " -Djava.awt.headless=true"
 )
-# Tools live a second: start fast rather than run fast.
-TOOL_JVM = "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+# Tools live a second, and brokers of tests a minute: start fast rather than run fast.
+_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+TOOL_JVM = f"-Xmx512m {_QUICK}"
+TEST_JVM = f"-Xmx1G {_QUICK}"
 
 TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -148,13 +150,27 @@ def _copy_jars(pom_text: str, folder: Path, what: str) -> None:
         raise RuntimeError(f"Maven could not fetch {what}:\n{done.stdout[-2000:]}")
 
 
-def _java(jars: Path, main_class: str, *args: str, jvm: str = TOOL_JVM) -> list[str]:
-    return ["java", *jvm.split(), "-cp", f"{jars}/*", main_class, *args]
+def archive_of(jars: Path) -> Path:
+    """Where the classes of these jars lie as a JVM maps them, if they were ever put there."""
+    return jars.with_suffix(".jsa")
+
+
+def java(jars: Path, *words: str, jvm: str = TOOL_JVM, classes: Path | None = None) -> list[str]:
+    """The command for a main class of these jars, or of the folder `classes`, with its arguments.
+
+    Only what is to start fast maps the archive; one that another Java has made, or of other jars,
+    is passed over without a word.
+    """
+    options = jvm.split()
+    if jvm in (TOOL_JVM, TEST_JVM) and archive_of(jars).exists():
+        options += [f"-XX:SharedArchiveFile={archive_of(jars)}", "-Xlog:cds*=off"]
+    path = f"{jars}/*" if classes is None else f"{jars}/*:{classes}"
+    return ["java", *options, "-cp", path, *words]
 
 
 def run_tool(name: str, *args: str, stdin: str = "", timeout_s: float = 90) -> str:
     """Run one of Kafka's tools; returns its output. RuntimeError with its words if it fails."""
-    command = _java(fetch_jars(), TOOLS[name], *args)
+    command = java(fetch_jars(), TOOLS[name], *args)
     done = subprocess.run(
         command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
     )
@@ -172,6 +188,7 @@ class ApacheKafka:
     """
 
     name = f"Apache Kafka {VERSION}"
+    jvm = TEST_JVM
 
     def __init__(self, folder: Path, **settings: object) -> None:
         self.folder = folder
@@ -199,7 +216,8 @@ class ApacheKafka:
     def start(self) -> float:
         if not self.log_dir.exists():
             _format(self._config)
-        self._process = Process(_broker_command(self._config), self.folder / "broker.log")
+        command = _broker_command(self._config, self.jvm)
+        self._process = Process(command, self.folder / "broker.log")
         return self._process.wait_answering(self.bootstrap)
 
     def pids(self) -> list[int]:
@@ -226,6 +244,7 @@ class ApacheKafkaQuorum(Quorum):
     """
 
     name = f"Apache Kafka {VERSION}"
+    jvm = TEST_JVM
 
     def __init__(self, folder: Path, **settings: object) -> None:
         super().__init__(folder)
@@ -259,16 +278,28 @@ class ApacheKafkaQuorum(Quorum):
         return self.folder / f"server{node}.properties"
 
     def command(self, node: int) -> list[str]:
-        return _broker_command(self._config(node))
+        return _broker_command(self._config(node), self.jvm)
 
 
-def _broker_command(config: Path) -> list[str]:
-    return _java(fetch_broker_jars(), "kafka.Kafka", str(config), jvm=JVM)
+class MeasuredApacheKafka(ApacheKafka):
+    """As its own scripts start it."""
+
+    jvm = JVM
+
+
+class MeasuredApacheKafkaQuorum(ApacheKafkaQuorum):
+    """As its own scripts start it."""
+
+    jvm = JVM
+
+
+def _broker_command(config: Path, jvm: str) -> list[str]:
+    return java(fetch_broker_jars(), "kafka.Kafka", str(config), jvm=jvm)
 
 
 def _format(config: Path) -> None:
     args = ("format", "-t", "A1b2C3d4E5f6G7h8I9j0KA", "-c", str(config))
-    command = _java(fetch_broker_jars(), "kafka.tools.StorageTool", *args)
+    command = java(fetch_broker_jars(), "kafka.tools.StorageTool", *args)
     subprocess.run(command, check=True, capture_output=True)
 
 

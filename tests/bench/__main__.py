@@ -41,7 +41,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import kraftpy
 from kraftpy.testing.process import BrokerError
 from tests import programs
-from tests.apache_kafka import ApacheKafka, ApacheKafkaQuorum, fetch_broker_jars
+from tests.apache_kafka import (
+    MeasuredApacheKafka,
+    MeasuredApacheKafkaQuorum,
+    fetch_broker_jars,
+)
 from tests.bench import (
     amplification,
     figures,
@@ -215,7 +219,8 @@ class Part(NamedTuple):
 
 def parts() -> dict[str, Part]:
     """All parts, by the names that they have in documents."""
-    one, three = (Kraftpy, ApacheKafka), (KraftpyQuorum, ApacheKafkaQuorum)
+    one = (Kraftpy, MeasuredApacheKafka)
+    three = (KraftpyQuorum, MeasuredApacheKafkaQuorum)
     of_one = Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib)
     of_three = Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib)
     return {
@@ -337,7 +342,7 @@ def main() -> int:
             print(many.run(KraftpyQuorum, say))
         elif options.mode == "partitions-kafka":
             fetch_broker_jars()
-            print(many.run(ApacheKafkaQuorum, say))
+            print(many.run(MeasuredApacheKafkaQuorum, say))
         elif options.mode == "metrics":
             text, holds = metrics.run(options.rounds or BENCH_ROUNDS, say)
             print(text)

@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kraftpy.testing.process import BrokerError, LineProcess
 from tests.apache_kafka import fetch_jars
+from tests.conformance.foreign import java_program
 from tests.conformance.tool_runner import ToolRunner
 
 VALUE_BYTES = 100
@@ -171,7 +172,7 @@ def tools() -> Iterator[ToolRunner]:
     """A JVM that gets warm."""
     with (
         tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder,
-        ToolRunner(Path(folder) / "log", JVM) as runner,
+        ToolRunner(Path(folder) / "log", java_program("ToolRunner", JVM)) as runner,
     ):
         yield runner
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests import programs
-from tests.apache_kafka import fetch_broker_jars, fetch_jars
 from tests.chromium import Chromium
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
+from tests.conformance.archives import make_archives
 from tests.conformance.zookeeper import JAR, MISSING
 
 __all__ = ["bootstrap", "log_dir", "new_topic", "reference", "topic"]
@@ -49,11 +49,10 @@ def what_is_missing() -> str:
 
 
 def prepare() -> None:
-    """Fetch what takes longer than a test may; `make conformance` calls it before pytest."""
+    """Fetch and make what takes longer than a test may; `make conformance` calls it before."""
     if problem := what_is_missing():
         sys.exit(problem)
-    fetch_jars()
-    fetch_broker_jars()
+    make_archives()
 
 
 @pytest.fixture(scope="session", autouse=True)

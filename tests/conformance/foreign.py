@@ -1,15 +1,18 @@
-"""Programs of tests in Go and for Node.js, each made once for a machine, in the cache."""
+"""Programs of tests in Go, Java and for Node.js, each made once for a machine, in the cache."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
-from tests.apache_kafka import CACHE
+from tests.apache_kafka import CACHE, TOOL_JVM, fetch_jars, java
 
 SOURCES = Path(__file__).parent
 TIMEOUT_S = 100
@@ -28,6 +31,27 @@ def go_program(name: str) -> Path:
     subprocess.run(command, cwd=SOURCES / name, env=environment, check=True, timeout=TIMEOUT_S)
     unfinished.replace(built)
     return built
+
+
+def java_program(name: str, jvm: str = TOOL_JVM) -> list[str]:
+    """The command for the program of this name in the folder `java`, with Kafka's clients."""
+    return java(fetch_jars(), name, jvm=jvm, classes=_java_classes())
+
+
+@functools.cache
+def _java_classes() -> Path:
+    """Of all programs in the folder `java`: to compile one at each start takes longer than that."""
+    sources = sorted((SOURCES / "java").glob("*.java"))
+    content = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    classes = CACHE / "java" / content[:16]
+    if not classes.exists():
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=classes.parent) as folder:
+            command = ["javac", "-cp", f"{fetch_jars()}/*", "-d", f"{folder}/classes"]
+            subprocess.run([*command, *map(str, sources)], check=True, timeout=TIMEOUT_S)
+            with contextlib.suppress(OSError):  # another worker was quicker
+                Path(folder, "classes").rename(classes)
+    return classes
 
 
 @functools.cache

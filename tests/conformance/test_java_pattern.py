@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
-from tests.apache_kafka import TOOL_JVM, fetch_jars
 from tests.clients.driver import Driver, Message
-
-SOURCE = Path(__file__).with_name("java") / "PatternConsumer.java"
+from tests.conformance.foreign import java_program
 
 
 def consume(bootstrap: str, group: str, pattern: str, records: int) -> list[str]:
     """What the program says."""
-    classpath = ["-cp", f"{fetch_jars()}/*"]
     arguments = [bootstrap, group, pattern, str(records), "an-instance"]
     done = subprocess.run(
-        ["java", *TOOL_JVM.split(), *classpath, str(SOURCE), *arguments],
+        [*java_program("PatternConsumer"), *arguments],
         capture_output=True,
         text=True,
         timeout=90,

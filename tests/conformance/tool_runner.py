@@ -7,13 +7,14 @@ import select
 import struct
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from tests.apache_kafka import TOOL_JVM, TOOLS, fetch_jars
+from tests.apache_kafka import TOOLS
+from tests.conformance.foreign import java_program
 
-SOURCE = Path(__file__).with_name("java") / "ToolRunner.java"
 _TIMEOUT_S = 60.0
 
 
@@ -28,10 +29,10 @@ class Ended(NamedTuple):
 class ToolRunner:
     """A JVM that runs tools; `with ToolRunner(log)` ends it."""
 
-    def __init__(self, log: Path, jvm: str = TOOL_JVM) -> None:
+    def __init__(self, log: Path, command: Sequence[str] | None = None) -> None:
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                ["java", *jvm.split(), "-cp", f"{fetch_jars()}/*", str(SOURCE)],
+                command or java_program("ToolRunner"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -52,6 +53,12 @@ class ToolRunner:
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
+
+    def end(self) -> None:
+        """Let the JVM end by itself."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(_TIMEOUT_S)
 
     def run(self, tool: str, *args: str) -> Ended:
         """Run a tool to its end."""

@@ -10,17 +10,14 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 
 from kraftpy.testing.process import LineProcess
-from tests.apache_kafka import TOOL_JVM, fetch_jars
-from tests.conformance.foreign import go_program, kafkajs_folder
+from tests.conformance.foreign import go_program, java_program, kafkajs_folder
 from tests.waiting import wait_until
 
-SOURCES = Path(__file__).parent
 TIMEOUT_S = 60.0
 TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -86,13 +83,8 @@ class TransactionalClient:
         self.ask("send", name, topic=topic, value=value, partitions=partitions)
 
 
-def _java() -> list[str]:
-    source = SOURCES / "java" / "TransactionalClient.java"
-    return ["java", *TOOL_JVM.split(), "-cp", f"{fetch_jars()}/*", str(source)]
-
-
 _COMMANDS: dict[str, Callable[[], list[str]]] = {
-    "java": _java,
+    "java": lambda: java_program("TransactionalClient"),
     "kafkajs": lambda: ["node", str(kafkajs_folder() / "transactions.js")],
     "franz-go": lambda: [str(go_program("franz"))],
 }
