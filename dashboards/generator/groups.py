@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dashboards.generator.grafana import (
+    BYTES,
+    BYTES_RATE,
     CAUTION,
     COUNT,
     GROUP,
@@ -153,6 +155,80 @@ _MEMBERS = Row(
     ],
 )
 
+_SHARED = Row(
+    "Shared partitions",
+    [
+        graph(
+            "Oldest record that isn't done",
+            "For how long the group's offset has stood at a record while later ones are done. A "
+            "line that climbs is a key that somebody is stuck at.",
+            SECONDS,
+            (
+                'max by (group, topic) (kraftpy_group_oldest_unclaimed_seconds{@,group=~"$group"})',
+                "{{group}} {{topic}}",
+            ),
+        ),
+        graph(
+            "Ranges done beyond the offsets",
+            "How much lies between the slowest member of a partition and the others.",
+            COUNT,
+            ("kraftpy_individual_commit_ranges{@}", "{{instance}}"),
+            stacked=True,
+        ),
+        graph(
+            "Claims",
+            "What became of commits of members that share partitions, by partition.",
+            PER_SECOND,
+            (
+                "sum by (result) (rate(kraftpy_individual_commits_total{@}[$__rate_interval]))",
+                "{{result}}",
+            ),
+        ),
+        graph(
+            "Looked through and sent",
+            "Record batches for members that want some of the keys: what brokers look through for "
+            "them, each for himself, and what of it they are sent.",
+            BYTES_RATE,
+            (
+                "sum(rate(kraftpy_range_fetch_scanned_bytes_total{@}[$__rate_interval]))",
+                "looked through",
+            ),
+            ("sum(rate(kraftpy_range_fetch_sent_bytes_total{@}[$__rate_interval]))", "sent"),
+        ),
+        graph(
+            "Batches by how much was sent",
+            "None of a batch, a part that was cut out, or all of it because most was wanted.",
+            PER_SECOND,
+            (
+                "sum by (how) (rate(kraftpy_range_fetch_batches_total{@}[$__rate_interval]))",
+                "{{how}}",
+            ),
+        ),
+        graph(
+            "Memory",
+            "Of ranges at coordinators, and of what leaders know of batches.",
+            BYTES,
+            ("sum(kraftpy_individual_commit_bytes{@})", "ranges"),
+            ("sum(kraftpy_range_fetch_cache_bytes{@})", "batches"),
+        ),
+        stat(
+            "Partitions that wait",
+            "Partitions of groups with as many ranges as may be: their members wait for the oldest "
+            "record.",
+            COUNT,
+            "sum(kraftpy_individual_commit_stalled{@})",
+            CAUTION,
+        ),
+        stat(
+            "Logs of claims led elsewhere",
+            "Partitions of __consumer_offsets whose log of claims has another leader: claims wait.",
+            COUNT,
+            "sum(kraftpy_twins_apart{@})",
+            CAUTION,
+        ),
+    ],
+)
+
 _COORDINATORS = Row(
     "Coordinators",
     [
@@ -209,6 +285,6 @@ BOARD = Board(
     "kraftpy-groups",
     "kraftpy: groups and lag",
     "How far behind consumer groups are, whether they catch up, what their coordinators do.",
-    [_STATE, _LAG, _MEMBERS, _COORDINATORS],
+    [_STATE, _LAG, _MEMBERS, _SHARED, _COORDINATORS],
     (GROUP,),
 )

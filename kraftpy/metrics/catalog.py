@@ -27,18 +27,11 @@ from kraftpy.metrics.instruments import (
     TIMED_EVERY,
     TRANSACTION_BUCKETS,
 )
-from kraftpy.metrics.metric import Family, Kind, Metric
+from kraftpy.metrics.metric import Family, Kind, Metric, counter, gauge
 from kraftpy.metrics.probe_catalog import KMINION, PROBE
+from kraftpy.metrics.sharing_catalog import SHARING
 
 __all__ = ["CATALOG", "Family", "Kind", "Metric"]
-
-
-def _counter(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
-    return Metric(name, Kind.COUNTER, help_, labels, unit)
-
-
-def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
-    return Metric(name, Kind.GAUGE, help_, labels, unit)
 
 
 def _histogram(name: str, help_: str, buckets: tuple[float, ...], *labels: str) -> Metric:
@@ -53,76 +46,55 @@ _NATIVE = (
         REQUEST_BUCKETS,
         "api",
     ),
-    _counter(
+    counter(
         "kraftpy_request_errors_total",
         "Errors in answers: that of the request as a whole, and those of its topics, partitions, "
         "groups and so on, up to 1000 of them.",
         "api",
         "error",
     ),
-    _gauge("kraftpy_purgatory_waiting", "Requests that wait for something to happen.", "kind"),
-    _gauge("kraftpy_connections", "Open connections of clients and other brokers."),
-    _counter("kraftpy_connections_accepted_total", "Connections accepted."),
-    _counter("kraftpy_connections_refused_total", "Connections refused: a limit was reached."),
-    _gauge(
+    gauge("kraftpy_purgatory_waiting", "Requests that wait for something to happen.", "kind"),
+    gauge("kraftpy_connections", "Open connections of clients and other brokers."),
+    counter("kraftpy_connections_accepted_total", "Connections accepted."),
+    counter("kraftpy_connections_refused_total", "Connections refused: a limit was reached."),
+    gauge(
         "kraftpy_request_memory_bytes",
         "Memory of requests that have not arrived completely, and of long ones until they are "
         "answered (queued.max.request.bytes).",
         unit="bytes",
     ),
-    _gauge(
+    gauge(
         "kraftpy_response_memory_bytes",
         "Memory of answers that are being built or that clients have not read "
         "(queued.max.response.bytes).",
         unit="bytes",
     ),
     # Traffic.
-    _counter(
+    counter(
         "kraftpy_topic_received_bytes_total",
         "Bytes of record batches that producers wrote to partitions led here.",
         "topic",
         unit="bytes",
     ),
-    _counter(
+    counter(
         "kraftpy_topic_received_records_total",
         "Records that producers wrote to partitions led here.",
         "topic",
     ),
-    _counter(
+    counter(
         "kraftpy_topic_sent_bytes_total",
         "Bytes of record batches sent to consumers.",
         "topic",
         unit="bytes",
     ),
-    _counter(
+    counter(
         "kraftpy_replication_received_bytes_total",
         "Bytes of record batches fetched from leaders.",
         unit="bytes",
     ),
-    _counter(
+    counter(
         "kraftpy_replication_sent_bytes_total",
         "Bytes of record batches sent to followers.",
-        unit="bytes",
-    ),
-    _counter(
-        "kraftpy_range_fetch_scanned_bytes_total",
-        "Bytes of record batches looked through for consumers that want some of their keys.",
-        unit="bytes",
-    ),
-    _counter(
-        "kraftpy_range_fetch_sent_bytes_total",
-        "Bytes of record batches, whole or cut, found for consumers that want some of their keys.",
-        unit="bytes",
-    ),
-    _counter(
-        "kraftpy_range_fetch_batches_total",
-        "Record batches looked through for such consumers, by how much of one was sent: none, cut "
-        "to what was wanted, whole.",
-        "how",
-    ),
-    _gauge(
-        "kraftpy_range_fetch_cache_bytes",
-        "Memory of what is known of such batches (max.bytes.key.range.cache).",
         unit="bytes",
     ),
     # The log.
@@ -135,50 +107,50 @@ _NATIVE = (
     _histogram(
         "kraftpy_fsync_seconds", "The fsyncs of one flush of a log's segments.", DISK_BUCKETS
     ),
-    _gauge(
+    gauge(
         "kraftpy_topic_log_size_bytes",
         "Size of the topic's replicas at this broker, without indexes.",
         "topic",
         unit="bytes",
     ),
-    _gauge("kraftpy_logs_offline", "Logs that take no requests until the broker is restarted."),
-    _gauge("kraftpy_log_dir_size_bytes", "Size of the file system.", "dir", unit="bytes"),
-    _gauge("kraftpy_log_dir_free_bytes", "Free space of the file system.", "dir", unit="bytes"),
-    _counter("kraftpy_cleaner_runs_total", "Compactions of a log that have ended.", "result"),
-    _gauge("kraftpy_cleaner_running", "1 while a log is being compacted."),
-    _counter(
+    gauge("kraftpy_logs_offline", "Logs that take no requests until the broker is restarted."),
+    gauge("kraftpy_log_dir_size_bytes", "Size of the file system.", "dir", unit="bytes"),
+    gauge("kraftpy_log_dir_free_bytes", "Free space of the file system.", "dir", unit="bytes"),
+    counter("kraftpy_cleaner_runs_total", "Compactions of a log that have ended.", "result"),
+    gauge("kraftpy_cleaner_running", "1 while a log is being compacted."),
+    counter(
         "kraftpy_cleaner_read_bytes_total", "Bytes of logs before their compaction.", unit="bytes"
     ),
-    _counter(
+    counter(
         "kraftpy_cleaner_written_bytes_total", "Bytes of logs after their compaction.", unit="bytes"
     ),
-    _counter("kraftpy_cleaner_seconds_total", "Time that compactions have taken.", unit="seconds"),
-    _gauge(
+    counter("kraftpy_cleaner_seconds_total", "Time that compactions have taken.", unit="seconds"),
+    gauge(
         "kraftpy_cleaner_uncleanable_logs",
         "Logs whose compaction failed; they grow until another try succeeds.",
     ),
     # Replication.
-    _gauge("kraftpy_partitions", "Replicas at this broker."),
-    _gauge("kraftpy_partitions_led", "Partitions that this broker leads."),
-    _gauge(
+    gauge("kraftpy_partitions", "Replicas at this broker."),
+    gauge("kraftpy_partitions_led", "Partitions that this broker leads."),
+    gauge(
         "kraftpy_partitions_under_replicated",
         "Partitions led here that have replicas out of sync.",
     ),
-    _gauge(
+    gauge(
         "kraftpy_partitions_under_min_isr",
         "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all fails.",
     ),
-    _gauge(
+    gauge(
         "kraftpy_partitions_at_min_isr",
         "Partitions led here with exactly min.insync.replicas in sync.",
     ),
-    _gauge("kraftpy_partitions_reassigning", "Partitions led here that are being moved."),
-    _counter(
+    gauge("kraftpy_partitions_reassigning", "Partitions led here that are being moved."),
+    counter(
         "kraftpy_isr_changes_total",
         "Changes of the in-sync replicas of partitions led here.",
         "direction",
     ),
-    _counter(
+    counter(
         "kraftpy_unclean_elections_total",
         "Times that this broker began to lead a partition without having been in sync; the only"
         " replica of one doesn't count.",
@@ -188,30 +160,30 @@ _NATIVE = (
         "From the append of a produce with acks=all to the high watermark: replication's lag.",
         REQUEST_BUCKETS,
     ),
-    _gauge(
+    gauge(
         "kraftpy_follower_lag_records",
         "Records that a follower lacks of the partitions led here, as of its last fetch.",
         "follower",
     ),
     # The coordinator.
-    _gauge("kraftpy_groups", "Groups that this broker coordinates.", "type", "state"),
-    _gauge("kraftpy_committed_offsets", "Committed offsets of groups coordinated here."),
-    _gauge(
+    gauge("kraftpy_groups", "Groups that this broker coordinates.", "type", "state"),
+    gauge("kraftpy_committed_offsets", "Committed offsets of groups coordinated here."),
+    gauge(
         "kraftpy_coordinator_partitions", "Partitions of __consumer_offsets that are served here."
     ),
-    _gauge(
+    gauge(
         "kraftpy_coordinator_loading_partitions",
         "Partitions of __consumer_offsets that are being loaded: their groups have to wait.",
     ),
-    _gauge("kraftpy_coordinator_loading_ratio", "How much of their bytes has been loaded, 0 to 1."),
+    gauge("kraftpy_coordinator_loading_ratio", "How much of their bytes has been loaded, 0 to 1."),
     _histogram(
         "kraftpy_coordinator_load_seconds",
         "The load of one partition of __consumer_offsets.",
         LOAD_BUCKETS,
     ),
     # Transactions.
-    _gauge("kraftpy_transactions", "Transactional ids that this broker coordinates.", "state"),
-    _counter(
+    gauge("kraftpy_transactions", "Transactional ids that this broker coordinates.", "state"),
+    counter(
         "kraftpy_transactions_ended_total",
         "Transactions coordinated here whose markers were all written: committed, aborted by their "
         "producer, timed_out, or fenced by another producer with the same id.",
@@ -227,46 +199,46 @@ _NATIVE = (
         "Of that, what came after the decision: its own write, and the markers.",
         PROBE_BUCKETS,
     ),
-    _gauge(
+    gauge(
         "kraftpy_transaction_markers_oldest_seconds",
         "For how long the transaction waits for its markers that was decided first; 0 if none "
         "does.",
         unit="seconds",
     ),
-    _counter(
+    counter(
         "kraftpy_transaction_verifications_total",
         "Answers of coordinators to this broker, which asks whether a partition is in a producer's "
         "transaction before it takes the first batch: NONE, or the error.",
         "result",
     ),
-    _gauge(
+    gauge(
         "kraftpy_transactions_late",
         "Transactions coordinated here that aren't over though their timeout is.",
     ),
-    _gauge(
+    gauge(
         "kraftpy_partitions_with_hanging_transactions",
         "Partitions led here where the oldest open transaction's producer hasn't written for "
         "transaction.max.timeout.ms and 5 minutes: nobody ends it (kraftpy transaction hanging).",
     ),
-    _gauge(
+    gauge(
         "kraftpy_lso_lag_records",
         "Committed records that read_committed doesn't get, as a transaction before them is open: "
         "of the topic's partitions led here, in that with the most.",
         "topic",
     ),
     # The broker in the cluster.
-    _gauge("kraftpy_build_info", "Always 1.", "version", "node"),
-    _gauge("kraftpy_broker_fenced", "1 while the quorum holds this broker for gone."),
-    _gauge("kraftpy_broker_in_touch", "1 while the quorum was heard of lately."),
-    _gauge("kraftpy_metadata_index", "Index of the last metadata command that the broker applied."),
+    gauge("kraftpy_build_info", "Always 1.", "version", "node"),
+    gauge("kraftpy_broker_fenced", "1 while the quorum holds this broker for gone."),
+    gauge("kraftpy_broker_in_touch", "1 while the quorum was heard of lately."),
+    gauge("kraftpy_metadata_index", "Index of the last metadata command that the broker applied."),
     # The controller.
-    _gauge("kraftpy_quorum_term", "The Raft term of this voter: the controller epoch."),
-    _gauge("kraftpy_quorum_is_leader", "1 at the voter that leads: the active controller."),
-    _gauge("kraftpy_quorum_leader", "Id of the voter that leads as this one knows it, or -1."),
-    _gauge("kraftpy_quorum_voters", "Voters of the quorum."),
-    _gauge("kraftpy_quorum_committed_index", "Index of the last command known to be committed."),
-    _gauge("kraftpy_quorum_applied_index", "Index of the last command applied here."),
-    _gauge(
+    gauge("kraftpy_quorum_term", "The Raft term of this voter: the controller epoch."),
+    gauge("kraftpy_quorum_is_leader", "1 at the voter that leads: the active controller."),
+    gauge("kraftpy_quorum_leader", "Id of the voter that leads as this one knows it, or -1."),
+    gauge("kraftpy_quorum_voters", "Voters of the quorum."),
+    gauge("kraftpy_quorum_committed_index", "Index of the last command known to be committed."),
+    gauge("kraftpy_quorum_applied_index", "Index of the last command applied here."),
+    gauge(
         "kraftpy_quorum_voter_lag_entries",
         "Log entries that a voter lacks; the leader knows.",
         "voter",
@@ -281,10 +253,10 @@ _NATIVE = (
         "The fdatasync of one write to the quorum's journal.",
         DISK_BUCKETS,
     ),
-    _gauge("kraftpy_controller_brokers", "Registered brokers; the leader knows.", "state"),
-    _gauge("kraftpy_controller_topics", "Topics of the cluster; the leader knows."),
-    _gauge("kraftpy_controller_partitions", "Partitions of the cluster; the leader knows."),
-    _gauge(
+    gauge("kraftpy_controller_brokers", "Registered brokers; the leader knows.", "state"),
+    gauge("kraftpy_controller_topics", "Topics of the cluster; the leader knows."),
+    gauge("kraftpy_controller_partitions", "Partitions of the cluster; the leader knows."),
+    gauge(
         "kraftpy_controller_offline_partitions",
         "Partitions of the cluster that nobody leads; 0 at voters that don't lead.",
     ),
@@ -295,40 +267,40 @@ _NATIVE = (
         LAG_BUCKETS,
         "process",
     ),
-    _counter(
+    counter(
         "kraftpy_event_loop_cpu_seconds_total",
         "CPU time of the thread that runs the process's loop: its rate is how busy the loop is.",
         "process",
         unit="seconds",
     ),
-    _counter(
+    counter(
         "kraftpy_disk_read_bytes_total",
         "Bytes that the process had read from disks, beyond the page cache.",
         "process",
         unit="bytes",
     ),
-    _counter(
+    counter(
         "kraftpy_disk_written_bytes_total",
         "Bytes that the process had written to disks.",
         "process",
         unit="bytes",
     ),
-    _gauge("kraftpy_process_up", "1 if the process answered this scrape.", "process"),
-    _gauge(
+    gauge("kraftpy_process_up", "1 if the process answered this scrape.", "process"),
+    gauge(
         "kraftpy_metrics_collect_seconds",
         "How long the process took to hand out its numbers, slice by slice.",
         "process",
         unit="seconds",
     ),
-    _gauge(
+    gauge(
         "kraftpy_metrics_truncated",
         "1 if there are more committed offsets than are served; the sums of groups lack the rest.",
     ),
-    _counter("process_cpu_seconds_total", "CPU time.", "process", unit="seconds"),
-    _gauge("process_resident_memory_bytes", "Resident memory.", "process", unit="bytes"),
-    _gauge("process_open_fds", "Open file descriptors.", "process"),
-    _gauge("process_max_fds", "The limit of open file descriptors.", "process"),
-    _gauge("process_start_time_seconds", "When it started, since 1970.", "process", unit="seconds"),
+    counter("process_cpu_seconds_total", "CPU time.", "process", unit="seconds"),
+    gauge("process_resident_memory_bytes", "Resident memory.", "process", unit="bytes"),
+    gauge("process_open_fds", "Open file descriptors.", "process"),
+    gauge("process_max_fds", "The limit of open file descriptors.", "process"),
+    gauge("process_start_time_seconds", "When it started, since 1970.", "process", unit="seconds"),
 )
 
 _TOPIC = ("topic",)
@@ -544,7 +516,8 @@ _JMX = (
 )
 
 CATALOG: dict[str, Metric] = {
-    metric.name: metric for metric in (*_NATIVE, *_KAFKA_EXPORTER, *_JMX, *PROBE, *KMINION)
+    metric.name: metric
+    for metric in (*_NATIVE, *SHARING, *_KAFKA_EXPORTER, *_JMX, *PROBE, *KMINION)
 }
 """All of them by name, in the order in which they are served."""
 

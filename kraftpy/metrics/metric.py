@@ -40,3 +40,13 @@ class Metric(NamedTuple):
     family: Family = Family.NATIVE
     per_partition: bool = False
     buckets: tuple[float, ...] = ()
+
+
+def counter(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
+    """A native metric that only grows."""
+    return Metric(name, Kind.COUNTER, help_, labels, unit)
+
+
+def gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
+    """A native metric that goes up and down."""
+    return Metric(name, Kind.GAUGE, help_, labels, unit)

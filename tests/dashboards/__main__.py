@@ -28,7 +28,8 @@ from kraftpy.testing import Cluster
 from tests import programs
 from tests.dashboards import breakable, coverage, report, shipped
 from tests.dashboards.expressions import Checked, check_boards, check_recorded
-from tests.dashboards.faults import FAULTS, Fault, Ground, mend, wait
+from tests.dashboards.faults import FAULTS
+from tests.dashboards.ground import Fault, Ground, mend, wait
 from tests.dashboards.load import Load
 from tests.dashboards.probe import PROBE_JOB, probe
 from tests.dashboards.prometheus import Prometheus

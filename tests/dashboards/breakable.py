@@ -5,6 +5,7 @@ names has
 
 * `slow-disk`: every fsync takes `SLOW_S` longer;
 * `defect`: the handler of ListGroups fails;
+* `no-twin`: the broker whose id is in the file doesn't fetch the log of claims;
 * `few-offsets`: metrics tell of `OFFSETS` committed offsets, not of 100,000.
 """
 
@@ -16,15 +17,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 from kraftpy.metrics.channel import Frame
 from kraftpy.protocol.api import ApiKey
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.node import metrics
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.replica_fetcher import ReplicaFetcher
 
 FOLDER = "KRAFTPY_BREAKABLE"
 SLOW_DISK = "slow-disk"
 DEFECT = "defect"
 FEW_OFFSETS = "few-offsets"
+NO_TWIN = "no-twin"
 SLOW_S = 1.2
 OFFSETS = 1
 
@@ -55,6 +60,14 @@ def _break(folder: Path) -> None:
         return groups(self)
 
     metrics.BrokerNumbers._groups = limited  # type: ignore[method-assign]
+    no_twin, add = folder / NO_TWIN, ReplicaFetcher.add
+
+    def choosy(self: ReplicaFetcher, partition: Partition) -> None:
+        its = partition.topic == INDIVIDUAL_OFFSETS_TOPIC and no_twin.exists()
+        if not its or no_twin.read_text() != str(self._host.node_id):
+            add(self, partition)
+
+    ReplicaFetcher.add = choosy  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

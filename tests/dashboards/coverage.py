@@ -4,19 +4,9 @@ from __future__ import annotations
 
 _STRIMZI = "a name that Strimzi's boards know; ours show the native metric"
 _KMINION = "a name that kminion's boards know; ours show the probe's own metric"
-_SHARED = "how much fetches of ranges of keys look through; no board is about shared partitions yet"
 
 NOT_ON_A_BOARD = {
     "kafka_broker_info": "for joins: which address a broker's id has",
-    **dict.fromkeys(
-        (
-            "kraftpy_range_fetch_scanned_bytes_total",
-            "kraftpy_range_fetch_sent_bytes_total",
-            "kraftpy_range_fetch_batches_total",
-            "kraftpy_range_fetch_cache_bytes",
-        ),
-        _SHARED,
-    ),
     **dict.fromkeys(
         (
             "kafka_server_replicamanager_leadercount",

@@ -8,7 +8,6 @@ build that can have them (`breakable`).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import resource
@@ -17,9 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -30,12 +27,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kraftpy.client.cluster import Cluster as ClientCluster
-from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
-from kraftpy.testing import Cluster
-from tests.dashboards.breakable import DEFECT, FEW_OFFSETS, SLOW_DISK
-from tests.dashboards.load import TIMEOUT_S, Load
-from tests.dashboards.prometheus import Prometheus
+from tests.dashboards.breakable import DEFECT, FEW_OFFSETS, NO_TWIN, SLOW_DISK
+from tests.dashboards.ground import Fault, Ground, elsewhere, others, placed, until_it_holds, wait
+from tests.dashboards.load import TIMEOUT_S
 from tests.endpoints import metrics_address
 
 CONNECTIONS = 30
@@ -43,80 +37,7 @@ MEMBERS_MAX_POLL_MS = 60_000
 STALLED_RECORDS = 20_000
 METADATA_COMMANDS = 1_200
 HELD_S = 1800
-
-
-@dataclass(slots=True)
-class Ground:
-    """What faults happen to. `disk` is the file system that all data is on."""
-
-    cluster: Cluster
-    load: Load
-    prometheus: Prometheus
-    disk: Path
-    switches: Path
-
-
-class Fault(NamedTuple):
-    """`during(ground)` is the context manager."""
-
-    what: str
-    alerts: tuple[str, ...]
-    during: Callable[[Ground], contextlib.AbstractContextManager[None]]
-
-
-def mend(cluster: Cluster) -> None:
-    """For a fault that failed half-way: everybody is back."""
-    for node in cluster.nodes.values():
-        if node.paused:
-            cluster.resume(node.id)
-    down = [node.id for node in cluster.nodes.values() if not node.running]
-    if down:
-        cluster.restart(*down)
-    cluster.wait_healthy(60)
-
-
-def wait(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Until the condition holds; RuntimeError with what was waited for if it doesn't."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"not in {timeout_s:g} s: {what}")
-        time.sleep(0.1)
-
-
-def _others(ground: Ground, *nodes: int | None) -> list[int]:
-    return [node for node in ground.cluster.nodes if node not in nodes]
-
-
-def _until_it_holds(action: Callable[[], object]) -> None:
-    """Again while a leader or coordinator is on its way."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            action()
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-        else:
-            return
-
-
-def _elsewhere(ground: Ground, topic: str, replicas: list[int]) -> None:
-    """Moves partition 0 of a topic; on return that has begun."""
-
-    async def move() -> None:
-        async with ClientCluster(ground.cluster.bootstrap) as cluster:
-            admin = ClusterAdmin(cluster)
-            await admin.alter_reassignments({PartitionName(topic, 0): replicas})
-
-    asyncio.run(move())
-
-
-def _placed(ground: Ground, name: str, replicas: list[int], **config: str) -> None:
-    """A new topic of one partition with exactly these replicas."""
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    ground.load.create(NewTopic(name, 1, replica_assignment=[replicas], config=settings))
+OFFSETS = "__consumer_offsets"
 
 
 # -- nodes
@@ -126,12 +47,12 @@ def _placed(ground: Ground, name: str, replicas: list[int], **config: str) -> No
 def _dead_node(ground: Ground) -> Iterator[None]:
     """kill -9, with a partition that only it has, and one that is to move to it."""
     cluster = ground.cluster
-    victim = _others(ground, cluster.controller())[0]
-    home = _others(ground, victim)[0]
-    _placed(ground, "only-there", [victim])
-    _placed(ground, "moving", [home])
+    victim = others(ground, cluster.controller())[0]
+    home = others(ground, victim)[0]
+    placed(ground, "only-there", [victim])
+    placed(ground, "moving", [home])
     cluster.kill(victim)
-    _until_it_holds(lambda: _elsewhere(ground, "moving", [victim]))
+    until_it_holds(lambda: elsewhere(ground, "moving", [victim]))
     commands = threading.Thread(target=_many_commands, args=(ground,), daemon=True)
     commands.start()
     yield
@@ -162,7 +83,7 @@ def _dead_majority(ground: Ground) -> Iterator[None]:
 def _stopped_process(ground: Ground) -> Iterator[None]:
     """SIGSTOP of one broker's process; its controller and exporter live."""
     cluster = ground.cluster
-    node = cluster.nodes[_others(ground, cluster.controller())[0]]
+    node = cluster.nodes[others(ground, cluster.controller())[0]]
     os.kill(node.pid, signal.SIGSTOP)
     try:
         yield
@@ -192,7 +113,7 @@ def _repeatedly(act: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def _stutter(ground: Ground, stopped_s: float) -> Iterator[None]:
     """A broker that stops for so long again and again: SIGSTOP and SIGCONT in turn."""
-    pid = ground.cluster.nodes[_others(ground, ground.cluster.controller())[0]].pid
+    pid = ground.cluster.nodes[others(ground, ground.cluster.controller())[0]].pid
 
     def act() -> None:
         os.kill(pid, signal.SIGSTOP)
@@ -207,7 +128,7 @@ def _stutter(ground: Ground, stopped_s: float) -> Iterator[None]:
 @contextlib.contextmanager
 def _stalling_follower(ground: Ground) -> Iterator[None]:
     """A node that stalls for longer than replica.lag.time.max.ms, comes back, and stalls again."""
-    victim = _others(ground, ground.cluster.controller())[0]
+    victim = others(ground, ground.cluster.controller())[0]
 
     def act() -> None:
         ground.cluster.pause(victim)
@@ -245,7 +166,7 @@ def _stalling_leaders(ground: Ground) -> Iterator[None]:
 def _crash_loop(ground: Ground) -> Iterator[None]:
     """A broker that is seen, dies, and is started again, three times."""
     cluster, prometheus = ground.cluster, ground.prometheus
-    victim = _others(ground, cluster.controller())[0]
+    victim = others(ground, cluster.controller())[0]
     query = f"process_start_time_seconds{{{_broker_of(ground, victim)}}}"
 
     def started() -> list[float]:
@@ -276,12 +197,12 @@ def _broker_of(ground: Ground, node: int) -> str:
 def _unclean_election(ground: Ground) -> Iterator[None]:
     """The only replica in sync is lost, and an operator takes the other one."""
     cluster, load = ground.cluster, ground.load
-    behind, ahead = _others(ground, cluster.controller())
-    _placed(ground, "risky", [ahead, behind], min_insync_replicas="1")
-    _until_it_holds(lambda: load.produce("risky", 10))
+    behind, ahead = others(ground, cluster.controller())
+    placed(ground, "risky", [ahead, behind], min_insync_replicas="1")
+    until_it_holds(lambda: load.produce("risky", 10))
     cluster.kill(behind)
     wait(lambda: _isr(ground, "risky") == {ahead}, "the ISR has shrunk")
-    _until_it_holds(lambda: load.produce("risky", 10))
+    until_it_holds(lambda: load.produce("risky", 10))
     cluster.kill(ahead)
     cluster.restart(behind)
     # The counter has to be seen at 0 before it counts.
@@ -294,7 +215,7 @@ def _unclean_election(ground: Ground) -> Iterator[None]:
         if answer[partition] is not None:
             raise KafkaException(answer[partition])
 
-    _until_it_holds(elect)
+    until_it_holds(elect)
     yield
     cluster.restart(ahead)
     cluster.wait_healthy(60)
@@ -315,7 +236,7 @@ def _damaged_segments(ground: Ground) -> Iterator[None]:
     """A bit of a compacted topic's closed segments flips, on a follower."""
     cluster, load = ground.cluster, ground.load
     replicas = list(cluster.nodes)[:2]
-    _placed(
+    placed(
         ground,
         "damaged",
         replicas,
@@ -324,7 +245,7 @@ def _damaged_segments(ground: Ground) -> Iterator[None]:
         min_cleanable_dirty_ratio="0.01",
         min_compaction_lag_ms="5000",
     )
-    _until_it_holds(lambda: load.produce("damaged", 2000))
+    until_it_holds(lambda: load.produce("damaged", 2000))
     for segment in sorted(_partition_folder(ground, replicas[1], "damaged").glob("*.log"))[:-1]:
         with segment.open("r+b") as file:
             file.seek(200)
@@ -339,9 +260,9 @@ def _damaged_segments(ground: Ground) -> Iterator[None]:
 def _refused_rename(ground: Ground) -> Iterator[None]:
     """A file system that refuses to rename a segment which is to be deleted."""
     cluster, load = ground.cluster, ground.load
-    node = _others(ground, cluster.controller())[0]
-    _placed(ground, "doomed", [node])
-    _until_it_holds(lambda: load.produce("doomed", 100))
+    node = others(ground, cluster.controller())[0]
+    placed(ground, "doomed", [node])
+    until_it_holds(lambda: load.produce("doomed", 100))
     folder = _partition_folder(ground, node, "doomed")
     (segment,) = folder.glob("*.log")
     obstacle = segment.with_name(segment.name + ".deleted")
@@ -390,6 +311,41 @@ def _defect(ground: Ground) -> Iterator[None]:
         yield
 
 
+# -- claims
+
+
+@contextlib.contextmanager
+def _log_of_claims_behind(ground: Ground) -> Iterator[None]:
+    """A broker comes back, and leads __consumer_offsets again, but not the log of the claims."""
+    cluster, load = ground.cluster, ground.load
+    victim = others(ground, cluster.controller())[0]
+    first = {
+        number: partition.replicas[0]
+        for number, partition in load.admin.list_topics(OFFSETS, timeout=TIMEOUT_S)
+        .topics[OFFSETS]
+        .partitions.items()
+    }
+    place = TopicPartition(OFFSETS, next(each for each in first if first[each] == victim))
+    switch = ground.switches / NO_TWIN
+    switch.write_text(str(victim))
+
+    def leads() -> bool:
+        with contextlib.suppress(KafkaException):
+            load.admin.elect_leaders(ElectionType.PREFERRED, [place]).result(TIMEOUT_S)
+        return cluster.leader_of(OFFSETS, place.partition) == victim
+
+    try:
+        cluster.kill(victim)
+        cluster.restart(victim)
+        wait(leads, "the broker leads again")
+        yield
+    finally:
+        switch.unlink()
+    cluster.kill(victim)
+    cluster.restart(victim)
+    cluster.wait_healthy(60)
+
+
 # -- transactions
 
 
@@ -397,10 +353,10 @@ def _defect(ground: Ground) -> Iterator[None]:
 def _undeliverable_marker(ground: Ground) -> Iterator[None]:
     """A transaction is to end while a partition of it has no leader."""
     cluster, load = ground.cluster, ground.load
-    victim = _others(ground, cluster.controller())[0]
-    _placed(ground, "unmarked", [victim])
+    victim = others(ground, cluster.controller())[0]
+    placed(ground, "unmarked", [victim])
     producer = load.producer(transactional_id="unmarked", transaction_timeout_ms="5000")
-    _until_it_holds(lambda: producer.init_transactions(TIMEOUT_S))
+    until_it_holds(lambda: producer.init_transactions(TIMEOUT_S))
     producer.begin_transaction()
     producer.produce("unmarked", b"x")
     producer.flush(TIMEOUT_S)
@@ -420,7 +376,7 @@ def _held_open(ground: Ground) -> Iterator[None]:
     load = ground.load
     load.create(NewTopic("held", 1, 3))
     producer = load.producer(transactional_id="held", transaction_timeout_ms="900000")
-    _until_it_holds(lambda: producer.init_transactions(TIMEOUT_S))
+    until_it_holds(lambda: producer.init_transactions(TIMEOUT_S))
     producer.begin_transaction()
     producer.produce("held", b"x", timestamp=int(1000 * (time.time() - HELD_S)))
     producer.flush(TIMEOUT_S)
@@ -566,6 +522,7 @@ FAULTS = (
         ("KraftpyTransactionMarkersStuck", "KraftpyTransactionsLate"),
         _undeliverable_marker,
     ),
+    Fault("a broker lacks the log of the claims", ("KraftpyTwinsApart",), _log_of_claims_behind),
     Fault(
         "nobody ends a transaction",
         ("KraftpyTransactionsHanging",),

@@ -6,10 +6,12 @@ can't do meanwhile it tries again. `stalled`, `silent` and `strict` are for faul
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -22,12 +24,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer import Consumer as SharingConsumer
+from kraftpy.protocol.errors import KafkaError
+
 ORDERS = "orders"
 STRICT = "strict"
 TICKER = "ticker"
 SYNCED = "synced"
 LEDGER = "ledger"
 PAYMENTS = "payments"
+SHARED = "shared"
 STALLED_GROUP = "stalled"
 TIMEOUT_S = 30.0
 
@@ -36,6 +43,7 @@ TOPICS = [
     NewTopic(TICKER, 1, 3),
     NewTopic(STRICT, 1, 3, config={"min.insync.replicas": "3"}),
     NewTopic(PAYMENTS, 3, 3),
+    NewTopic(SHARED, 1, 3, config={"accept.range.fetch": "true"}),
     NewTopic(SYNCED, 3, 3, config={"flush.messages": "1"}),
     NewTopic(
         LEDGER,
@@ -66,6 +74,8 @@ class Load:
         self._start(self._produce, ORDERS, 0.05, 200)
         self._start(self._produce, LEDGER, 0.05, 2000)
         self._start(self._produce, SYNCED, 0.05, 100)
+        self._start(self._produce, SHARED, 0.05, 100)
+        self._start(self._share)
         self._start(self._produce, STRICT, 0.05, 100)
         self._start(self._tick)
         self._start(self._transact)
@@ -197,6 +207,23 @@ class Load:
                 consumer.consume(100, 0.5)
         finally:
             consumer.close()
+
+    def _share(self) -> None:
+        """Two members that have a partition between them, with kraftpy's own client."""
+
+        async def share() -> None:
+            async with AsyncExitStack() as stack:
+                cluster = await stack.enter_async_context(Cluster(self.bootstrap))
+                members = [SharingConsumer(cluster, group_id="sharing") for _ in range(2)]
+                for member in members:
+                    await stack.enter_async_context(member)
+                    member.subscribe([SHARED])
+                while not self._stopping.is_set():
+                    for member in members:
+                        await member.poll(200)
+
+        with contextlib.suppress(KafkaError, ConnectionError):
+            asyncio.run(share())
 
     def _read_or_stall(self) -> None:
         """A member that hangs when it is told to, and goes on heartbeating."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -20,6 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from kraftpy.client.cluster import Cluster as OwnCluster
+from kraftpy.client.consumer import Consumer as OwnConsumer
 from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.testing import Broker, BrokerError, Cluster
@@ -160,6 +163,39 @@ def test_transactions_are_told_of(broker: Broker) -> None:
         lambda: scrape(broker.config)["kraftpy_lso_lag_records", "paid"] == 0,
         "nothing is held back any more",
     )
+
+
+def test_claims_are_told_of(broker: Broker) -> None:
+    """All but the first record is done: what lies above the offset, and since when."""
+
+    async def claim() -> None:
+        async with (
+            OwnCluster(broker.bootstrap) as cluster,
+            OwnConsumer(
+                cluster,
+                group_id="claimers",
+                explicit_done=True,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            ) as consumer,
+        ):
+            consumer.assign([("used", 0)])
+            count = 0
+            while count < RECORDS:
+                for record in await consumer.poll(1000):
+                    count += 1
+                    if record.offset:
+                        consumer.done(record)
+            await consumer.commit()
+
+    asyncio.run(claim())
+    found = scrape(broker.config)
+    assert found["kraftpy_individual_commit_ranges",] == 1
+    assert found["kraftpy_individual_commit_bytes",] > 0
+    assert found["kraftpy_individual_commit_stalled",] == 0
+    assert found["kraftpy_individual_commits_total", "NONE"] == 1
+    assert found["kraftpy_group_oldest_unclaimed_seconds", "claimers", "used"] < TIMEOUT_S
+    assert found["kraftpy_twins_apart",] == 0
 
 
 def test_errors_are_counted_by_api(broker: Broker) -> None:

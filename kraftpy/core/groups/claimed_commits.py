@@ -94,6 +94,7 @@ class Claiming:
             entry = Entry(key, known.topic_id, found.claims, epoch, found.discard_from, answered)
             self.entries.append((entry, answer))
             return entry  # The answer has the stable offset when it is known.
+        self._claims.count_answer(ErrorCode(answer.error_code))
         _tell_stable(answer, self._claims.stable_offset(key))
         return None
 
@@ -122,6 +123,7 @@ class Claiming:
 
     def _answered(self, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
         answer.error_code = commit_error(error)
+        self._claims.count_answer(error)
         _tell_stable(answer, stable)
         self.ended()
 

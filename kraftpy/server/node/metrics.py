@@ -92,6 +92,7 @@ class BrokerNumbers:
             if self._broker.quorum_heard_ms <= self._broker.config.broker_session_timeout_ms:
                 # Else they have another coordinator by now.
                 yield from self._groups()
+                yield from self._claims()
                 yield from self._transactions()
 
     def _own(self) -> Frame:
@@ -270,6 +271,51 @@ class BrokerNumbers:
             return index, offset, None
         return index, offset, max(partition.high_watermark - offset, 0)
 
+    # -- claims
+
+    def _claims(self) -> Iterator[Frame]:
+        groups, now_ms = self._broker.groups, self._broker.now_ms()
+        ranges = stalled = 0
+        left = OFFSETS_MAX
+        for _, machine in list(groups.machines()):
+            claims = machine.claims
+            ranges += claims.ranges_count + claims.pending_count
+            for group_id in list(claims.places):
+                since_ms: dict[str, int] = {}
+                for piece in pieces(claims.standing(group_id)):
+                    for each in piece:
+                        stalled += each.stalled
+                        since_ms[each.topic] = min(each.since_ms, since_ms.get(each.topic, now_ms))
+                    yield Samples().frame()
+                left -= len(since_ms)
+                for some in pieces(since_ms.items() if left >= 0 else ()):
+                    samples = Samples()
+                    for topic, since in some:
+                        age_s = max(now_ms - since, 0) / 1000
+                        samples.add(_OLDEST_UNCLAIMED, age_s, label(group_id), topic)
+                    yield samples.frame()
+        samples = Samples()
+        samples.add("kraftpy_individual_commit_ranges", ranges)
+        samples.add("kraftpy_individual_commit_stalled", stalled)
+        samples.add("kraftpy_individual_commit_bytes", groups.claim_memory.used_bytes)
+        for error, count in groups.claim_memory.answers.items():
+            samples.add("kraftpy_individual_commits_total", count, error.name)
+        samples.add("kraftpy_twins_apart", self._twins_apart())
+        yield samples.frame()
+
+    def _twins_apart(self) -> int:
+        """Partitions led here whose twin has another leader, or none."""
+        metadata, node_id = self._broker.metadata, self._broker.node_id
+        apart = 0
+        for name, twin_name in metadata.twins.items():
+            topic, twin = metadata.topics.get(name), metadata.topics.get(twin_name)
+            if topic is not None and twin is not None:
+                apart += sum(
+                    partition.leader == node_id and twin.partitions[index].leader != node_id
+                    for index, partition in topic.partitions.items()
+                )
+        return apart
+
     # -- transactions
 
     def _transactions(self) -> Iterator[Frame]:
@@ -294,6 +340,7 @@ class BrokerNumbers:
 
 
 _JMX_TOPICS = "kafka_server_brokertopicmetrics_"
+_OLDEST_UNCLAIMED = "kraftpy_group_oldest_unclaimed_seconds"
 _HANGING = "kraftpy_partitions_with_hanging_transactions"
 _TOTALS = (
     _HANGING,

@@ -48,6 +48,7 @@ from kraftpy.core.groups.individual.places import (
     ClaimsWanted,
     Drop,
     Place,
+    Standing,
 )
 from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
@@ -112,6 +113,20 @@ class Claims:
         if found is not place.coverage:
             found.discard_below(self.stable_offset(key))
         return found if found.count else None
+
+    def count_answer(self, error: ErrorCode) -> None:
+        """Counts what became of what a request has claimed of a partition."""
+        self._memory.answers[error] += 1
+
+    def standing(self, group_id: str) -> Iterator[Standing]:
+        """Where the group has ranges above its offset; anything may change meanwhile."""
+        is_full = self._memory.used_bytes >= self._memory.limit_bytes
+        for key, place in list(self.places.get(group_id, {}).items()):
+            count = place.coverage.count + place.pending.count
+            committed = self._offsets.get(*key) if count else None
+            if committed is not None:
+                stalled = is_full or count >= self._ranges_max
+                yield Standing(key[1], committed.commit_timestamp_ms, stalled)
 
     def progress(self, key: Key) -> Coverage:
         """The same with what open transactions have claimed; not to be changed."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.pending import PendingClaims
@@ -32,11 +33,26 @@ class ClaimsWanted:
 
 
 class ClaimMemory:
-    """What the claims of a broker take, and what they may take; shared by all its machines."""
+    """What the claims of a broker take, and what they may take; shared by all its machines.
+
+    `answers` counts what became of claims, by partition of a request.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self.answers: Counter[ErrorCode] = Counter()
+
+
+class Standing(NamedTuple):
+    """A partition of a topic with ranges above its offset, and since when that is what it is.
+
+    `stalled`: there are as many as may be, so claims are refused that fill no holes.
+    """
+
+    topic: str
+    since_ms: int
+    stalled: bool
 
 
 class Drop:
