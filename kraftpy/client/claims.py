@@ -38,6 +38,7 @@ from kraftpy.protocol.key_hash import HASH_MAX
 
 FETCH_VERSION = 8
 """The version of OffsetFetch that claims are asked for in."""
+_FETCH_OF_MEMBERS_VERSION = 9
 _READ_MAX = 1 << 24
 
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD})
@@ -68,16 +69,23 @@ class Outcome(NamedTuple):
         return self.code in _DONE
 
 
-async def _takes_claims(coordinator: Coordinator) -> bool:
+async def takes_claims(coordinator: Coordinator) -> bool:
+    """Whether the group's broker serves claims."""
     return (await coordinator.connection()).feature(COOPERATIVE_FEATURE) > 0
 
 
 async def read_progress(
-    coordinator: Coordinator, partitions: Iterable[Partition], *, timeout_ms: int | None = None
+    coordinator: Coordinator,
+    partitions: Iterable[Partition],
+    *,
+    member_id: str = "",
+    timeout_ms: int | None = None,
 ) -> GroupProgress:
     """What the group has done of partitions; from brokers without claims its offsets alone.
 
-    Partitions without a committed offset are left out, unless something of them is claimed.
+    Partitions without a committed offset are left out, unless something of them is claimed. Where
+    an open transaction may be about to change what is asked for, it's asked again; a member needn't
+    wait for those of others' slices.
     """
     names = list(partitions)
     wanted: dict[str, list[int]] = {}
@@ -88,6 +96,7 @@ async def read_progress(
         groups=[
             kinds.OffsetFetchRequestGroup(
                 group_id=coordinator.group_id,
+                member_id=member_id or None,
                 topics=[
                     kinds.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
                     for topic, numbers in wanted.items()
@@ -103,12 +112,14 @@ async def read_progress(
     async def attempt(timeout_ms: int) -> None:
         nonlocal served
         found.clear()
-        served = await _takes_claims(coordinator)
+        served = await takes_claims(coordinator)
         if not served:
             offsets = await coordinator.committed(names, timeout_ms=timeout_ms)
             found.update({name: Progress(offset, []) for name, offset in offsets.items()})
             return
-        response = await coordinator.ask(request, timeout_ms=timeout_ms, version=FETCH_VERSION)
+        response = await coordinator.ask(
+            request, timeout_ms=timeout_ms, version=_FETCH_OF_MEMBERS_VERSION
+        )
         for group in response.groups:
             coordinator.check_group(group.error_code)
             coordinator.check_partitions(group.topics)
@@ -157,7 +168,7 @@ async def commit_claims(
     errors are tried again, but for MAX_INDIVIDUAL_COMMIT_REACHED, which more work is needed for.
     """
     outcomes: dict[Partition, Outcome] = {}
-    for part in _commits(dues):
+    for part in split(dues):
         for name, outcome in (await _commit(coordinator, part, generation, timeout_ms)).items():
             worse = outcomes.get(name)
             if worse is None or worse.done:
@@ -179,7 +190,7 @@ async def _commit(
                 partition_index=partition,
                 committed_offset=-1,
                 committed_metadata="",
-                _tags=_claim_tags(accounts),
+                _tags=claim_tags(accounts),
             )
         )
     request = kinds(
@@ -195,12 +206,8 @@ async def _commit(
     outcomes: dict[Partition, Outcome] = {}
 
     async def attempt(timeout_ms: int) -> None:
-        if not await _takes_claims(coordinator):
-            raise KafkaError(
-                ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED,
-                f"group {coordinator.group_id!r}: its coordinator doesn't serve claims "
-                f"(the feature {COOPERATIVE_FEATURE})",
-            )
+        if not await takes_claims(coordinator):
+            raise not_taken(coordinator.group_id)
         outcomes.clear()
         response = await coordinator.ask(request, timeout_ms=timeout_ms)
         for topic in response.topics:
@@ -232,7 +239,17 @@ _AGAIN = MOVED | {
 }
 
 
-def _claim_tags(accounts: Iterable[Due]) -> dict[int, bytes]:
+def not_taken(group_id: str) -> KafkaError:
+    """What whoever claims is told where that isn't served."""
+    return KafkaError(
+        ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED,
+        f"group {group_id!r}: its coordinator doesn't serve claims "
+        f"(the feature {COOPERATIVE_FEATURE})",
+    )
+
+
+def claim_tags(accounts: Iterable[Due]) -> dict[int, bytes]:
+    """The tagged fields by which a partition of a commit claims."""
     whole = [each for due in accounts if due.slices == WHOLE for each in due.ranges]
     if whole:
         return {OFFSET_RANGES_TAG: encode_ranges(whole)}
@@ -240,7 +257,7 @@ def _claim_tags(accounts: Iterable[Due]) -> dict[int, bytes]:
     return {SLICES_TAG: encode_slices(sorted(slices))}
 
 
-def _commits(dues: Mapping[Partition, Iterable[Due]]) -> Iterator[dict[Partition, list[Due]]]:
+def split(dues: Mapping[Partition, Iterable[Due]]) -> Iterator[dict[Partition, list[Due]]]:
     """The same as commits that have no more ranges than one may have."""
     part: dict[Partition, list[Due]] = {}
     left = RANGES_MAX

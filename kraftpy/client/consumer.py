@@ -228,16 +228,11 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """As whom a transaction commits this consumer's offsets: see `generation`.
 
-        Not of parts of partitions: an offset would be committed for those of others, too.
+        And what: of parts of partitions, and with `explicit_done`, claims.
         """
         if self._coordinator is None:
             raise ValueError("committing needs a group_id")
-        if self._shares.in_part:
-            raise ValueError(
-                "transactions can't commit parts of partitions: allow_individual_commit=False "
-                "keeps this consumer from getting any"
-            )
-        return GroupMetadata(self._coordinator.group_id, self.generation)
+        return GroupMetadata(self._coordinator.group_id, self.generation, self._done)
 
     # -- records
 
@@ -449,6 +444,12 @@ class Consumer:
             raise ValueError(f"{offset} is no offset")
         self._reading.seek(partition, offset)
 
+    def rewind(self) -> None:
+        """Goes on from what the group has committed: what a transaction that was aborted had read
+        comes again.
+        """
+        self._reading.rewind()
+
     async def seek_to(self, when: int, partitions: Iterable[Partition] | None = None) -> None:
         """Goes on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
 
@@ -506,13 +507,12 @@ class Consumer:
         processes the records again; poll to join again.
         """
         commits = self._group_commits()
-        done = self._done() if offsets is None else self._shares.done_by(offsets)
-        await commits.commit(done, timeout_ms=timeout_ms)
+        await commits.commit(self._done(offsets), timeout_ms=timeout_ms)
 
     def commit_async(self, offsets: Mapping[Partition, int] | None = None) -> asyncio.Task[None]:
         """Commits without waiting, in order with all other commits; the task has the result."""
         commits = self._group_commits()
-        return commits.soon(self._done() if offsets is None else self._shares.done_by(offsets))
+        return commits.soon(self._done(offsets))
 
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The group's committed offsets; partitions without one are left out."""
@@ -541,7 +541,9 @@ class Consumer:
         if ledger is not None and ledger.done(record.offset):
             self._done_count += 1
 
-    def _done(self) -> Done:
+    def _done(self, offsets: Mapping[Partition, int] | None = None) -> Done:
+        if offsets is not None:
+            return self._shares.done_by(offsets)
         self._done_count = 0
         return self._shares.done_of(self._reading.positions, self._reading.assigned)
 

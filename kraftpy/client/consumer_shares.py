@@ -68,6 +68,11 @@ class ConsumerShares:
         """Whether some partition is also read by others."""
         return bool(self._in_part)
 
+    @property
+    def spans(self) -> dict[Partition, Spans]:
+        """The slices of each partition, for `change`."""
+        return dict(self._slices)
+
     def change(self, name: Partition, slices: Spans, read: tuple[int, int] | None) -> bool:
         """From now on these are the slices of a partition.
 
@@ -116,7 +121,9 @@ class ConsumerShares:
         found: dict[Partition, Progress] = {}
         served = False
         if self._coordinator is not None:
-            found, served = await read_progress(self._coordinator, wanted)
+            found, served = await read_progress(
+                self._coordinator, wanted, member_id=generation.member_id
+            )
         others = [name for name in wanted if name not in found or found[name].stable < 0]
         offsets = await reset(others)
         if self._coordinator is not None and served:

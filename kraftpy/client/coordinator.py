@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, new_lane
@@ -39,10 +39,17 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """As which member of which group a transaction commits offsets (`Consumer.group_metadata`)."""
+    """As which member of which group a transaction commits offsets (`Consumer.group_metadata`).
+
+    `done` says of offsets what is to be committed for them (`commits.Done`), or without any what is
+    done: of parts of partitions that are claims.
+    """
 
     group_id: str
     generation: Generation = Generation()
+    done: Callable[[Mapping[Partition, int] | None], Mapping[Partition, Any]] | None = field(
+        default=None, compare=False, repr=False
+    )
 
 
 class CoordinatorRoute:

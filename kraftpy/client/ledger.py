@@ -306,6 +306,11 @@ class Ledger:
             found.append(Due(list(account.slices), ranges))
         return Dues(self._era, [due for due in found if due.ranges])
 
+    def is_lowest(self, dues: Dues) -> bool:
+        """Whether nothing of these slices lies below what is to be claimed of any of them."""
+        first = min(due.ranges[0][0] for due in dues.accounts)
+        return all(account.base >= first for account in self._accounts)
+
     @property
     def done_below(self) -> int:
         """The lowest offset that was handed out and isn't done, or is to be handed out."""

@@ -177,6 +177,13 @@ class Reading:
             self._stop_locating()
         return sorted(gone)
 
+    def rewind(self) -> None:
+        """Goes on from where the group stands, with all that it has now."""
+        slices, paused = self._shares.spans, set(self.paused)
+        self.forget(self.assigned)
+        self.have(slices)
+        self.paused |= paused
+
     def _stop_locating(self) -> None:
         locating, self._locating = self._locating, None
         if locating is not None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from kraftpy.client.batches import Batch, PartitionQueue
 from kraftpy.client.cluster import Cluster, is_retriable
+from kraftpy.client.commits import Claiming, Done
 from kraftpy.client.coordinator import GroupMetadata
 from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer
@@ -78,6 +79,7 @@ class TransactionalProducer(Producer):
             cluster, transactional_id, timeout_ms=transaction_timeout_ms, max_block_ms=max_block_ms
         )
         self._state = self._transactions.state
+        self._claiming: list[Claiming] = []
 
     # -- transactions
 
@@ -98,25 +100,47 @@ class TransactionalProducer(Producer):
         """
         self._check_running()
         await self._transactions.begin()
+        self._claiming.clear()
         self._stopped = self._failure = None
         self._producer = self._state.producer
         self._produce_version = self._transactions.produce_version
 
     async def send_offsets_to_transaction(
-        self, offsets: Mapping[Partition, int], group_metadata: GroupMetadata, text: str = ""
+        self,
+        offsets: Mapping[Partition, int] | None,
+        group_metadata: GroupMetadata,
+        text: str = "",
+        *,
+        wait_for_stable: bool = False,
     ) -> None:
         """Commits offsets with the transaction: each that of the next record to process.
 
-        `text` is stored with each (the metadata of a committed offset, 4096 bytes at most).
+        `text` is stored with each (the metadata of a committed offset, 4096 bytes at most). Of
+        parts of partitions it's claimed that all below is done; without `offsets`, what the
+        consumer has done is committed. Once the transaction is, the consumer doesn't claim that
+        again; when it's aborted, `Consumer.rewind` brings the records again. `wait_for_stable`: not
+        before other members have claimed what lies below, in their transactions or without; what
+        this one has yet to do of slices that it took over isn't waited for.
+
         Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID: the group has
         given the partitions to others); then the transaction can only be aborted.
         """
         self._check_running()
+        done: Done
+        if group_metadata.done is not None:
+            done = group_metadata.done(offsets)
+        elif offsets is not None:
+            done = dict(offsets)
+        else:
+            raise ValueError("what is done, only a consumer's group_metadata says")
         try:
-            await self._transactions.send_offsets(offsets, group_metadata, text)
+            await self._transactions.send_offsets(
+                done, group_metadata, text, wait_for_stable=wait_for_stable
+            )
         except (ConnectionError, KafkaError) as error:
             self._stop(error)
             raise
+        self._claiming += [each for each in done.values() if not isinstance(each, int)]
 
     async def commit_transaction(self) -> None:
         """Writes what still waits, then has all of the transaction count.
@@ -127,6 +151,9 @@ class TransactionalProducer(Producer):
         self._state.check_open()
         await self.flush()
         await self._transactions.commit()
+        for each in self._claiming:
+            each.ledger.answered(each.dues, -1)
+        self._claiming.clear()
 
     async def hand_over_transaction(self) -> OpenTransaction | None:
         """Writes what still waits and leaves the transaction open, for `end_transaction`.
@@ -153,6 +180,7 @@ class TransactionalProducer(Producer):
             if self._state.in_transaction and not self._closed:
                 await self._abort_quietly()
         finally:
+            await self._transactions.close()
             await super().close(flush=False)
 
     async def _abort_quietly(self) -> None:

@@ -19,7 +19,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from kraftpy.client.claims import claim_tags, not_taken, split, takes_claims
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
+from kraftpy.client.commits import Done
 from kraftpy.client.coordinator import (
     MOVED,
     TRANSACTION_KEY,
@@ -42,9 +44,11 @@ from kraftpy.client.transaction_state import (
 )
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
+from kraftpy.protocol.extensions import WAIT_FOR_STABLE_TAG, YES
 
 FEATURE = "transaction.version"
 _SECOND_VERSION = 2
+_FLAG = {WAIT_FOR_STABLE_TAG: YES}
 _FIRST_PRODUCE, _FIRST_END, _FIRST_OFFSETS = 11, 4, 4
 _NAMES_EPOCH = 3
 _NOT_TO_BLAME = frozenset({ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED})
@@ -64,13 +68,18 @@ class Transactions:
         self._timeout_ms = timeout_ms
         self._max_block_ms = max_block_ms
         self._route = CoordinatorRoute(cluster, transactional_id, TRANSACTION_KEY)
-        self._groups: dict[str, Coordinator] = {}
+        self._groups: dict[tuple[str, bool], Coordinator] = {}
         self._joining = asyncio.Lock()
 
     @property
     def produce_version(self) -> int | None:
         """The highest version of Produce to use, None for the highest that there is."""
         return None if self.state.second_version else _FIRST_PRODUCE
+
+    async def close(self) -> None:
+        """Closes the connections that are its own."""
+        for coordinator in self._groups.values():
+            await coordinator.close()
 
     # -- beginning
 
@@ -150,20 +159,60 @@ class Transactions:
         self.state.joined(partitions)
 
     async def send_offsets(
-        self, offsets: Mapping[Partition, int], group: GroupMetadata, text: str
+        self, done: Done, group: GroupMetadata, text: str, *, wait_for_stable: bool = False
     ) -> None:
-        """Makes a group's offsets part of the transaction: they count once it is committed.
+        """Makes a group's offsets and claims part of the transaction: they count once it does.
 
-        `text` is stored with each of them.
+        `text` is stored with each offset.
         """
         state = self.state
         state.check_open()
-        if not offsets:
+        offsets = {name: each for name, each in done.items() if isinstance(each, int)}
+        dues = {
+            name: each.dues.accounts
+            for name, each in done.items()
+            if not isinstance(each, int) and each.dues.accounts
+        }
+        if not offsets and not dues:
             return
+        if dues and not state.second_version:
+            raise not_taken(group.group_id)
         if state.group_to_join(group.group_id):
             await self._add_group(group.group_id)
             state.check_open()
-        await self._commit_offsets(offsets, group, text)
+        kinds = messages.TxnOffsetCommitRequest
+        if offsets:
+            await self._commit(
+                {
+                    name: kinds.TxnOffsetCommitRequestPartition(
+                        partition_index=name[1], committed_offset=offset, committed_metadata=text
+                    )
+                    for name, offset in offsets.items()
+                },
+                group,
+            )
+        # What lies below of its own, nobody but the consumer brings, once this is committed.
+        waiting = {
+            name
+            for name, each in done.items()
+            if wait_for_stable and not isinstance(each, int) and name in dues
+            if each.ledger.is_lowest(each.dues)
+        }
+        for part in split(dues):
+            await self._commit(
+                {
+                    name: kinds.TxnOffsetCommitRequestPartition(
+                        partition_index=name[1],
+                        committed_offset=-1,
+                        committed_metadata="",
+                        _tags=claim_tags(accounts) | (_FLAG if name in waiting else {}),
+                    )
+                    for name, accounts in part.items()
+                },
+                group,
+                claims=True,
+                waits=not waiting.isdisjoint(part),
+            )
 
     async def _add_group(self, group_id: str) -> None:
         producer = self.state.producer
@@ -181,17 +230,18 @@ class Transactions:
         await self._step(Step.JOIN, attempt, self._route.forget)
         self.state.group_joined(group_id)
 
-    async def _commit_offsets(
-        self, offsets: Mapping[Partition, int], group: GroupMetadata, text: str
+    async def _commit(
+        self,
+        partitions: Mapping[Partition, Any],
+        group: GroupMetadata,
+        *,
+        claims: bool = False,
+        waits: bool = False,
     ) -> None:
         kinds = messages.TxnOffsetCommitRequest
         topics: dict[str, list[Any]] = {}
-        for (topic, number), offset in offsets.items():
-            topics.setdefault(topic, []).append(
-                kinds.TxnOffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=offset, committed_metadata=text
-                )
-            )
+        for (topic, _), partition in partitions.items():
+            topics.setdefault(topic, []).append(partition)
         producer = self.state.producer
         request = kinds(
             transactional_id=self._id,
@@ -202,16 +252,20 @@ class Transactions:
             member_id=group.generation.member_id,
             group_instance_id=group.generation.instance_id,
             topics=[
-                kinds.TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
-                for topic, partitions in topics.items()
+                kinds.TxnOffsetCommitRequestTopic(name=topic, partitions=its)
+                for topic, its in topics.items()
             ],
         )
-        coordinator = self._groups.get(group.group_id)
+        # What waits would hold up all that comes behind it on a connection.
+        place = group.group_id, waits
+        coordinator = self._groups.get(place)
         if coordinator is None:
-            coordinator = Coordinator(self._cluster, group.group_id, shared=True)
-            self._groups[group.group_id] = coordinator
+            coordinator = Coordinator(self._cluster, group.group_id, shared=not waits)
+            self._groups[place] = coordinator
 
         async def attempt() -> None:
+            if claims and not await takes_claims(coordinator):
+                raise not_taken(group.group_id)
             response = await coordinator.ask(
                 request,
                 timeout_ms=self._answer_ms,

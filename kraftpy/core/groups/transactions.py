@@ -167,11 +167,18 @@ class TransactionalCommits:
                 if waits(partition._tags) and first > stable >= 0:
                     firsts[entry.key] = first
         if firsts:
-            check = partial(self._check, request, topics)
+            check = partial(self._check_waiting, request, topics)
             waiter = Waiter(token, request.producer_id, firsts, claims, check)
             self.waiting.wait(request.group_id, waiter, deadline_ms)
         else:
             self._out.reply(token, ErrorCode.NONE)
+
+    def _check_waiting(self, request: TxnOffsetCommitRequest, topics: Topics) -> ErrorCode:
+        """What ends a wait, before it's over."""
+        group = self._groups.get(request.group_id)
+        if group is not None and group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.ILLEGAL_GENERATION
+        return self._check(request, topics)
 
     def _claiming(self, request: TxnOffsetCommitRequest, topics: Topics) -> Claiming:
         return Claiming(

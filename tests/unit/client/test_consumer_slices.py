@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kraftpy.client.cluster import Cluster
+from kraftpy.client.commits import Claiming
 from kraftpy.client.consumer import Consumer
+from kraftpy.client.coordinator import Generation, GroupMetadata
 from kraftpy.client.ledger import Claim
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -343,14 +345,20 @@ def test_what_makes_no_sense_is_refused(peer: SlicesPeer) -> None:
         consume(peer, work, group_id=None, explicit_done=True)
 
 
-def test_a_transaction_can_t_commit_parts_of_partitions(peer: SlicesPeer) -> None:
-    """Its offset would pass over the records of others."""
+def test_a_transaction_claims_parts_of_partitions(peer: SlicesPeer) -> None:
+    """An offset would pass over the records of others."""
 
     async def work(consumer: Consumer) -> None:
         consumer.assign({T0: [LOW]})
-        with pytest.raises(ValueError, match="allow_individual_commit=False"):
-            _ = consumer.group_metadata
-        consumer.assign([T0])
-        assert consumer.group_metadata.group_id == "g"
+        records = await read_to(consumer, 60)
+        metadata = consumer.group_metadata
+        assert metadata == GroupMetadata("g", Generation())
+        assert metadata.done is not None
+        claiming = metadata.done(None)[T0]
+        assert isinstance(claiming, Claiming)
+        assert claiming.dues.accounts == [([(LOW[0], LOW[1] + 1)], [(0, 59)])]
+        # What was aborted comes again.
+        consumer.rewind()
+        assert await read_to(consumer, 60) == records == offsets_of(LOW)
 
     consume(peer, work)

@@ -371,3 +371,16 @@ class Reading(RuleBasedStateMachine):
 
 TestReading = Reading.TestCase
 TestReading.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+
+
+def test_whether_its_own_slices_lie_behind_what_is_claimed() -> None:
+    """Then waiting for what lies below would be waiting for itself."""
+    ledger = Ledger()
+    low, high = [(0, 100)], [(100, 200)]
+    ledger.add(low, 40)
+    ledger.advance_to(50)
+    assert ledger.is_lowest(ledger.dues())
+    ledger.add(high, 10)
+    assert not ledger.is_lowest(ledger.dues())
+    ledger.advance_to(50)
+    assert ledger.is_lowest(ledger.dues())

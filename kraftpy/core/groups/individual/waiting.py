@@ -5,8 +5,9 @@ Rules:
 * A request waits until all below the first offset that it claims of each place is committed,
   pending in a transaction, or claimed by others that wait. So members whose keys lie between each
   other's never wait for one another in a ring: the one that has the lowest offset doesn't wait.
-* It ends with its member's generation, with its transaction (INVALID_TXN_STATE), and with its time
-  (REQUEST_TIMED_OUT: whoever wants to go on waiting asks again).
+* It ends with its member's generation (as soon as the group rebalances: whoever is waited for may
+  be gone, and the waiting one is to join), with its transaction (INVALID_TXN_STATE), and with its
+  time (REQUEST_TIMED_OUT: whoever wants to go on waiting asks again).
 * So many wait in a group, with so many claims; the memory is that of claims. Beyond that it's
   MAX_INDIVIDUAL_COMMIT_REACHED.
 
@@ -34,7 +35,7 @@ _CLAIM_BYTES = 150
 class Waiter:
     """One request, which waits in each place for what lies below an offset (`firsts`).
 
-    `claims` are all that it's about to make, `check` says whether its member may still commit.
+    `claims` are all that it's about to make, `check` says whether its member may go on waiting.
     """
 
     __slots__ = ("check", "claims", "firsts", "producer_id", "size_bytes", "timer", "token")
@@ -91,6 +92,7 @@ class Waiting:
                 for claim in claims:
                     self._known[key].add(claim)
         self._release(group_id)
+        self.check(group_id)
 
     def look(self, group_id: str) -> None:
         """What is done of the group's records may be more now."""
@@ -107,7 +109,7 @@ class Waiting:
         reached = {key: self._reached(key) for each in waiters.values() for key in each.firsts}
         for waiter in list(waiters.values()):
             if all(first <= reached[key] for key, first in waiter.firsts.items()):
-                self._end(group_id, waiter, waiter.check())
+                self._end(group_id, waiter, ErrorCode.NONE)
 
     def _reached(self, key: Key) -> int:
         """The first offset that isn't committed, pending or waited with."""

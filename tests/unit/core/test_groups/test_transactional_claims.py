@@ -9,6 +9,7 @@ import pytest
 from kraftpy.core.groups.individual.pending import PENDING_CLAIM_BYTES
 from kraftpy.core.groups.individual.places import ClaimMemory
 from kraftpy.core.groups.individual.waiting import CLAIMS_MAX, WAITING_MAX
+from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.key_hash import hashes_of
 
@@ -284,21 +285,22 @@ class TestMembers:
         assert driver.read() == 0
 
     def test_who_waits_hears_of_the_next_generation(self) -> None:
+        """At once: the one that it waits for is gone, and the group waits for itself."""
         members = Members()
         driver = members.driver
         who = {"member": members.ids[0], "generation": members.generation}
         token = driver.wait_in(A, sliced((hashes_of(*FIRST), [(5, 9)])), timeout_ms=1 << 40, **who)
         assert token not in driver.replies
-        # Its session ends, and the other one has the group alone.
-        while token not in driver.replies:
-            deadline_ms = driver.machine.next_deadline()
-            assert deadline_ms is not None
-            driver.now_ms = max(driver.now_ms, deadline_ms)
-            driver.carry_out(driver.machine.handle_timers(driver.now_ms))
-        assert driver.replies[token] in (
-            ErrorCode.ILLEGAL_GENERATION,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-        )
+        kinds = messages.LeaveGroupRequest
+        leaving = kinds("g", members=[kinds.MemberIdentity(members.ids[1])])
+        driver.carry_out(driver.machine.leave("leave", leaving, driver.now_ms))
+        assert driver.replies[token] is ErrorCode.ILLEGAL_GENERATION
+        again = driver.wait_in(A, sliced((hashes_of(*FIRST), [(5, 9)])), **who)
+        assert driver.replies[again] is ErrorCode.ILLEGAL_GENERATION
+        # What needn't wait is taken, as the rebalance began after it had.
+        first = sliced((hashes_of(*FIRST), [(0, 9)]))
+        assert driver.replies[driver.wait_in(A, first, **who)] is OK
+        assert driver.answer(driver.claim_in(A, first, **who)) == (OK, 0)
 
 
 class TestWaiting:
