@@ -448,7 +448,7 @@ class Claims:
                 place.stale.pop(claim_key, None)
                 self._count(-int(place.coverage.remove(claim_key)))
             else:
-                self._put(place, Claim(*claim_key, record.state.last), record.state)
+                self._put(key, place, Claim(*claim_key, record.state.last), record.state)
             if not place:
                 self._forget(key, place)
 
@@ -486,10 +486,15 @@ class Claims:
         self.pending_count += more
         self._memory.used_bytes += more * PENDING_CLAIM_BYTES
 
-    def _put(self, place: Place, claim: Claim, state: ClaimState) -> None:
+    def _put(self, key: Key, place: Place, claim: Claim, state: ClaimState) -> None:
         claim_key = claim[:3]
         if state.topic_id != place.topic_id:
             self._void(place, state.topic_id)
+        if claim.last < self.stable_offset(key):
+            # With the next one it would be one range: the tombstone of this one would end both.
+            self._count(-int(place.coverage.remove(claim_key)))
+            place.stale[claim_key] = None
+            return
         place.stale.pop(claim_key, None)
         growth = place.coverage.growth(claim)
         before = place.coverage.count

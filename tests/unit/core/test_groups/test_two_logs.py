@@ -208,6 +208,22 @@ def test_claims_that_meet_in_flight_move_the_stable_offset() -> None:
     assert another.claimed() == [(*LOW, 0, 4), (*HIGH, 4, 4)]
 
 
+def test_what_follows_on_a_claim_that_is_passed_outlives_it() -> None:
+    """The tombstone of the one comes with the other; whoever reads both knows that they are two."""
+    driver = ClaimsDriver()
+    driver.begin(0)
+    driver.claim(sliced((LOW, [(0, 4)])))
+    driver.commits = False
+    driver.claim(sliced((HIGH, [(0, 4)])))
+    driver.claim(sliced((LOW, [(5, 9)])))
+    driver.settle(0)
+    driver.settle(1)
+    assert (driver.stable, driver.claimed()) == (5, [(*LOW, 5, 9)])
+    other = driver.reloaded()
+    assert (other.stable, other.claimed()) == (5, [(*LOW, 5, 9)])
+    assert other.living() == {(*LOW, 5)}
+
+
 def test_a_batch_that_was_cut_in_two_leaves_no_stale_key() -> None:
     driver = ClaimsDriver()
     driver.begin(0)
