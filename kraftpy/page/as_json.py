@@ -21,6 +21,7 @@ from kraftpy.page.model import (
     Node,
     Partition,
     Position,
+    Slice,
     Topic,
     TopicDetail,
     Transactions,
@@ -184,6 +185,8 @@ def group_json(name: str, seen: Seen, view: View) -> dict[str, Any]:
         "members": lists.some("members", detail.members, _member),
         "partitions_total": len(detail.positions),
         "partitions": lists.some("partitions", detail.positions, _position),
+        "shares_total": len(detail.shares),
+        "shares": lists.some("shares", detail.shares, _share),
         "next": lists.next,
     }
 
@@ -206,6 +209,17 @@ def _position(position: Position) -> dict[str, Any]:
         "end": position.end,
         "lag": position.lag,
         "member": position.member,
+    }
+
+
+def _share(share: Slice) -> dict[str, Any]:
+    return {
+        "topic": share.topic,
+        "partition": share.partition,
+        "first_slot": share.first_slot,
+        "last_slot": share.last_slot,
+        "member": share.member,
+        "draining": share.draining,
     }
 
 

@@ -18,10 +18,11 @@ from kraftpy.page.html import (
     tag,
 )
 from kraftpy.page.layout import Page, figures, note
-from kraftpy.page.model import GroupDetail, Member, Position, ranked, total_lag
+from kraftpy.page.model import GroupDetail, Member, Slice, ranked, total_lag
 from kraftpy.page.overview import part
 from kraftpy.page.view import View, as_of
 from kraftpy.page.watch import Seen
+from kraftpy.protocol.key_hash import SLOTS
 from kraftpy.wording import counted
 
 ROWS = 200
@@ -43,6 +44,7 @@ def group_page(name: str, seen: Seen, view: View) -> Page:
             _figures(detail),
             remark,
             _members(detail, view),
+            _shares(detail, view),
             _topics(detail),
             _positions(detail, view),
         ]
@@ -98,6 +100,36 @@ def _reads(member: Member) -> Html:
     return join(parts, "; ") if parts else tag("span", "nothing", class_="quiet")
 
 
+def _shares(detail: GroupDetail, view: View) -> Html:
+    """Who has which keys of the partitions that members share."""
+    if not detail.shares:
+        return NOTHING
+    some, pages = view.cut("shares", detail.shares, ROWS)
+    columns = [
+        Column("Partition"),
+        Column("Slots"),
+        Column("Part of the keys", numeric=True),
+        Column("Member"),
+    ]
+    names = {each.id: each for each in detail.members}
+    rows: list[list[Child]] = [
+        [
+            join([link("topics", each.topic, ROOT), f" {each.partition}"]),
+            f"{each.first_slot}-{each.last_slot}",
+            f"{(each.last_slot - each.first_slot + 1) / SLOTS:.1%}",
+            _holder(each, names),
+        ]
+        for each in some
+    ]
+    return part("Shared partitions", table("Shared partitions", columns, rows), pages)
+
+
+def _holder(share: Slice, members: dict[str, Member]) -> Html:
+    if share.member is not None or share.draining is None:
+        return _member(share.member, members)
+    return join([tag("span", "draining from ", class_="quiet"), _member(share.draining, members)])
+
+
 def _topics(detail: GroupDetail) -> Html:
     if len(detail.topics) < 2:
         return NOTHING
@@ -129,13 +161,16 @@ def _positions(detail: GroupDetail, view: View) -> Html:
         Column("Member"),
     ]
     names = {each.id: each for each in detail.members}
+    shared = {(each.topic, each.partition) for each in detail.shares}
     rows: list[list[Child]] = [
         [
             join([link("topics", each.topic, ROOT), f" {each.partition}"]),
             number(each.offset),
             number(each.end),
             number(each.lag),
-            _member(each, names),
+            tag("span", "shared", class_="quiet")
+            if (each.topic, each.partition) in shared
+            else _member(each.member, names),
         ]
         for each in some
     ]
@@ -150,8 +185,8 @@ def _positions(detail: GroupDetail, view: View) -> Html:
     return part("Partitions", table("Partitions", columns, rows), pages, remark)
 
 
-def _member(position: Position, members: dict[str, Member]) -> Html:
-    member = members.get(position.member or "")
+def _member(id_: str | None, members: dict[str, Member]) -> Html:
+    member = members.get(id_ or "")
     if member is None:
         return tag("span", "nobody", class_="quiet")
     return join([shown(member.client_id), " ", tag("span", member.host, class_="quiet")])

@@ -375,8 +375,20 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """Slots of a shared partition, and who has them; if nobody, from whom they are `draining`."""
+
+    topic: str
+    partition: int
+    first_slot: int
+    last_slot: int
+    member: str | None
+    draining: str | None
+
+
+@dataclass(frozen=True)
 class GroupDetail:
-    """One group, asked for by name."""
+    """One group, asked for by name; `shares` are those of partitions that nobody has whole."""
 
     id: str
     type: str
@@ -386,6 +398,7 @@ class GroupDetail:
     coordinator: int
     members: tuple[Member, ...]
     positions: tuple[Position, ...]
+    shares: tuple[Slice, ...] = ()
 
     @property
     def topics(self) -> dict[str, int | None]:

@@ -17,6 +17,8 @@ from typing import Any
 from kraftpy.client.cluster import Cluster, NoBrokerError
 from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
 from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.group_info import GroupInfo
+from kraftpy.client.group_shares import shares_of
 from kraftpy.client.offsets import EARLIEST, LATEST, by_topic
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES, ask_offsets
@@ -31,6 +33,7 @@ from kraftpy.page.model import (
     Node,
     Position,
     Quorum,
+    Slice,
     TopicDetail,
     TopicPartition,
     Transactions,
@@ -39,6 +42,7 @@ from kraftpy.page.model import (
 from kraftpy.page.transactions import ask_transactions
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.key_hash import slot_of
 
 TIMEOUT_MS = 2_000
 CONNECT_TIMEOUT_MS = 1_000
@@ -232,7 +236,24 @@ class Survey:
                 )
                 for each in sorted(committed.keys() | readers.keys())
             ),
+            _shares(info),
         )
+
+
+def _shares(info: GroupInfo) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(
+            topic,
+            partition,
+            slot_of(share.low),
+            slot_of(share.high),
+            None if share.owner is None else share.owner.id,
+            None if share.last_owner is None else share.last_owner.id,
+        )
+        for (topic, partition), shares in shares_of(info).items()
+        if len(shares) > 1 or shares[0].owner is None
+        for share in shares
+    )
 
 
 def _own_view(node: Node) -> Quorum:

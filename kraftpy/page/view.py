@@ -100,8 +100,9 @@ class View:
 _KNOWN = frozenset(
     {"q", "name"}
     | {"topics", "groups", "partitions"}
-    | {"topics_page", "groups_page", "partitions_page", "members_page"}
-    | {"topics_from", "groups_from", "partitions_from", "members_from", "troubled_from"}
+    | {"topics_page", "groups_page", "partitions_page", "members_page", "shares_page"}
+    | {"topics_from", "groups_from", "partitions_from", "members_from", "shares_from"}
+    | {"troubled_from"}
 )
 
 

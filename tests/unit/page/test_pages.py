@@ -31,6 +31,7 @@ from kraftpy.page.model import (
     Partition,
     Position,
     Quorum,
+    Slice,
     Topic,
     TopicDetail,
     Transaction,
@@ -43,6 +44,7 @@ from kraftpy.page.overview import overview
 from kraftpy.page.topic_page import topic_page
 from kraftpy.page.view import Status, View
 from kraftpy.page.watch import Seen
+from kraftpy.protocol.key_hash import SLOTS
 from kraftpy.wording import printable
 
 HOSTILE = [
@@ -321,6 +323,34 @@ def test_an_unknown_number_is_not_shown_as_zero() -> None:
     assert "The groups can't be told: 127.0.0.1:9 says no." in found.text
     assert "The quorum is being asked…" in found.text
     assert status_json(asked, View({}))["groups"] is None
+
+
+def test_whose_which_keys_are_is_shown() -> None:
+    half = SLOTS // 2
+    members = tuple(Member(each, None, each, "h", {"orders": [0]}) for each in ("one", "two"))
+    detail = GroupDetail(
+        *("g", "classic", "Stable", "kraftpy-cooperative-sticky", None, 1, members),
+        (Position("orders", 0, 5, 9, "one"),),
+        (
+            Slice("orders", 0, 0, half - 1, "one", None),
+            Slice("orders", 0, half, half + 9, None, "one"),
+            Slice("orders", 0, half + 10, SLOTS - 1, "two", None),
+        ),
+    )
+    found = read(group_page("g", Seen(detail), View({})), node())
+    assert "orders 0 0-32767 50.0% one h" in found.text
+    assert "orders 0 32768-32777 0.0% draining from one h" in found.text
+    assert "orders 0 5 9 4 shared" in found.text
+    told = group_json("g", Seen(detail), View({}))
+    assert told["shares_total"] == 3
+    assert told["shares"][1] == {
+        "topic": "orders",
+        "partition": 0,
+        "first_slot": half,
+        "last_slot": half + 9,
+        "member": None,
+        "draining": "one",
+    }
 
 
 def test_what_holds_back_committed_records_is_shown() -> None:
