@@ -11,6 +11,7 @@
     python -m tests.bench offsets-load                             10 M of them, read from a log
     python -m tests.bench groups                                   only offsets and rebalances
     python -m tests.bench transactions                             their CPU, the memory of an id
+    python -m tests.bench cooperative                              members that share a partition
     python -m tests.bench compaction                               a topic written ten times over
     python -m tests.bench metrics                                  what metrics cost
     python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
@@ -48,6 +49,7 @@ from tests.apache_kafka import (
 )
 from tests.bench import (
     amplification,
+    cooperative,
     figures,
     groups,
     many,
@@ -92,6 +94,7 @@ MODES = [
     "spark",
     "groups",
     "transactions",
+    "cooperative",
 ]
 TRANSACTIONS = "transactions"
 
@@ -371,6 +374,9 @@ def main() -> int:
                 return 1
         elif options.mode == "transactions":
             values = transaction_costs.run(options.rounds or BENCH_ROUNDS, say)
+            print(figures.bench_table(values))
+        elif options.mode == "cooperative":
+            values = cooperative.run(options.rounds or BENCH_ROUNDS, say)
             print(figures.bench_table(values))
         elif options.mode == "saturation":
             print(saturation.run(say))

@@ -84,6 +84,31 @@ _TRANSACTIONS = (
     _less("memory of a transactional id", "bytes", 600, 350),
 )
 
+_COOPERATIVE = (
+    *(
+        Figure(
+            f"{members} members on one partition, 5 ms a record, against one",
+            "times",
+            True,
+            floor,
+            goal,
+        )
+        for members, floor, goal in ((8, 7.6, 7.9), (32, 28, 31))
+    ),
+    *(
+        Figure(
+            f"range fetch, {size}, {members} members, per broker core", "MB/s", True, floor, goal
+        )
+        for size, floor, goal in (("100 B", 60, 100), ("1 KB", 400, 700))
+        for members in (2, 8, 64)
+    ),
+    _less("CPU of a plain commit", "µs"),
+    _less("a member's claim against a plain commit, CPU", "times", 1.6, 1.3),
+    _less("memory of a range", "bytes", 24, 16),
+    _less("memory of a cached record", "bytes", 20, 16),
+    _less("load 1,000,000 claims", "s", 4, 2),
+)
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -184,6 +209,7 @@ FIGURES = {
             for what in ("50 members join", "one of 50 members leaves")
         ),
         *_TRANSACTIONS,
+        *_COOPERATIVE,
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),

@@ -15,8 +15,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -35,28 +33,25 @@ from kraftpy.core.transactions import (
 )
 from kraftpy.core.transactions.records import TransactionRecord, decode_record, encode_record
 from kraftpy.core.transactions.states import NO_PARTITIONS
-from kraftpy.protocol import codec, messages
+from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch
 from kraftpy.testing.process import BrokerError
 from tests.bench.figures import Values
 from tests.bench.measure import KIB, Round, Say, partitions_on
+from tests.bench.wire import Wire, check, frames_of
 from tests.processes import (
     Broker,
     Kraftpy,
     cpu_seconds,
     memory_bytes,
-    receive_exactly,
     running,
-    split_address,
 )
 
 IDS = 2_000
 WIDE_IDS = 100
 WIDE_PARTITIONS = 50
 LOADED_IDS = 100_000
-DEPTH = 5
 TIMEOUT_S = 30.0
 POLL_S = 0.02
 PRODUCE_VERSION = 12
@@ -78,45 +73,6 @@ Producer = tuple[str | None, int, int]
 """Its transactional id, if it has one, its producer id and its epoch."""
 
 
-class _Wire:
-    """A connection; requests are encoded before they are sent, and answers looked at behind it."""
-
-    def __init__(self, address: str) -> None:
-        self._socket = socket.create_connection(split_address(address), TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def ask(self, key: ApiKey, version: int, request: object) -> Any:
-        (answer,) = self.ask_all(key, version, [request])
-        return answer
-
-    def ask_all(self, key: ApiKey, version: int, requests: Sequence[object]) -> list[Any]:
-        """The answers, in order; `DEPTH` requests are under way."""
-        return self.answers(key, version, self.send(_frames(key, version, requests)))
-
-    def send(self, frames: Sequence[bytes]) -> list[bytes]:
-        answers: list[bytes] = []
-        for frame in frames[:DEPTH]:
-            self._socket.sendall(frame)
-        while len(answers) < len(frames):
-            (size,) = struct.unpack(">i", receive_exactly(self._socket, 4))
-            answers.append(receive_exactly(self._socket, size))
-            if (sent := len(answers) + DEPTH) <= len(frames):
-                self._socket.sendall(frames[sent - 1])
-        return answers
-
-    @staticmethod
-    def answers(key: ApiKey, version: int, answers: Sequence[bytes]) -> list[Any]:
-        return [codec.decode_response(key, version, each)[1] for each in answers]
-
-
-def _frames(key: ApiKey, version: int, requests: Sequence[object]) -> list[bytes]:
-    bodies = (b"".join(codec.encode_request(key, version, 1, "costs", each)) for each in requests)
-    return [struct.pack(">i", len(body)) + body for body in bodies]
-
-
 def _produce(
     topic: str, producer: Producer, sequence: int, partitions: int
 ) -> messages.ProduceRequest:
@@ -136,14 +92,14 @@ def _produce(
 
 def cpu(node: Broker, narrow: str, wide: str) -> Round:
     """One round; the topics have one partition, and `WIDE_PARTITIONS`."""
-    with contextlib.closing(_Wire(node.bootstrap)) as wire:
+    with contextlib.closing(Wire(node.bootstrap)) as wire:
         return _Costs(node, wire).round(narrow, wide)
 
 
 class _Costs:
     """Measures one node through one connection."""
 
-    def __init__(self, broker: Broker, wire: _Wire) -> None:
+    def __init__(self, broker: Broker, wire: Wire) -> None:
         self._broker = broker
         self._wire = wire
 
@@ -152,7 +108,7 @@ class _Costs:
         wanted = [request(each, TRANSACTION_TIMEOUT_MS) for each in transactional_ids]
         found = self._wire.ask_all(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, wanted)
         for answer in found:
-            _check(answer.error_code, "an InitProducerId")
+            check(answer.error_code, "an InitProducerId")
         return [
             (name, each.producer_id, each.producer_epoch)
             for name, each in zip(transactional_ids, found, strict=True)
@@ -194,7 +150,7 @@ class _Costs:
         self, topic: str, producers: Sequence[Producer], sequence: int, partitions: int = 1
     ) -> float:
         """CPU of a Produce of each producer, in µs."""
-        frames = _frames(
+        frames = frames_of(
             ApiKey.PRODUCE,
             PRODUCE_VERSION,
             [_produce(topic, each, sequence, partitions) for each in producers],
@@ -202,17 +158,17 @@ class _Costs:
         taken, answers = self._cpu_us(frames, ApiKey.PRODUCE, PRODUCE_VERSION)
         for answer in answers:
             for partition in answer.responses[0].partition_responses:
-                _check(partition.error_code, "a batch")
+                check(partition.error_code, "a batch")
         return taken
 
     def ends(self, producers: Sequence[Producer]) -> float:
         """CPU of the end of each producer's transaction, with its markers, in µs."""
         request = messages.EndTxnRequest
         wanted = [request(name or "", number, epoch, True) for name, number, epoch in producers]
-        frames = _frames(ApiKey.END_TXN, END_VERSION, wanted)
+        frames = frames_of(ApiKey.END_TXN, END_VERSION, wanted)
         taken, answers = self._cpu_us(frames, ApiKey.END_TXN, END_VERSION)
         for answer in answers:
-            _check(answer.error_code, "an end")
+            check(answer.error_code, "an end")
         return taken
 
     def round(self, narrow: str, wide: str) -> Round:
@@ -236,11 +192,6 @@ class _Costs:
             END: end,
             MARKER: (wide_end - end) / (WIDE_PARTITIONS - 1),
         }
-
-
-def _check(error: int, what: str) -> None:
-    if error:
-        raise BrokerError(f"{what} was refused: {ErrorCode(error).name}")
 
 
 def memory_of_an_id(count: int) -> float:
