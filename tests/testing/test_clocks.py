@@ -32,6 +32,32 @@ while True:
         still = 0.0
     select.select([], [], [], 0.005)
 """
+# One thread keeps the interpreter to itself; says what time it takes another one to wait for it.
+WAITING = """
+import threading, time
+worker = threading.Thread(target=sum, args=[range(20_000_000)])
+began = time.thread_time()
+worker.start()
+while worker.is_alive():
+    worker.join(0.01)
+print(time.thread_time() - began, time.process_time())
+"""
+
+
+@pytest.mark.parametrize("offset_s", [0.0, STEP_S])
+def test_a_thread_that_waits_for_another_one_takes_no_core(offset_s: float) -> None:
+    if missing := clocks.missing():
+        pytest.skip(missing)
+    made = Clocks()
+    environment = {**os.environ, **made.environment}
+    made._write("own", offset_s)
+    command = [sys.executable, "-c", WAITING]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    finally:
+        made.close()
+    waited_s, all_s = map(float, done.stdout.split())
+    assert waited_s < all_s / 5
 
 
 def test_a_clock_shows_within_its_time_what_it_was_set_to() -> None:
