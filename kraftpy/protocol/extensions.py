@@ -12,7 +12,7 @@ DecodeError, and so do more of them than the reader allows.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from kraftpy.protocol.errors import DecodeError
@@ -175,6 +175,55 @@ def decode_epoch_slices(data: bytes, count_max: int) -> list[EpochSlice]:
     A slice without ranges counts as one.
     """
     return cast("list[EpochSlice]", _decoded_slices(_EPOCH_RANGE, data, count_max))
+
+
+def cut_ranges(data: bytes, count_max: int, together: int) -> Iterator[list[Range]]:
+    """What `decode_ranges` gives, so many at a time."""
+    view = memoryview(data)
+    count, at = _count(view, 0, count_max)
+    yield from _cut(view, at, count, together)
+    _check_end(view, at + count * _RANGE.size)
+
+
+def cut_slices(
+    data: bytes, count_max: int, together: int
+) -> Iterator[tuple[int, int, list[Range], bool]]:
+    """What `decode_slices` gives, one behind the other; a long one comes in pieces.
+
+    Of each it's said whether it's the first of its slice.
+    """
+    view = memoryview(data)
+    count, at = _count(view, 0, count_max)
+    left = count_max
+    for _ in range(count):
+        if at + _SLICE.size > len(view):
+            raise DecodeError(f"a slice ends within its hashes, at byte {len(view)}")
+        low, high = _SLICE.unpack_from(view, at)
+        ranges, at = _count(view, at + _SLICE.size, left)
+        left -= max(1, ranges)
+        if left < 0:
+            raise DecodeError(f"there are more than {count_max} slices and ranges")
+        if not ranges:
+            yield low, high, [], True
+        for number, some in enumerate(_cut(view, at, ranges, together)):
+            yield low, high, some, not number
+        at += ranges * _RANGE.size
+        if view[at : at + 1] != _NO_TAGS:
+            raise DecodeError(f"a slice doesn't end at byte {at}, and nothing more is known of one")
+        at += 1
+    _check_end(view, at)
+
+
+def _cut(view: memoryview, at: int, count: int, together: int) -> Iterator[list[Range]]:
+    for done in range(0, count, together):
+        some = min(together, count - done)
+        start = at + done * _RANGE.size
+        end = start + some * _RANGE.size
+        if end > len(view):
+            raise DecodeError(f"{count} ranges have more than the {len(view) - at} bytes here")
+        if any(view[start + _RANGE.size - 1 : end : _RANGE.size]):
+            raise DecodeError("a range has tagged fields, of which none is known")
+        yield list(_RANGE.iter_unpack(view[start:end]))
 
 
 _Row = tuple[int, ...]

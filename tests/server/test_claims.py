@@ -161,6 +161,21 @@ def test_bad_ones_change_nothing(claimer: Claimer, new_topic: Callable[..., str]
     assert claimer.ranges(topic) == (5, [(7, 8, 3)], [])
 
 
+def test_very_many_are_claimed_in_parts(claimer: Claimer, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    assert claimer.commit(topic, 5) is E.NONE
+    many = [(2 * n, 2 * n) for n in range(3_000)]
+    assert claimer.claim_soon(topic, many) == 5
+    assert claimer.ranges(topic) == (5, [(*each, 3) for each in many if each[0] >= 5], [])
+    assert claimer.claim(topic, many) == (E.NONE, 5)
+    assert claimer.claim(topic, [(5, 6_000)]) == (E.NONE, 6_001)
+    assert claimer.claim(topic, many) == (E.INDIVIDUAL_COMMIT_TOO_OLD, 6_001)
+    # What can't be is seen before anything is claimed.
+    many = [(7_000 + 2 * n, 7_000 + 2 * n) for n in range(3_000)]
+    assert claimer.claim(topic, [*many, (7_000, 7_000)]) == (E.INVALID_REQUEST, 6_001)
+    assert claimer.ranges(topic) == (6_001, [], [])
+
+
 @pytest.mark.parametrize("version", [6, 9])
 def test_who_joins_may_ask_whether_it_may_claim(wire: Wire, version: int) -> None:
     kinds = m.JoinGroupRequest

@@ -220,3 +220,19 @@ def test_who_waits_for_what_lies_below(
         assert other.end(commit=False) is E.NONE
         assert claimed(waiter.receive(key, 5)[1])[0] is E.INVALID_TXN_STATE
     assert claimer.ranges(topic) == (45, [], [])
+
+
+def test_very_many_are_claimed_in_parts(
+    transactional: Transactional, claimer: TransactionalClaimer, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(partitions=2)
+    assert claimer.commit(topic, 5) is E.NONE
+    many = [(2 * n, 2 * n) for n in range(3, 3_003)]
+    full = (E.MAX_INDIVIDUAL_COMMIT_REACHED, -2)
+    assert claimer.claim_in(transactional, topic, many, waits=True) == full
+    assert claimer.claim_in(transactional, topic, many, offset=7) == (E.NONE, 5)
+    assert claimer.claim_in(transactional, topic, [(5, 5)]) == (E.NONE, 5)
+    assert claimer.ranges(topic) == (5, [], [])
+    assert transactional.end() is E.NONE
+    wait_until(lambda: claimer.offset(topic) == 7, "the marker")
+    assert claimer.ranges(topic) == (7, [(*each, 3) for each in many[1:]], [])

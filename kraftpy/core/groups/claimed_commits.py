@@ -66,7 +66,7 @@ class Claiming:
         self._request = request
         self._topics = topics
         self._shares = shares
-        self._reader = Reader()
+        self._reader = Reader(claims.at_once_max_bytes)
         self._left = 1
         self._reply: Callable[[], None]
 

@@ -80,6 +80,9 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 _LISTED_TOGETHER = 500
 
+CLAIMS_AT_ONCE_MAX_BYTES = 40_000
+"""What commits claim beyond that is for their handlers to cut (`handlers.claim_parts`)."""
+
 
 class OffsetsLog(PartitionLog, Protocol):
     """The log of the offsets topic, which transactions write to as well."""
@@ -151,6 +154,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
             config, self._topics, self._memory, self._own_times, self.claim_memory
         )
         machine.claims.is_offered = self.offers_claims
+        machine.claims.at_once_max_bytes = CLAIMS_AT_ONCE_MAX_BYTES
         if INDIVIDUAL_OFFSETS_TOPIC in self._host.metadata.topics:
             machine.claims.state = ClaimsLog.CLOSED
         return machine
@@ -370,7 +374,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     def commit_offsets(
         self, api_version: int, request: OffsetCommitRequest
     ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
-        """OffsetCommit; waits until its batch is committed."""
+        """OffsetCommit; waits until its batch is committed. Raises ManyClaims, too."""
         return self.write(
             _check_group_id(request.group_id, allow_empty=True),
             lambda machine, token, now_ms: machine.commit(
@@ -381,7 +385,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     def commit_in_transaction(
         self, api_version: int, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]:
-        """TxnOffsetCommit of an admitted producer; waits until what it writes is committed."""
+        """TxnOffsetCommit of an admitted producer; waits until what it writes is committed.
+
+        Raises ManyClaims, too.
+        """
         return self.write(
             _check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.commit_in_transaction(

@@ -19,6 +19,7 @@ from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.core.groups.consumer.state import ConsumerGroupState
 from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
 from kraftpy.core.groups.group import GroupState
+from kraftpy.core.groups.individual.requests import ManyClaims
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
@@ -52,6 +53,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
+from kraftpy.server.handlers.claim_parts import commit_claims
 from kraftpy.server.handlers.claims import TagsOf, no_tags, row_maker, with_acceptance
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
@@ -231,7 +233,7 @@ async def _leave(broker: Broker, request: LeaveGroupRequest) -> LeaveGroupRespon
 @forwarded
 def offset_commit(
     broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Commits offsets, all in one batch."""
     if ctx.api_version >= _FIRST_WITH_TOPIC_IDS:
         for topic in request.topics:
@@ -240,6 +242,8 @@ def offset_commit(
         if ctx.many and exceeds_a_batch(broker, request):
             return _refuse_commit(request)
         return broker.groups.commit_offsets(ctx.api_version, request)
+    except ManyClaims:
+        return commit_claims(broker, ctx, request)
     except KafkaError as error:
         return commit_error_response(request, error.code)
 

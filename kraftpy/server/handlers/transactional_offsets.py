@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from kraftpy.core.groups.individual.requests import has_claims, waits
+from kraftpy.core.groups.individual.requests import ManyClaims, has_claims, waits
 from kraftpy.core.groups.transactions import FIRST_WITH_CLAIMS, transactional_error_response
 from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
 from kraftpy.core.transactions import VERSION_0, VERSION_2
@@ -30,6 +30,7 @@ from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitRes
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.coordination.transaction_questions import FIRST_COMMIT_OF_VERSION_2
+from kraftpy.server.handlers.claim_parts import commit_in_parts
 from kraftpy.server.handlers.groups import exceeds_a_batch
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.transactional_batches import Question
@@ -65,9 +66,36 @@ def txn_offset_commit(
             return _wait_and_commit(broker, ctx, request, partitions)
         if all(_is_admitted(each, request) for each in partitions):
             return broker.groups.commit_in_transaction(ctx.api_version, request)
+    except ManyClaims:
+        return _commit_claims(broker, ctx, request, partitions)
     except KafkaError as error:
         return _refuse(ctx, request, error.code)
     return _ask_and_commit(broker, ctx, request, partitions)
+
+
+async def _commit_claims(
+    broker: Broker,
+    ctx: RequestContext,
+    request: TxnOffsetCommitRequest,
+    partitions: list[Partition],
+) -> TxnOffsetCommitResponse:
+    """In parts, of which each needs the partitions that all of it does."""
+
+    async def commit(part: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        answer = await _ask(
+            broker,
+            ctx,
+            part,
+            partitions,
+            lambda: broker.groups.commit_in_transaction(ctx.api_version, part),
+        )
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    try:
+        found = await commit_in_parts(request, commit, transactional_error_response)
+    except KafkaError as error:
+        return _refuse(ctx, request, error.code)
+    return cast("TxnOffsetCommitResponse", found)
 
 
 def _partitions(
@@ -122,6 +150,8 @@ async def _wait_and_commit(
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         partitions = _partitions(broker, ctx, request)
+    except ManyClaims:
+        return _refuse(ctx, request, ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED)
     except KafkaError as refused:
         return _refuse(ctx, request, refused.code)
     return await _ask_and_commit(broker, ctx, request, partitions)
@@ -141,6 +171,8 @@ async def _ask_and_commit(
             partitions,
             lambda: broker.groups.commit_in_transaction(ctx.api_version, request),
         )
+    except ManyClaims:
+        return await _commit_claims(broker, ctx, request, partitions)
     except KafkaError as error:
         return _refuse(ctx, request, error.code)
     return await answer if isinstance(answer, asyncio.Future) else answer
@@ -172,7 +204,7 @@ async def _ask(
             question.answers = answers
         await answers
         tokens = [question.token() for question in questions]
-        if _partitions(broker, ctx, request) != partitions:
+        if not set(_partitions(broker, ctx, request)) <= set(partitions):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not all(map(_is_admitted, partitions, [request] * len(tokens), tokens)):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)

@@ -79,6 +79,8 @@ class Claims:
         self.state = ClaimsLog.ABSENT
         self.is_offered: Callable[[], bool] = lambda: True
         """Whether clients may claim, as the cluster's features say."""
+        self.at_once_max_bytes = 1 << 62
+        """How many bytes of claims a commit may have; ManyClaims beyond."""
         self.ranges_count = 0
         self.duplicates = 0
 

@@ -7,7 +7,7 @@ partition that it stands at. A partition with claims has the offset -1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kraftpy.core.groups.individual.coverage import WHOLE, Claim, Coverage
@@ -19,15 +19,20 @@ from kraftpy.protocol.extensions import (
     SLICES_TAG,
     WAIT_FOR_STABLE_TAG,
     YES,
+    cut_ranges,
+    cut_slices,
     decode_int64,
     decode_ranges,
     decode_slices,
     encode_epoch_ranges,
     encode_epoch_slices,
+    encode_ranges,
+    encode_slices,
 )
 from kraftpy.protocol.key_hash import HASH_MAX
 
 _TAGS = frozenset({OFFSET_RANGES_TAG, SLICES_TAG, DISCARD_FROM_TAG})
+_CLAIMS = frozenset({OFFSET_RANGES_TAG, SLICES_TAG})
 _NO_OFFSET = -1
 _LAST_MAX = (1 << 63) - 2
 
@@ -64,14 +69,23 @@ class Claimed(NamedTuple):
     discard_from: int | None
 
 
-class Reader:
-    """Reads what one commit claims."""
+class ManyClaims(Exception):
+    """There is more in a commit than is taken at once: it's to be made in parts (`Cutter`)."""
 
-    def __init__(self) -> None:
+
+class Reader:
+    """Reads what one commit claims, and raises ManyClaims beyond so many bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
         self._left = RANGES_MAX
+        self._left_bytes = max_bytes
 
     def read(self, offset: int, tags: Mapping[int, bytes]) -> Claimed | None:
         """What a partition's tags say; None if that can't be."""
+        for tag in _TAGS & tags.keys():
+            self._left_bytes -= len(tags[tag])
+        if self._left_bytes < 0:
+            raise ManyClaims
         try:
             whole = decode_ranges(tags.get(OFFSET_RANGES_TAG, b"\1"), self._left)
             slices = decode_slices(tags.get(SLICES_TAG, b"\1"), self._left - len(whole))
@@ -100,3 +114,68 @@ def _ascend(ranges: Iterable[tuple[int, int]], last_max: int) -> bool:
             return False
         expected = last + 1
     return True
+
+
+Parts = list[dict[int, bytes]]
+"""Tags of several commits, which together claim what those of one did."""
+
+IMPOSSIBLE = {OFFSET_RANGES_TAG: b""}
+"""What stands for claims that can't be."""
+
+
+class Cutter:
+    """Cuts what one commit claims into parts with so many ranges at most."""
+
+    def __init__(self, together: int) -> None:
+        self._together = together
+        self._left = RANGES_MAX
+
+    def cut(self, tags: Mapping[int, bytes]) -> Generator[None, None, Parts]:
+        """The parts of a partition's claims; gives way now and then."""
+        parts: Parts = []
+        try:
+            yield from self._cut_ranges(tags.get(OFFSET_RANGES_TAG, b"\1"), parts)
+            yield from self._cut_slices(tags.get(SLICES_TAG, b"\1"), parts)
+        except DecodeError:
+            return [IMPOSSIBLE]
+        others = {tag: data for tag, data in tags.items() if tag not in _CLAIMS}
+        parts = [others | part for part in parts or [{}]]
+        for part in parts[1:]:  # What is void is so before anything is claimed.
+            part.pop(DISCARD_FROM_TAG, None)
+        return parts
+
+    def _cut_ranges(self, data: bytes, parts: Parts) -> Generator[None, None, None]:
+        expected = 0
+        for some in cut_ranges(data, self._left, self._together):
+            yield
+            expected = _check(some, expected)
+            self._left -= len(some)
+            parts.append({OFFSET_RANGES_TAG: encode_ranges(some)})
+
+    def _cut_slices(self, data: bytes, parts: Parts) -> Generator[None, None, None]:
+        end, expected = -1, 0
+        count = self._together
+        slices: list[tuple[int, int, Sequence[tuple[int, int]]]] = []
+        for low, high, ranges, begins in cut_slices(data, self._left, self._together):
+            if begins:
+                if not end < low <= high <= HASH_MAX:
+                    raise DecodeError("slices ascend")
+                end, expected = high, 0
+            expected = _check(ranges, expected)
+            size = max(1, len(ranges))
+            self._left -= size
+            if slices and count + size > self._together:
+                yield
+                parts.append({SLICES_TAG: encode_slices(slices)})
+                slices, count = [], 0
+            slices.append((low, high, ranges))
+            count = size if len(slices) == 1 else count + size
+        if slices:
+            parts.append({SLICES_TAG: encode_slices(slices)})
+
+
+def _check(ranges: Sequence[tuple[int, int]], expected: int) -> int:
+    """Raises DecodeError unless they ascend from an offset on; gives what may come next."""
+    if ranges and (ranges[0][0] < expected or not _ascend(ranges, _LAST_MAX)):
+        raise DecodeError("ranges ascend")
+    return ranges[-1][1] + 1 if ranges else expected
