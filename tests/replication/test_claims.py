@@ -7,6 +7,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.testing import Cluster
 from tests.server.test_claims import TWIN, Claimer, topics_of
+from tests.server.test_transactional_claims import Transactional, TransactionalClaimer
 from tests.server.wire import Wire
 from tests.waiting import wait_until
 
@@ -22,6 +23,18 @@ def test_claims_follow_a_coordinator_that_dies() -> None:
             claimer = Claimer(wire, "g")
             assert claimer.commit("t", 5) is E.NONE
             assert claimer.claim_soon("t", [(7, 8), (10, 10)]) == 5
+        # A transaction is open when it dies, which has its coordinator elsewhere.
+        with Wire(*_address(cluster, first)) as wire:
+            claimer = TransactionalClaimer(wire, "g")
+            number, ending = next(
+                (number, node_id)
+                for number in range(100)
+                if (node_id := _coordinator(wire, f"id-{number}", 1)) not in (first, -1)
+            )
+            with Wire(*_address(cluster, ending)) as other_wire:
+                transactional = Transactional(other_wire, f"id-{number}")
+                transactional.begin()
+            assert claimer.claim_in(transactional, "t", [(11, 12)]) == (E.NONE, 5)
         cluster.kill(first)
         other = next(each for each in (1, 2, 3) if each != first)
 
@@ -35,7 +48,13 @@ def test_claims_follow_a_coordinator_that_dies() -> None:
         with Wire(*_address(cluster, second)) as wire:
             claimer = Claimer(wire, "g")
             assert claimer.ranges_soon("t") == (5, [(7, 8, 3), (10, 10, 3)], [])
+            assert claimer.offset("t") is E.UNSTABLE_OFFSET_COMMIT
             assert claimer.claim_soon("t", [(5, 6)]) == 9
+            with Wire(*_address(cluster, ending)) as other_wire:
+                transactional._wire = other_wire
+                wait_until(lambda: transactional.end() is E.NONE, "the transaction's end")
+            wait_until(lambda: claimer.offset("t") == 9, "the marker")
+            assert claimer.ranges("t") == (9, [(10, 12, 3)], [])
             found = topics_of(wire)
             leaders = [
                 {each.partition_index: each.leader_id for each in found[name].partitions}
@@ -49,7 +68,7 @@ def _address(cluster: Cluster, node_id: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _coordinator(wire: Wire) -> int:
-    find = m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+def _coordinator(wire: Wire, key: str = "g", key_type: int = 0) -> int:
+    find = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     (found,) = wire.call(ApiKey.FIND_COORDINATOR, 4, find).coordinators
     return int(found.node_id)
