@@ -51,13 +51,6 @@ class Progress(NamedTuple):
     claims: list[Claim]
 
 
-class GroupProgress(NamedTuple):
-    """The same of several partitions, and whether the group's broker serves claims."""
-
-    partitions: dict[Partition, Progress]
-    served: bool
-
-
 class Outcome(NamedTuple):
     """What became of a partition's claims; `stable` is -1 where the coordinator didn't tell."""
 
@@ -69,18 +62,13 @@ class Outcome(NamedTuple):
         return self.code in _DONE
 
 
-async def takes_claims(coordinator: Coordinator) -> bool:
-    """Whether the group's broker serves claims."""
-    return (await coordinator.connection()).feature(COOPERATIVE_FEATURE) > 0
-
-
 async def read_progress(
     coordinator: Coordinator,
     partitions: Iterable[Partition],
     *,
     member_id: str = "",
     timeout_ms: int | None = None,
-) -> GroupProgress:
+) -> dict[Partition, Progress]:
     """What the group has done of partitions; from brokers without claims its offsets alone.
 
     Partitions without a committed offset are left out, unless something of them is claimed. Where
@@ -107,13 +95,10 @@ async def read_progress(
         _tags={WANT_RANGES_TAG: YES},
     )
     found: dict[Partition, Progress] = {}
-    served = False
 
     async def attempt(timeout_ms: int) -> None:
-        nonlocal served
         found.clear()
-        served = await takes_claims(coordinator)
-        if not served:
+        if not await coordinator.knows_claims():
             offsets = await coordinator.committed(names, timeout_ms=timeout_ms)
             found.update({name: Progress(offset, []) for name, offset in offsets.items()})
             return
@@ -131,7 +116,7 @@ async def read_progress(
 
     if wanted:
         await coordinator.retrying(attempt, timeout_ms)
-    return GroupProgress(found, served)
+    return found
 
 
 def claims_in(partition: Any) -> list[Claim]:
@@ -206,7 +191,7 @@ async def _commit(
     outcomes: dict[Partition, Outcome] = {}
 
     async def attempt(timeout_ms: int) -> None:
-        if not await takes_claims(coordinator):
+        if not await coordinator.knows_claims():
             raise not_taken(coordinator.group_id)
         outcomes.clear()
         response = await coordinator.ask(request, timeout_ms=timeout_ms)
@@ -216,6 +201,8 @@ async def _commit(
                 if code in _AGAIN:
                     if code in MOVED:
                         coordinator.forget()
+                    if code == ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED:
+                        coordinator.refuses_claims = True
                     raise KafkaError(code, f"group {coordinator.group_id!r}: {code.message}")
                 stable = (partition._tags or {}).get(LAST_STABLE_OFFSET_TAG)
                 outcomes[topic.name, partition.partition_index] = Outcome(

@@ -164,6 +164,8 @@ class Cluster:
         self._connections: dict[tuple[int | str, str], Connection] = {}
         self._connecting: dict[tuple[int | str, str], asyncio.Lock] = {}
         self._told_nothing_new = ""
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
 
     async def __aenter__(self) -> Cluster:
         return self
@@ -234,7 +236,25 @@ class Cluster:
                     host, port, client_id=self._client_id, timeout_ms=self._connect_timeout_ms
                 )
                 self._connections[key] = connection
+                self._learn_features(connection)
             return connection
+
+    # -- features
+
+    def feature(self, name: str) -> int:
+        """The level of a cluster's feature, as far as any broker has told; 0 if it has none."""
+        return self._features.get(name, 0)
+
+    async def ask_features(self, connection: Connection) -> None:
+        """Has a broker tell them anew: they may have changed since anybody was connected to."""
+        await connection.negotiate(self.request_timeout_ms)
+        self._learn_features(connection)
+
+    def _learn_features(self, connection: Connection) -> None:
+        if connection.features_epoch >= self._features_epoch:
+            self._features, self._features_epoch = connection.features, connection.features_epoch
+
+    # -- requests
 
     async def request(
         self,
@@ -278,7 +298,7 @@ class Cluster:
         if topics is not None:
             wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         connection = await self.any_connection(but=self._told_nothing_new)
-        asking = range_fetch and connection.feature(COOPERATIVE_FEATURE) > 0
+        asking = range_fetch and self.feature(COOPERATIVE_FEATURE) > 0
         response = await connection.request(
             messages.MetadataRequest(
                 topics=wanted,

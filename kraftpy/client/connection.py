@@ -126,7 +126,10 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_ids = itertools.count(1)
         self._waiting: deque[_Waiting] = deque()
         self._broker_versions: dict[int, tuple[int, int]] = {}
-        self._features: dict[str, int] = {}
+        self.features: dict[str, int] = {}
+        """The levels of the cluster's features, as the broker said them last."""
+        self.features_epoch = -1
+        """How new that is; the later, the higher."""
         self._buffer = memoryview(bytearray(_BUFFER_MIN_BYTES))
         self._filled = 0
         self._writable: asyncio.Future[None] | None = None
@@ -156,13 +159,14 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             raise ConnectionLostError(f"{address}: {_reason(error)}") from error
         try:
-            await connection._negotiate(timeout_ms)
+            await connection.negotiate(timeout_ms)
         except BaseException:
             await connection.close()
             raise
         return connection
 
-    async def _negotiate(self, timeout_ms: int) -> None:
+    async def negotiate(self, timeout_ms: int) -> None:
+        """Asks for the broker's versions and the cluster's features; once more, they may differ."""
         # The version of the software is for the broker's statistics only (KIP-511).
         request = messages.ApiVersionsRequest(
             client_software_name="kraftpy", client_software_version=kraftpy.__version__
@@ -175,13 +179,14 @@ class Connection(asyncio.BufferedProtocol):
         self._broker_versions = {
             entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys
         }
-        self._features = {
+        self.features = {
             feature.name: feature.max_version_level for feature in response.finalized_features
         }
+        self.features_epoch = response.finalized_features_epoch
 
     def feature(self, name: str) -> int:
-        """The level of a cluster's feature when this connection was opened; 0 if it has none."""
-        return self._features.get(name, 0)
+        """The level of a cluster's feature when the broker was asked; 0 if it has none."""
+        return self.features.get(name, 0)
 
     def version(self, api_key: int, at_most: int | None = None) -> int:
         """The version that requests of this kind are sent in; KafkaError(UNSUPPORTED_VERSION)."""

@@ -367,8 +367,11 @@ class Consumer:
         if now < self._look_at or (self._pattern is None and led is None):
             return
         self._look_at = now + self._metadata_max_age_s
+        wanted = None if self._pattern is not None else sorted(led or ())
         try:
-            await self._cluster.refresh(None if self._pattern is not None else sorted(led or ()))
+            if led is not None:
+                await member.ask_features()
+            await self._cluster.refresh(wanted, range_fetch=True)
         except (ConnectionError, KafkaError) as error:
             if isinstance(error, NoBrokerError) and error.first_contact:
                 raise
@@ -388,7 +391,7 @@ class Consumer:
             there = {
                 topic: frozenset(known[topic].partitions if topic in known else ()) for topic in led
             }
-            if there != led:
+            if there != led or member.shareable_now() != member.shareable:
                 member.needs_join = True
             if not all(there.values()):
                 self._look_at = now + _MISSING_TOPIC_CHECK_S
@@ -527,7 +530,7 @@ class Consumer:
         self._group_commits()
         assert self._coordinator is not None
         found = await read_progress(self._coordinator, partitions)
-        return {name: progress.claims for name, progress in found.partitions.items()}
+        return {name: progress.claims for name, progress in found.items()}
 
     def done(self, record: ConsumerRecord) -> None:
         """With `explicit_done`: this record is processed, in whatever order.

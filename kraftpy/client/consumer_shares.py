@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from kraftpy.client.claims import Progress, read_progress
 from kraftpy.client.commits import Claiming, Done, compare_and_commit
@@ -31,13 +30,6 @@ Ranges = dict[Partition, list[tuple[int, int]]]
 """Slices as users see them: first and last hashes, [] for a whole partition."""
 
 
-class Located(NamedTuple):
-    """Where a partition is to be begun, and whether the group's broker knows claims."""
-
-    progress: Progress
-    claims_served: bool
-
-
 class ConsumerShares:
     """The slices of one consumer."""
 
@@ -46,7 +38,6 @@ class ConsumerShares:
         self._slices: dict[Partition, Spans] = {}
         self._coordinator = coordinator
         self._explicit = explicit
-        self._claims_served = False
         self._in_part: set[Partition] = set()
         self.unlocated: set[Partition] = set()
         """Partitions with a ledger of which some slice has no place to go on from yet."""
@@ -112,21 +103,18 @@ class ConsumerShares:
         partitions: Iterable[Partition],
         generation: Generation,
         reset: Callable[[list[Partition]], Awaitable[dict[Partition, int]]],
-    ) -> dict[Partition, Located]:
+    ) -> dict[Partition, Progress]:
         """Where the group stands, or else where `reset` says.
 
         Raises KafkaError of the group and of reading, and `ConnectionError`.
         """
         wanted = sorted(partitions)
         found: dict[Partition, Progress] = {}
-        served = False
         if self._coordinator is not None:
-            found, served = await read_progress(
-                self._coordinator, wanted, member_id=generation.member_id
-            )
+            found = await read_progress(self._coordinator, wanted, member_id=generation.member_id)
         others = [name for name in wanted if name not in found or found[name].stable < 0]
         offsets = await reset(others)
-        if self._coordinator is not None and served:
+        if self._coordinator is not None and self._coordinator.takes_claims:
             for name in others:
                 if self._explicit or self._slices.get(name, WHOLE) != WHOLE:
                     found[name] = await _first(self._coordinator, name, offsets[name], generation)
@@ -134,18 +122,17 @@ class ConsumerShares:
             claims = found[name].claims if name in found else []
             if name not in found or found[name].stable < 0:
                 found[name] = Progress(offsets[name], claims)
-        return {name: Located(progress, served) for name, progress in found.items()}
+        return found
 
-    def begin(self, name: Partition, located: Located) -> Ledger | None:
+    def begin(self, name: Partition, progress: Progress) -> Ledger | None:
         """Takes in where slices begin; the partition's ledger, if it needs one."""
         slices = self._slices[name]
-        self._claims_served = located.claims_served
         ledger = self.ledgers.get(name)
         if ledger is None:
-            if slices == WHOLE and not self._explicit and not located.progress.claims:
+            if slices == WHOLE and not self._explicit and not progress.claims:
                 return None
             ledger = self.ledgers[name] = Ledger(explicit=self._explicit)
-        ledger.add(subtract(slices, ledger.slices), *located.progress)
+        ledger.add(subtract(slices, ledger.slices), *progress)
         self.unlocated.discard(name)
         return ledger
 
@@ -154,9 +141,10 @@ class ConsumerShares:
     def done_of(self, positions: Mapping[Partition, int], names: Iterable[Partition]) -> Done:
         """What is to be committed of these partitions."""
         done: dict[Partition, int | Claiming] = {}
+        claiming = self._coordinator is not None and self._coordinator.takes_claims
         for name in names:
             ledger = self.ledgers.get(name)
-            if ledger is not None and not (ledger.slices == WHOLE and not self._claims_served):
+            if ledger is not None and (claiming or ledger.slices != WHOLE):
                 done[name] = Claiming(ledger, ledger.dues())
             elif ledger is not None:
                 done[name] = ledger.done_below
@@ -185,7 +173,7 @@ async def _first(
             coordinator, name, -1, offset, generation=generation, timeout_ms=timeout_ms
         ):
             progress = await read_progress(coordinator, [name], timeout_ms=timeout_ms)
-            found[:] = progress.partitions.values()
+            found[:] = progress.values()
             if not found or found[0].stable < 0:  # Somebody's commit is under way.
                 raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 

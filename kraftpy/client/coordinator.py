@@ -21,7 +21,7 @@ from kraftpy.client.connection import Connection
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
-from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, NO, YES
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, COOPERATIVE_FEATURE, NO, YES
 
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -142,8 +142,29 @@ class Coordinator(CoordinatorRoute):
 
     def __init__(self, cluster: Cluster, group_id: str, *, shared: bool = False) -> None:
         self.group_id = group_id
+        self.refuses_claims = False
+        """Whether it last said so, whatever the cluster's features are."""
         lane, join_lane = ("", "") if shared else (new_lane("group"), new_lane("join"))
         super().__init__(cluster, group_id, GROUP_KEY, lane=lane, join_lane=join_lane)
+
+    @property
+    def takes_claims(self) -> bool:
+        """Whether the group can have done records out of order, as far as it's known."""
+        return self._cluster.feature(COOPERATIVE_FEATURE) > 0 and not self.refuses_claims
+
+    async def knows_claims(self) -> bool:
+        """Whether it may be sent claims, and be asked for them."""
+        await self.connection()
+        return self._cluster.feature(COOPERATIVE_FEATURE) > 0
+
+    async def ask_features(self) -> None:
+        """Has the coordinator tell the cluster's features anew."""
+        connection = await self.connection(joining=True)
+        try:
+            await self._cluster.ask_features(connection)
+        except ConnectionError:
+            self.forget()
+            raise
 
     async def commit(
         self,

@@ -237,8 +237,8 @@ class Fetcher:
         topics: dict[str, list[Any]] = {}
         tags: dict[Partition, dict[int, bytes] | None] = {}
         if wanted.lanes:
-            connection = await self._cluster.connection(node_id, self._lane)
-            if connection.feature(COOPERATIVE_FEATURE):
+            await self._cluster.connection(node_id, self._lane)
+            if self._cluster.feature(COOPERATIVE_FEATURE):
                 tags = {name: _key_ranges(lane) for name, lane in wanted.lanes.items()}
         for (topic, number), offset in wanted.positions.items():
             partition = kinds.FetchPartition(

@@ -12,7 +12,8 @@ Rules:
   place: it stays out.
 * Parts of partitions are for members whose assignors all know them, or that give everything up
   before they join (`sharing`), and for topics and coordinators that allow it. A broker without the
-  feature `kraftpy.cooperative` isn't asked, and everything is dealt out whole.
+  feature `kraftpy.cooperative` isn't asked, and everything is dealt out whole. What the cluster
+  serves and topics allow is looked at whenever a member joins and, by who leads, from time to time.
 * A member of which the coordinator has heard nothing for a session's time may have been replaced
   (`in_touch`): it mustn't hand out records of slices any more.
 * A member that isn't polled for `max_poll_interval_ms` leaves, so that others get its partitions.
@@ -60,6 +61,8 @@ _JOIN_MARGIN_MS = 5_000
 _HEARTBEAT_RETRY_S = 0.1
 # Without these the member is not part of the group any more.
 _OUTDATED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+# The second: parts of partitions have to be given up, as nobody can say what is done of them.
+_REBALANCE = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED})
 MEMBERSHIP_ERRORS = _OUTDATED | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID}
 _JOIN_AGAIN = frozenset({*_OUTDATED, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
 
@@ -110,6 +113,7 @@ class Member:
         self.lost = False
         self.failure: KafkaError | None = None
         self.led: dict[str, frozenset[int]] | None = None
+        self.shareable: frozenset[str] = frozenset()
         self._cluster = cluster
         self._coordinator = coordinator
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -127,11 +131,15 @@ class Member:
         """Whether the coordinator can't have taken this member for dead."""
         return time.monotonic() - self._heard_at < self._times.session_timeout_ms / 1000
 
+    async def ask_features(self) -> None:
+        """Has the coordinator tell what the cluster serves now."""
+        await self._coordinator.ask_features()
+
     def observe(self, error: KafkaError) -> None:
         """Learns from the coordinator's error what became of the membership."""
         if error.code in _OUTDATED:
             self._forget_membership(error.code)
-        elif error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+        elif error.code in _REBALANCE:
             self.needs_join = True
         elif error.code == ErrorCode.FENCED_INSTANCE_ID:
             self.failure = error
@@ -178,7 +186,8 @@ class Member:
     ) -> Shares:
         kinds = messages.JoinGroupRequest
         before = self.generation
-        asking = (await self._coordinator.connection(joining=True)).feature(COOPERATIVE_FEATURE)
+        await self._coordinator.ask_features()
+        asking = self._cluster.feature(COOPERATIVE_FEATURE) > 0
         sharing = None
         if asking and self._allow_key_share:
             sharing = ShareSubscription(True, self._share_host, owned)
@@ -206,6 +215,8 @@ class Member:
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(-1, response.member_id, before.instance_id)
         self._check(response.error_code)
+        accepted = is_set(response, ACCEPT_INDIVIDUAL_COMMIT_TAG)
+        self._coordinator.refuses_claims = asking and not accepted
         self.generation = Generation(response.generation_id, response.member_id, before.instance_id)
         assignments: dict[str, bytes] = {}
         self.led = None
@@ -229,16 +240,22 @@ class Member:
             if topic in known
         }
         self.led = {topic: frozenset(topics.get(topic, ())) for topic in wanted}
+        self.shareable = self.shareable_now()
         if joined.skip_assignment:
             return {}
-        shareable = {topic for topic in topics if known[topic].accepts_range_fetch}
-        if not is_set(joined, ACCEPT_INDIVIDUAL_COMMIT_TAG):
-            shareable.clear()
+        shareable = self.shareable if self._coordinator.takes_claims else frozenset[str]()
         assignor = self._assignors[joined.protocol_name]
         return {
             member: encode_assignment(shares)
             for member, shares in assignor.share(topics, members, shareable).items()
         }
+
+    def shareable_now(self) -> frozenset[str]:
+        """The topics of the group that this member leads of which parts may be read."""
+        known = self._cluster.topics
+        return frozenset(
+            topic for topic in self.led or () if topic in known and known[topic].accepts_range_fetch
+        )
 
     async def _sync(self, protocol: str, assignments: Mapping[str, bytes]) -> Shares:
         kinds = messages.SyncGroupRequest

@@ -36,7 +36,6 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (
     ALL_OR_NONE_TAG,
-    COOPERATIVE_FEATURE,
     EXPECTED_OFFSET_TAG,
     WANT_RANGES_TAG,
     YES,
@@ -207,7 +206,8 @@ class GroupAdmin(Admin):
         coordinator = self._coordinator(group_id)
 
         async def ask() -> bool:
-            return (await coordinator.connection()).feature(COOPERATIVE_FEATURE) > 0
+            await coordinator.ask_features()
+            return await coordinator.knows_claims()
 
         return await self._patiently(ask)
 

@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kraftpy.client.claims import Progress
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer_records import ConsumerRecord, FetchedRecords
-from kraftpy.client.consumer_shares import ConsumerShares, Located
+from kraftpy.client.consumer_shares import ConsumerShares
 from kraftpy.client.coordinator import Generation
 from kraftpy.client.fetcher import Fetched, Fetcher
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
@@ -51,7 +52,7 @@ class Reading:
         self._fetched = fetched
         self._begun: dict[Partition, int] = {}
         self._disregard: set[Partition] = set()
-        self._locating: asyncio.Task[dict[Partition, Located]] | None = None
+        self._locating: asyncio.Task[dict[Partition, Progress]] | None = None
         self._fetching: asyncio.Task[list[Fetched]] | None = None
 
     @property
@@ -111,7 +112,7 @@ class Reading:
 
     # -- where to begin
 
-    def _begin(self, located: Mapping[Partition, Located]) -> None:
+    def _begin(self, located: Mapping[Partition, Progress]) -> None:
         for name, each in located.items():
             if name not in self.assigned:
                 continue
@@ -119,11 +120,11 @@ class Reading:
             if ledger is not None:
                 self.positions[name] = ledger.position
             elif name not in self.positions:
-                self._go_to(name, each.progress.stable)
+                self._go_to(name, each.stable)
 
     async def _locate(
         self, partitions: Iterable[Partition], generation: Generation
-    ) -> dict[Partition, Located]:
+    ) -> dict[Partition, Progress]:
         return await self._shares.locate(partitions, generation, self._reset)
 
     async def _reset(self, others: Sequence[Partition]) -> dict[Partition, int]:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from kraftpy.client.claims import claim_tags, not_taken, split, takes_claims
+from kraftpy.client.claims import claim_tags, not_taken, split
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.commits import Done
 from kraftpy.client.coordinator import (
@@ -264,7 +264,7 @@ class Transactions:
             self._groups[place] = coordinator
 
         async def attempt() -> None:
-            if claims and not await takes_claims(coordinator):
+            if claims and not await coordinator.knows_claims():
                 raise not_taken(group.group_id)
             response = await coordinator.ask(
                 request,

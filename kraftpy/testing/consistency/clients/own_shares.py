@@ -177,7 +177,7 @@ class _Progress:
         async def read() -> Any:
             return await read_progress(self._coordinator, [place], timeout_ms=_TIMEOUT_MS)
 
-        found = self._session.run(read()).partitions.get(place)
+        found = self._session.run(read()).get(place)
         if found is None:
             return NO_OFFSET, []
         return found.stable, [

@@ -1,0 +1,77 @@
+"""Members that were there before their cluster served sharing, and when it doesn't any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from kraftpy.client.cluster import Cluster
+from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
+from kraftpy.testing import Broker
+from tests.server.test_sharing import NewTopic, Reader, group_on, send
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """One whose features change."""
+    with Broker(group_initial_rebalance_delay_ms=0) as started:
+        yield started
+
+
+async def serve(cluster: Cluster, level: int) -> None:
+    kinds = messages.UpdateFeaturesRequest
+    how = UPGRADE if level else SAFE_DOWNGRADE
+    update = kinds.FeatureUpdateKey(COOPERATIVE_FEATURE, level, False, how)
+    answer = await cluster.request(kinds(10_000, [update]))
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("assignor", "explicit"), [("range", False), ("kraftpy-cooperative-sticky", True)]
+)
+async def test_members_share_while_their_cluster_serves_it(
+    broker: Broker, new_topic: NewTopic, assignor: str, explicit: bool
+) -> None:
+    topic = new_topic(accept_range_fetch="true")
+    async with group_on(broker, topic) as (group, cluster):
+        await serve(cluster, 0)
+        readers = [
+            await group.start(assignors=[assignor], explicit_done=explicit, metadata_max_age_ms=200)
+            for _ in range(2)
+        ]
+
+        def is_whole() -> bool:
+            held = [reader.consumer.shares for reader in readers]
+            return sorted(held, key=len) == [{}, {(topic, 0): []}]
+
+        async def is_done(count: int) -> bool:
+            for reader in readers:
+                do_all(reader)
+            committed = await readers[0].consumer.committed([(topic, 0)])
+            return committed.get((topic, 0)) == count
+
+        await group.until(is_whole)
+        sent = 0
+        for level in (0, 1, 0, 1):
+            await serve(cluster, level)
+            if level:
+                await group.until_shared(*readers)
+            await send(cluster, topic, range(sent, sent + 100))
+            sent += 100
+            if not level:
+                await group.until(is_whole)
+            await group.until(partial(is_done, sent))
+        group.check(sent, once=False)
+
+
+def do_all(reader: Reader) -> None:
+    """With `explicit_done`, all that it has been handed is done."""
+    if reader.consumer._explicit_done:
+        for record in reader.records:
+            reader.consumer.done(record)
