@@ -8,6 +8,7 @@ nanoseconds of the machine's clock. The end of stdin ends it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 
@@ -84,4 +85,6 @@ async def main(bootstrap: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
+    # A commit that comes in a rebalance is refused and made again: no news.
+    logging.getLogger().addHandler(logging.NullHandler())
     asyncio.run(main(*sys.argv[1:]))

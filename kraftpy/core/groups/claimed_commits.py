@@ -20,6 +20,7 @@ from kraftpy.core.coordination import TOO_LARGE, Committed, Failed, write_error
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.events import MAX_RANGES, MAX_RANGES_BYTES, tell_refused
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.coverage import Claim
@@ -79,7 +80,7 @@ class Claiming:
         """
         key = self._request.group_id, topic, partition.partition_index
         known = self._topics.find(topic)
-        answered = partial(self._answered, answer)
+        answered = partial(self._answered, key, answer)
         found = self._reader.read(partition.committed_offset, partition._tags or {})
         if not (self._config.accept_individual_commit and self._claims.is_offered()):
             answer.error_code = ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED
@@ -121,11 +122,22 @@ class Claiming:
         """Whether this is the answer of a partition with claims."""
         return any(answer is each for _, each in self.entries)
 
-    def _answered(self, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
+    def _answered(self, key: Key, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
         answer.error_code = commit_error(error)
         self._claims.count_answer(error)
+        if error is ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED:
+            self._tell_full(key)
         _tell_stable(answer, stable)
         self.ended()
+
+    def _tell_full(self, key: Key) -> None:
+        """The group's members wait until what holds its offset back is done."""
+        coverage = self._claims.coverage(key)
+        count = 0 if coverage is None else coverage.count
+        is_one = count >= self._config.individual_commit_max_ranges
+        group_id, topic, partition = key
+        reason = f"{topic}-{partition} has {count} ranges above its offset"
+        tell_refused(group_id, reason, MAX_RANGES if is_one else MAX_RANGES_BYTES)
 
     def ended(self, _: int = 0) -> None:
         """Some of what is waited for."""

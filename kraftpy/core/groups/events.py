@@ -12,6 +12,8 @@ log = logging.getLogger(__name__)
 # The settings that `tell_refused` names.
 MAX_METADATA = "group.max.metadata.bytes"
 MAX_MEMORY = "group.coordinator.max.memory.bytes"
+MAX_RANGES = "individual.commit.max.ranges"
+MAX_RANGES_BYTES = "individual.commit.max.bytes"
 
 
 def tell_rebalance(group_id: str, generation: int, members: int, reason: str) -> None:
@@ -46,7 +48,7 @@ def tell_gone(group_id: str, member_id: str, reason: str) -> None:
 
 
 def tell_refused(group_id: str, reason: str, setting: str) -> None:
-    """A member isn't let in, or its group's assignment isn't taken: `setting` allows no more."""
+    """A member isn't let in, or what it says isn't kept: `setting` allows no more."""
     emit(log, logging.WARNING, "group-limit", group=group_id, reason=reason, setting=setting)
 
 

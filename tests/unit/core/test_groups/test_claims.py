@@ -173,11 +173,13 @@ def test_a_plain_commit_from_outside_drops_claims(offset: int, stable: int) -> N
     check(driver)
 
 
-def test_a_full_place_takes_what_fills_holes() -> None:
+def test_a_full_place_takes_what_fills_holes(caplog: pytest.LogCaptureFixture) -> None:
     """Else the offset could never move again."""
     driver = begun(0, individual_commit_max_ranges=3)
     driver.claim(ranges((2, 2), (4, 4), (6, 6)))
     assert driver.answer(driver.claim(ranges((8, 8)))) == (FULL, 0)
+    assert "group-limit group=g " in caplog.text
+    assert "setting=individual.commit.max.ranges" in caplog.text
     assert driver.whole() == [(2, 2), (4, 4), (6, 6)]
     assert driver.answer(driver.claim(ranges((3, 3)))) == (OK, 0)
     assert driver.whole() == [(2, 4), (6, 6)]
@@ -189,13 +191,15 @@ def test_a_full_place_takes_what_fills_holes() -> None:
     check(driver)
 
 
-def test_all_groups_together_have_so_much_memory() -> None:
+def test_all_groups_together_have_so_much_memory(caplog: pytest.LogCaptureFixture) -> None:
     memory = ClaimMemory(3 * RANGE_BYTES)
     driver = begun(0, memory=memory)
     assert driver.answer(driver.claim(ranges((2, 2), (4, 4), (6, 6)))) == (OK, 0)
     assert memory.used_bytes == 3 * RANGE_BYTES
     driver.begin(0, group="h")
     assert driver.answer(driver.claim(ranges((2, 2)), group="h")) == (FULL, 0)
+    assert "group-limit group=h " in caplog.text
+    assert "setting=individual.commit.max.bytes" in caplog.text
     assert driver.answer(driver.claim(ranges((0, 1), (3, 3)))) == (OK, 5)
     assert memory.used_bytes == RANGE_BYTES
     assert driver.answer(driver.claim(ranges((2, 2)), group="h")) == (OK, 0)
