@@ -1,5 +1,7 @@
 """kraftpy with a rule taken out: `python -m tests.consistency.broken NAME dev ...`.
 
+NAME worker TASK plays one client of a workload, NAME tests TEST ... runs tests.
+
 For the tests that consistency runs find what is broken: each build breaks one promise on purpose,
 by methods that are replaced before the command starts. The nodes are forked from it.
 """
@@ -7,10 +9,12 @@ by methods that are replaced before the command starts. The nodes are forked fro
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +27,9 @@ from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replicas import ReplicaManager
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.runner import quick_cluster
+from kraftpy.testing.consistency.worker import Task
 
+from . import broken_shares as shares
 from . import broken_transactions as transactions
 
 _LEADER_EPOCH_AT = 12  # in a batch
@@ -148,22 +154,38 @@ BUILDS = {
         transactions.epoch_not_bumped,
         transactions.no_admission,
         transactions.pending_visible,
+        shares.tombstones_first,
+        shares.reset_primary_first,
+        shares.stable_is_max,
+        shares.claims_unreplicated,
+        shares.no_generation_check,
+        shares.slot_before_revoked,
+        shares.lane_skips,
+        shares.session_keeps_slice,
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A workload and a fault that catch a build, and the checkers of which one has to see it."""
+    """A workload and a fault that catch a build, and the checkers of which one has to see it.
 
-    workload: str
-    fault: str
-    checkers: frozenset[str]
+    What goes wrong only when a crash comes between two writes, or for clients that no workload has,
+    is caught by `tests` that play it through. `clients`: what is broken is theirs.
+    """
+
+    workload: str = ""
+    fault: str = ""
+    checkers: frozenset[str] = frozenset()
+    tests: tuple[str, ...] = ()
+    clients: bool = False
 
 
 _LOSS = frozenset({"lost-write", "unseen", "inconsistent-offsets"})
 _REGRESSION = frozenset({"offset-regression", "linearizable", "stale-read"})
 _HALVES = frozenset({"torn", "lost-transaction", "aborted", "stuck"})
+_SKIPPED = frozenset({"claimed-unprocessed", "key-order", "all-processed"})
+_TWO_LOGS = "tests/unit/core/test_groups/test_two_logs.py::test_at_every_crash_point"
 CASES = {
     "acks_before_replication": Case("queue", "partition", _LOSS),
     "truncation_to_the_high_watermark": Case("queue", "successors", _LOSS),
@@ -182,6 +204,20 @@ CASES = {
     "no_fencing": Case("transform", "hijack", frozenset({"transformed-twice"})),
     "no_admission": Case("list-append", "late-frames", _HALVES),
     "pending_visible": Case("transform", "kill-client", frozenset({"untransformed"})),
+    "tombstones_first": Case(tests=(_TWO_LOGS,)),
+    "reset_primary_first": Case(tests=(_TWO_LOGS,)),
+    "stable_is_max": Case("cooperative", "kill-client", _SKIPPED),
+    "claims_unreplicated": Case(
+        "cooperative", "partition", frozenset({"claim-lost", "processed-anew"})
+    ),
+    "no_generation_check": Case("cooperative", "freeze-client", frozenset({"stale-commit"})),
+    "slot_before_revoked": Case(
+        "cooperative", "kill-client", frozenset({"double-ownership"}), clients=True
+    ),
+    "lane_skips": Case("cooperative", "kill-client", _SKIPPED, clients=True),
+    "session_keeps_slice": Case(
+        tests=("tests/unit/server/replication/test_fetch_sessions.py",),
+    ),
 }
 
 
@@ -189,13 +225,52 @@ def broken_cluster(name: str) -> Callable[..., Cluster]:
     """What starts clusters of a broken build."""
 
     class Broken(Cluster):
-        program = (sys.executable, "-m", "tests.consistency.broken", name)
+        program = _program(name)
 
     return partial(quick_cluster, kind=Broken)
 
 
-if __name__ == "__main__":
-    from kraftpy.cli import main
+@contextmanager
+def broken_clients(name: str) -> Iterator[None]:
+    """Has the clients of runs be those of a broken build."""
 
+    def command(task: Task) -> list[str]:
+        return [*_program(name), "worker", json.dumps(asdict(task))]
+
+    whole, Task.command = Task.command, command  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Task.command = whole  # type: ignore[method-assign]
+
+
+def _program(name: str) -> tuple[str, ...]:
+    return sys.executable, "-m", "tests.consistency.broken", name
+
+
+def tests_command(name: str, tests: Sequence[str]) -> list[str]:
+    """What runs tests of a broken build."""
+    return [*_program(name), "tests", *tests, "-q", "-x", "-p", "no:cacheprovider", "-n0"]
+
+
+def main() -> int:
+    """Imports what is needed alone: nodes start with this, too."""
     BUILDS[sys.argv.pop(1)]()
-    main()
+    if sys.argv[1] == "worker":
+        from kraftpy.testing.consistency import worker_process
+
+        del sys.argv[1]
+        worker_process.main()
+    elif sys.argv[1] == "tests":
+        import pytest
+
+        return int(pytest.main(sys.argv[2:]))
+    else:
+        from kraftpy import cli
+
+        cli.main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,8 @@
 """`make broken`: are builds that break a promise caught, and is the sound one clean?
 
 Each build of `broken.py` runs under its workload and fault until a checker finds what it breaks,
-three times with different seeds, for five minutes each at most. Then the same is done to the sound
+three times with different seeds, for five minutes each at most; what no workload can catch is
+caught by tests that play every crash through. Then the same is done to the sound
 build for as long as the longest of these took, and nothing may be found.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import random
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory, mkdtemp
@@ -21,7 +24,7 @@ from kraftpy.testing.consistency import HistoryReader, Outcome, check
 from kraftpy.testing.consistency.plan import Plan
 from kraftpy.testing.consistency.runner import quick_cluster, run
 
-from .broken import CASES, Case, broken_cluster
+from .broken import CASES, Case, broken_clients, broken_cluster, tests_command
 
 LIMIT_S = 300.0
 RUN_S = 30.0
@@ -76,14 +79,15 @@ def catch(build: str, seed: int) -> tuple[float, list[str]]:
     """Seconds until the build was caught, and the checkers that did; none if it wasn't in time."""
     case = CASES[build]
     started = time.monotonic()
-    while time.monotonic() - started < LIMIT_S - RUN_S:
-        with TemporaryDirectory(prefix="kraftpy-broken-") as folder:
-            outcome = load(case, Path(folder), seed, broken_cluster(build), RUN_S)
-        found = found_by(outcome)
-        took = time.monotonic() - started
-        if case.checkers.intersection(found) and took <= LIMIT_S:
-            return took, found
-        seed += 1
+    with broken_clients(build) if case.clients else nullcontext():
+        while time.monotonic() - started < LIMIT_S - RUN_S:
+            with TemporaryDirectory(prefix="kraftpy-broken-") as folder:
+                outcome = load(case, Path(folder), seed, broken_cluster(build), RUN_S)
+            found = found_by(outcome)
+            took = time.monotonic() - started
+            if case.checkers.intersection(found) and took <= LIMIT_S:
+                return took, found
+            seed += 1
     return time.monotonic() - started, []
 
 
@@ -100,6 +104,41 @@ def control(case: Case, seed: int, time_limit_s: float) -> list[str]:
     return [*found, f"see {folder}"]
 
 
+def play(build: str, seed: int, tries: int) -> int:
+    """Runs a build under its workload and fault; how often it wasn't caught, or more was."""
+    case, longest, wrong = CASES[build], RUN_S, 0
+    print(f"{build}: {case.workload} with {case.fault}", flush=True)
+    for number in range(tries):
+        took, found = catch(build, seed + 100 * number)
+        wrong += not found
+        longest = max(longest, took)
+        how = f"caught by {', '.join(found)}" if found else "NOT CAUGHT"
+        print(f"  seed {seed + 100 * number}: {how} after {took:.0f} s", flush=True)
+    found = control(case, seed, longest)
+    verdict = f"FOUND {', '.join(found)}" if found else "nothing found"
+    print(f"  the sound build: {verdict} in {longest:.0f} s", flush=True)
+    return wrong + bool(found)
+
+
+def probe(build: str) -> int:
+    """The same for one that tests catch, which are the same each time."""
+    tests = CASES[build].tests
+    print(f"{build}: {' '.join(tests)}", flush=True)
+    caught = fails(tests_command(build, tests))
+    print(f"  {'caught' if caught else 'NOT CAUGHT'}", flush=True)
+    sound = not fails([sys.executable, "-m", "pytest", *tests, "-q", "-n0"])
+    print(f"  the sound build: {'nothing found' if sound else 'FOUND'}", flush=True)
+    return (not caught) + (not sound)
+
+
+def fails(command: Sequence[str]) -> bool:
+    """Whether tests fail; RuntimeError if they weren't run."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+    return done.returncode == 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make broken", description=__doc__)
     parser.add_argument("builds", nargs="*", metavar="BUILD", help=f"of {', '.join(CASES)}")
@@ -108,18 +147,10 @@ def main() -> int:
     options = parser.parse_args()
     wrong = 0
     for build in options.builds or CASES:
-        case, longest = CASES[build], RUN_S
-        print(f"{build}: {case.workload} with {case.fault}", flush=True)
-        for number in range(options.tries):
-            took, found = catch(build, options.seed + 100 * number)
-            wrong += not found
-            longest = max(longest, took)
-            how = f"caught by {', '.join(found)}" if found else "NOT CAUGHT"
-            print(f"  seed {options.seed + 100 * number}: {how} after {took:.0f} s", flush=True)
-        found = control(case, options.seed, longest)
-        wrong += bool(found)
-        verdict = f"FOUND {', '.join(found)}" if found else "nothing found"
-        print(f"  the sound build: {verdict} in {longest:.0f} s", flush=True)
+        if CASES[build].tests:
+            wrong += probe(build)
+        else:
+            wrong += play(build, options.seed, options.tries)
     return 1 if wrong else 0
 
 

@@ -53,7 +53,8 @@ _EXPLICIT = 0.7
 _CLAIMS = 0.4
 _CLAIMS_LEAVING = 0.8
 _STANDS_STILL = 0.25
-_STILL_S = SESSION_TIMEOUT_MS / 1000 + 1.5
+_STILL_S = SESSION_TIMEOUT_MS / 1000 + 3.5
+"""By then others have what it had, and have heard of that."""
 _CRASHES = 0.3
 _FINAL_S = 30.0
 _GROUPS = ("sticky", "range", "roundrobin", "colocate")
@@ -144,6 +145,8 @@ class _Work:
         self._unclaimed: dict[tuple[str, int], Handed] = {}
         self._has: dict[str, Spans] = {}
         self.member: SharingMember
+        self.in_doubt = False
+        """Whether a poll may have handed something out that never came."""
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -222,8 +225,9 @@ class _Work:
         self._note("assigned", value | ({"member": member_id} if member_id else {}))
 
     def revoking(self) -> Callable[[str], None] | None:
-        claims = self._worker.rng.random() < _CLAIMS_LEAVING
-        return self._claiming() if claims else None
+        if self.in_doubt or self._worker.rng.random() >= _CLAIMS_LEAVING:
+            return None
+        return self._claiming()
 
     def revoked(self, keys: list[str], slices: Slices) -> None:
         self._gone("revoked", keys, slices)
@@ -294,6 +298,9 @@ def share(worker: Worker, assignor: str, group: str) -> None:
                     if rng.random() < _CRASHES:
                         worker.crash()
                     return
+        except Exception:
+            work.in_doubt = True
+            raise
         finally:
             member.close()
             work.lost_all()

@@ -36,6 +36,18 @@ def test_a_session_counts_epochs_and_keeps_its_partitions() -> None:
     assert sessions.resume(session.id, 2, "c", 20) is session
 
 
+def test_a_partition_that_is_named_anew_has_the_slices_that_it_is_named_with() -> None:
+    """Who reads other slices by now would miss their records, and not see that."""
+    sessions = cache()
+    session = sessions.create([wanted(0), wanted(1)], "c", 0)
+    assert session is not None
+    for slices in ([(0, 9)], [(5, 7)], None):
+        named = wanted(0)
+        named.key_ranges = slices
+        sessions.update(session, [named], [], 10)
+        assert {p.index: p.key_ranges for p in session} == {0: slices, 1: None}
+
+
 @pytest.mark.parametrize("epoch", [0, 2, 3, -1])
 def test_a_wrong_epoch_is_refused(epoch: int) -> None:
     sessions = cache()
