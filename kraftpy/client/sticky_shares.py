@@ -90,8 +90,10 @@ def _deal(
 def stick(members: Sequence[str], owned: Mapping[str, Spans], total: int) -> dict[str, Spans]:
     """A line of so many slots for members in order, who keep of what they have what they may."""
     share, remainder = divmod(total, len(members))
-    by_size = sorted(members, key=lambda member: -size(owned.get(member, ())))
-    quota = {member: share + (i < remainder) for i, member in enumerate(by_size)}
+    sizes = {member: size(owned.get(member, ())) for member in members}
+    # Who has more keeps it; what is over then goes to those who are given something anyway.
+    in_turn = sorted(members, key=lambda member: (sizes[member] <= share, sizes[member]))
+    quota = {member: share + (i < remainder) for i, member in enumerate(in_turn)}
     kept = {member: split(owned.get(member, []), quota[member])[0] for member in members}
     free = subtract([(0, total)], join(piece for spans in kept.values() for piece in spans))
     for member in members:

@@ -399,3 +399,12 @@ def test_of_two_claims_to_a_slot_neither_is_given_it_before_the_other_gives_it_u
     assert first == {"a": {}, "b": {("t", 0): ((half, SLOTS - 1),)}}
     after = settle(there, again(members, first, 4))
     assert after == {"a": {("t", 0): ((0, half - 1),)}, "b": {("t", 0): ((half, SLOTS - 1),)}}
+
+
+def test_who_is_replaced_makes_nobody_else_move() -> None:
+    """The slots that are over go to who comes, not one by one to those who have enough."""
+    one, two, three = [(0, 21_845)], [(21_845, 43_690)], [(43_690, SLOTS)]
+    kept = stick(["a", "b", "d"], {"a": one, "b": two}, SLOTS)
+    assert kept == {"a": one, "b": two, "d": three}
+    kept = stick(["b", "c", "d"], {"b": two, "c": three}, SLOTS)
+    assert kept == {"b": two, "c": three, "d": one}
