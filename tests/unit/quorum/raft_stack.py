@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from kraftpy.quorum.port import Peer
 from kraftpy.quorum.raft import RaftVoter
 from kraftpy.quorum.transport import FrameConnection
+from kraftpy.testing.networks.ports import HOST, free_ports
 
 from .standin import Values
 
@@ -54,10 +54,8 @@ class Trio:
         self._servers: dict[int, asyncio.Server] = {}
         self._connections: dict[int, list[_Accepted]] = {}
         self.addresses: dict[int, tuple[str, int]] = {}
-        for voter_id in (1, 2, 3):
-            sock = socket.create_server(("127.0.0.1", 0))
-            self.addresses[voter_id] = sock.getsockname()
-            sock.close()
+        for voter_id, port in enumerate(free_ports(3), 1):
+            self.addresses[voter_id] = (HOST, port)
 
     async def __aenter__(self) -> Trio:
         for voter_id in (1, 2, 3):

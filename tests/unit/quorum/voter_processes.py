@@ -14,10 +14,11 @@ from typing import Any
 
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.snapshot import recover
+from kraftpy.testing.networks.ports import free_ports
 from tests import warm
 from tests.waiting import until
 
-from .stack import Broker, listening_socket, port_of
+from .stack import Broker
 from .standin import Values
 
 SCRIPT = Path(__file__).with_name("voter_main.py")
@@ -34,10 +35,7 @@ class VoterProcesses:
         self._snapshot_interval_bytes = snapshot_interval_bytes
         self.secret_file = folder / "secret"
         self.secret_file.write_bytes(SECRET)
-        sockets = {voter: listening_socket() for voter in range(1, count + 1)}
-        self.ports = {voter: port_of(sock) for voter, sock in sockets.items()}
-        for sock in sockets.values():
-            sock.close()
+        self.ports = dict(enumerate(free_ports(count), 1))
         self.running: dict[int, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> VoterProcesses:

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kraftpy.testing.networks.ports import free_ports
 from tests import warm
 from tests.waiting import until
 
-from .stack import SECRET, Broker, listening_socket, port_of
+from .stack import SECRET, Broker
 
 
 class Program(NamedTuple):
@@ -37,9 +38,7 @@ class Voters:
         self.options = options
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         (folder / "secret").write_bytes(SECRET)
-        with contextlib.ExitStack() as stack:
-            socks = [stack.enter_context(listening_socket()) for _ in range(3)]
-            self.ports = {n: port_of(sock) for n, sock in enumerate(socks, 1)}
+        self.ports = dict(enumerate(free_ports(3), 1))
 
     def start(self, *voter_ids: int, program: Program = TODAYS, **options: Any) -> None:
         """Start these voters; returns before they answer."""
