@@ -35,12 +35,13 @@ quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C
 	$(BIN)/kraftpy dev --brokers 3
 
 # Half of the time that tests take they wait, for processes and for deadlines: more workers than cores.
-test conformance: WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+test: WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
+conformance: WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 reference: WORKERS ?= auto
 
-# The tests that come first start most of the processes: nobody may be dealt them in one large hand.
+# Modules as a whole, in the order that tests/order.py gives them.
 test: $(BIN)/.group-test  ## everything that needs only Python
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not conformance and not spark"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not conformance and not spark"
 
 check: $(BIN)/.group-check  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from kraftpy import events
 from kraftpy.testing import process
-from tests import warm
+from tests import order, warm
 from tests.loops import run
 
 # An example that takes long shows that the machine is busy, and no fault.
@@ -27,6 +27,24 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Each worker begins elsewhere: what one compiles, the others find compiled."""
+    report = yield
+    if isinstance(collector, pytest.Directory):
+        worker = getattr(collector.config, "workerinput", None)
+        if worker is not None:
+            number = int(worker["workerid"].removeprefix("gw"))
+            report.result = order.rotated(report.result, number, worker["workercount"])
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order.sort(items)
 
 
 @pytest.fixture(autouse=True, scope="session")
