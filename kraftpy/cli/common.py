@@ -205,6 +205,12 @@ def group_failure(group_id: str, error: KafkaError) -> Failure:
             f"group {group_id!r} has members: stop them first. `kraftpy group describe {group_id}` "
             "shows where they run"
         )
+    elif error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        text = (
+            f"group {group_id!r}: its coordinator is reading what it has committed, or can't yet. "
+            "Try again; `kraftpy topic describe __individual_commit_offsets` shows who leads that "
+            "log, `kraftpy cluster health` what is wrong"
+        )
     else:
         text = f"group {group_id!r}: {error}"
     return Failure(text, EXIT_BROKER_ERROR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from kraftpy.cli.common import echo_table, parse_key_values, topic_failure
+from kraftpy.cli.common import echo_table, group_failure, parse_key_values, topic_failure
 from kraftpy.cli.nodes import with_settings
 from kraftpy.core.config import parse_properties
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -56,6 +56,18 @@ def test_errors_say_what_to_type_next() -> None:
     assert "kraftpy topic alter t" in there.message
     other = topic_failure("t", KafkaError(ErrorCode.INVALID_CONFIG, "no such key"))
     assert other.message == "topic 't': INVALID_CONFIG: no such key"
+
+
+def test_errors_of_groups_say_what_to_type_next() -> None:
+    for code, command in (
+        (ErrorCode.GROUP_ID_NOT_FOUND, "`kraftpy group list`"),
+        (ErrorCode.NON_EMPTY_GROUP, "`kraftpy group describe kitchen`"),
+        (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            "`kraftpy topic describe __individual_commit_offsets`",
+        ),
+    ):
+        assert command in group_failure("kitchen", KafkaError(code)).message
 
 
 def test_settings_replace_what_is_there_and_leave_the_rest() -> None:
