@@ -5,12 +5,13 @@ It reads `__consumer_offsets` itself, as a consumer, and asks brokers for the en
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.client import cluster as client
+from kraftpy.client.claims import commit_claims
+from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.ledger import WHOLE, Due
 from kraftpy.testing import Cluster
 from tests.conformance.zookeeper import zookeeper_server
 from tests.processes import free_port
@@ -30,6 +35,7 @@ PARTITIONS = (0, 1)
 INTERVALS = 4
 """How many commits Burrow looks back; one a second is kept."""
 STALLED_AT = 3
+SHARING = "sharing"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +168,20 @@ def commit(consumer: Consumer, offset: int) -> None:
     consumer.commit(offsets=offsets, asynchronous=False)
 
 
+async def claim(bootstrap: str) -> None:
+    """A group has all below an offset done, and some of what is above."""
+    async with client.Cluster(bootstrap) as cluster:
+        coordinator = Coordinator(cluster, SHARING, shared=True)
+        names = [(TOPIC, partition) for partition in PARTITIONS]
+        await coordinator.commit(dict.fromkeys(names, 0), Generation())
+        for ranges in ([(1, STALLED_AT - 1)], [(0, 0)], [(5, 9)]):
+            dues = {name: [Due(WHOLE, ranges)] for name in names}
+            outcomes = await commit_claims(coordinator, dues, Generation())
+            assert all(each.done for each in outcomes.values())
+
+
 def test_lag_and_status_agree(cluster: Cluster, burrow: Callable[[str], dict[str, Any]]) -> None:
+    asyncio.run(claim(cluster.bootstrap))
     with Groups(cluster.bootstrap) as groups:
         expected = {"running": "OK", "stalled": "STALL", "stopped": "STOP"}
         seen: dict[str, dict[str, Any]] = {}
@@ -181,7 +200,7 @@ def test_lag_and_status_agree(cluster: Cluster, burrow: Callable[[str], dict[str
         groups.producing.clear()
 
         def equal() -> bool:
-            return lag_of_burrow(burrow, expected) == lag_of_ours(cluster)
+            return lag_of_burrow(burrow, [*expected, SHARING]) == lag_of_ours(cluster)
 
         wait_until(equal, "Burrow's lag is ours")
         lags = lag_of_ours(cluster)
@@ -190,12 +209,13 @@ def test_lag_and_status_agree(cluster: Cluster, burrow: Callable[[str], dict[str
             assert lags["running", partition] == 0
             assert lags["stalled", partition] > 0
             assert lags["stopped", partition] == lags["stalled", partition]
+            assert lags[SHARING, partition] == lags["stalled", partition]
             assert first["stalled", partition] == second["stalled", partition] == STALLED_AT
-        assert members(cluster) == {"running": 1, "stalled": 0, "stopped": 0}
+        assert members(cluster) == {"running": 1, "stalled": 0, "stopped": 0, SHARING: 0}
 
 
 def lag_of_burrow(
-    burrow: Callable[[str], dict[str, Any]], groups: dict[str, str]
+    burrow: Callable[[str], dict[str, Any]], groups: Iterable[str]
 ) -> dict[tuple[str, int], float]:
     return {
         (group, each["partition"]): each["current_lag"]

@@ -7,15 +7,24 @@ member id that is pending together with an instance id is an unknown member, not
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer import Consumer
+from kraftpy.client.consumer_records import ConsumerRecord
+from kraftpy.client.group import GroupTimes
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker
 from tests.apache_kafka import ApacheKafka
+from tests.clients.confluent import ConfluentKafka
+from tests.clients.driver import Message
 from tests.conformance.conversation import (
+    TIMEOUT_S,
     Conversation,
     rebalance,
     share,
@@ -413,3 +422,50 @@ def test_it_ends_as_with_apache_kafka(
     records = tell(Conversation, story, brokers)
     assert records["kraftpy"] == records["Apache Kafka"]
     assert records["kraftpy"]
+
+
+async def test_members_of_ours_have_whole_partitions_of_apache_kafka(
+    brokers: dict[str, str],
+) -> None:
+    """It is sent no claims, of which it would store the offset -1 that goes with one."""
+    name, stock = ("shared", 0), ConfluentKafka(brokers["Apache Kafka"])
+    stock.create_topic("shared", 1)
+    stock.produce("shared", [Message(b"x", b"%d" % number) for number in range(20)])
+    async with Cluster(brokers["Apache Kafka"]) as cluster, AsyncExitStack() as members:
+        readers = [
+            await members.enter_async_context(
+                Consumer(
+                    cluster,
+                    group_id="shared",
+                    assignors=["kraftpy-cooperative-sticky"],
+                    times=GroupTimes(6_000, 100),
+                    auto_offset_reset="earliest",
+                    enable_auto_commit=False,
+                    explicit_done=True,
+                )
+            )
+            for _ in range(2)
+        ]
+        had: list[dict[int, ConsumerRecord]] = [{}, {}]
+        for reader in readers:
+            reader.subscribe(["shared"])
+        async with asyncio.timeout(TIMEOUT_S):
+            # Until both are in one generation, and who has the partition has read it.
+            while (
+                readers[0].generation.id != readers[1].generation.id
+                or [len(each.shares) * 20 for each in readers] != list(map(len, had))
+                or not any(had)
+            ):
+                for reader, its in zip(readers, had, strict=True):
+                    its |= {each.offset: each for each in await reader.poll(20)}
+        owner, records = (readers[0], had[0]) if had[0] else (readers[1], had[1])
+        assert owner.shares == {name: []}
+        for offset in range(19, -1, -1):
+            if offset != 3:
+                owner.done(records[offset])
+        await owner.commit()
+        assert await owner.committed([name]) == {name: 3}
+        owner.done(records[3])
+        await owner.commit()
+        assert await owner.committed_ranges([name]) == {name: []}
+    assert stock.committed("shared", 0, "shared") == 20

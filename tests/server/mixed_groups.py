@@ -26,7 +26,7 @@ from kraftpy.protocol.key_hash import HASH_MAX
 
 SESSION_MS, HEARTBEAT_MS = 6_000, 100
 TIMES = GroupTimes(SESSION_MS, HEARTBEAT_MS, 20_000)
-TIMEOUT_S = 15
+TIMEOUT_S = 40
 PARTITIONS = (0, 1)
 OURS = 8
 KEYS = 40
