@@ -196,3 +196,26 @@ def test_deletions_are_waited_for_until_the_replicas_that_are_up_have_heard(
         assert told[2:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
     run(test)
+
+
+def test_a_log_is_settled_when_all_that_is_in_it_now_is_committed(
+    run: Callable[[Test], None],
+) -> None:
+    """Whoever reads it then knows what a reader before it, of this epoch too, has under way."""
+
+    async def test(broker: Broker) -> None:
+        broker.alive(LEADER, 1)
+        broker.alive(FOLLOWER, BROKER_EPOCH)
+        broker.lead(LEADER, FOLLOWER)
+        partition = broker.replicas.led_by_id(TOPIC_ID, 0)
+        settled: list[bool] = []
+        broker.replicas.when_settled("t", 0, settled.append)
+        assert settled == [True]
+        appended = broker.replicas.append_records("t", 0, bytes(batch(0, b"a", b"b")))
+        broker.replicas.when_settled("t", 0, settled.append)
+        assert (settled, appended.done()) == ([True], False)
+        partition.check_fetch(FOLLOWER, BROKER_EPOCH, EPOCH)
+        partition.fetched(FOLLOWER, BROKER_EPOCH, 2, 0, broker.replicas.monotonic_ms())
+        assert (settled, appended.done()) == ([True, True], True)
+
+    run(test)
