@@ -224,6 +224,20 @@ def test_who_had_all_and_was_replaced_may_go_on_for_a_while() -> None:
     assert "processed-anew" in wrong([*story(), *after, did(12_520, 6, 6)])
 
 
+@pytest.mark.parametrize(("heard", "clash"), [(100, False), (2000, True)])
+def test_who_stands_still_amid_a_join_was_silent_before(heard: int, clash: bool) -> None:
+    """It keeps its slices while it joins, and sends no heartbeats then."""
+    operations = [
+        given(10, 1, WHOLE, 1),
+        did(20, 1, 0),
+        claim(heard, 1, 1, 0),
+        given(6100, 2, WHOLE, 2),
+        at(12_000, 1, "frozen", ms=9000),
+        gone(12_010, 1, WHOLE),
+    ]
+    assert ("double-ownership" in wrong(operations)) is clash
+
+
 def test_what_goes_on_in_a_handover_excuses_nobody() -> None:
     """Of slices a member that stood still hands nothing out before it is heard of."""
     zombie = [at(6300, 2, "frozen", ms=6200), did(6310, 2, 3, polled=6305)]

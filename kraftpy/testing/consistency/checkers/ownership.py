@@ -85,10 +85,15 @@ class _Life:
 
 
 class OwnershipChecker:
-    """`fenced_after_s` is how long a coordinator waits for a member at least; 0 if unknown."""
+    """`fenced_after_s` is how long a coordinator waits for a member at least; 0 if unknown.
 
-    def __init__(self, fenced_after_s: float = 0.0) -> None:
+    Members that `join_silently` have what they keep while they join, and send no heartbeats then:
+    one that stands still may have been silent before.
+    """
+
+    def __init__(self, fenced_after_s: float = 0.0, *, join_silently: bool = False) -> None:
         self._fenced_after_ns = fenced_after_s * 1e9
+        self._join_silently = join_silently
         self._partitions: dict[_Place, _Partition] = {}
         self._lives: dict[tuple[str, int], _Life] = {}
         self._frozen: dict[int, list[tuple[float, int]]] = {}
@@ -227,6 +232,8 @@ class OwnershipChecker:
                 for began_ns, ended_ns in frozen
             )
         heard_ns = max(at_ns for at_ns in self._contacts[owner.process] if at_ns <= now_ns)
+        if self._join_silently and now_ns - heard_ns >= least_ns:
+            gone = gone or any(began_ns <= now_ns <= ended_ns for began_ns, ended_ns in frozen)
         return (gone and now_ns - heard_ns >= least_ns) or any(
             heard_ns <= began_ns <= now_ns - least_ns for began_ns, _ in frozen
         )

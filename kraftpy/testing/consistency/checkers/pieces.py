@@ -34,7 +34,7 @@ class PieceChecker:
     def __init__(self, fenced_after_s: float) -> None:
         self._operations: list[Operation] = []
         self._bounds: dict[str, set[int]] = {}
-        self._owners = OwnershipChecker(fenced_after_s)
+        self._owners = OwnershipChecker(fenced_after_s, join_silently=True)
 
     def observe(self, operation: Operation) -> None:
         if operation.f in _OBSERVED:
