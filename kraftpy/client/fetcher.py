@@ -296,7 +296,7 @@ class Fetcher:
                         aborted = aborted_of(data) if self._isolation == READ_COMMITTED else ()
                         batches, end = _batches(records, offset, Admission(aborted))
                         if lane is not None:
-                            end = self._fetched(name, lane, max(end, _scanned(data)), data)
+                            end = self._fetched(name, lane, max(end, scanned_of(data)), data)
                         if end > offset:
                             self.positions[name] = end
                             found.append(
@@ -390,8 +390,8 @@ def _key_ranges(lane: Lane) -> dict[int, bytes] | None:
     return {KEY_RANGES_TAG: encode_ranges([(low, end - 1) for low, end in slices])}
 
 
-def _scanned(data: Any) -> int:
-    """The offset up to which the broker looked for records of slices."""
+def scanned_of(data: Any) -> int:
+    """The offset up to which the broker looked for records of slices, -1 if it didn't."""
     scanned = (data._tags or {}).get(SCANNED_OFFSET_TAG)
     return -1 if scanned is None else decode_int64(scanned)
 

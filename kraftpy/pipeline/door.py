@@ -45,7 +45,14 @@ class Door:
         return Brokers(client.patient() if patiently else client)
 
     def _client(self, topic: str) -> ClientSettings:
-        return read_settings({**self.reader_options(), "subscribe": topic}, BATCH).client
+        """Raises OptionError, also for what is not for a pipeline."""
+        settings = read_settings({**self.reader_options(), "subscribe": topic}, BATCH)
+        if settings.slices_per_partition > 1:
+            raise OptionError(
+                "option slicesPerPartition is not for a pipeline, whose tasks take the records of"
+                " a partition in the order of offsets: leave it out"
+            )
+        return settings.client
 
     def fails_on_data_loss(self) -> bool:
         """Whether a job ends when offsets that it wants are gone."""

@@ -7,6 +7,7 @@ It has the options and the table of Spark's own `format("kafka")` and needs only
 * `decoder`, `encoder`, `varints`: fetched batches to Arrow and back, all records at once
 * `brokers`: metadata, offsets and raw fetches for blocking callers
 * `settings`, `positions`, `planning`: what the user asked for, to ranges of offsets, to tasks
+* `key_slices`: a part of a partition's keys, for one of several tasks that share it
 * `source`: the data source; `batch`, `stream`: its readers; `sink`: its writers
 * `delivery`, `exactly_once`: what a task of a writer does, without a transaction and in one
 * `copying`: the writer of a mirror that copies exactly once

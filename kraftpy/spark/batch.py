@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from kraftpy.spark.brokers import Brokers
-from kraftpy.spark.planning import batch_ranges, split
+from kraftpy.spark.planning import batch_ranges, tasks_of
 from kraftpy.spark.settings import ReadSettings
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class BatchReader(DataSourceReader):
         settings = self.settings
         with Brokers(settings.client) as brokers:
             ranges = self._prune(brokers, self._ranges(brokers))
-        parts = split(ranges, settings.min_partitions, settings.max_records_per_partition)
-        return [Task(part) for part in parts]
+        return [Task(part) for part in tasks_of(ranges, settings)]
 
     def _ranges(self, brokers: Brokers) -> list[Slice]:
         settings = self.settings

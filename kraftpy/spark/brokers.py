@@ -8,6 +8,9 @@ Rules:
 * A task may go without progress for `poll_timeout_ms`; then the last error is raised.
 * The next fetch is on its way while the records of the last one are decoded. It asks for about as
   many bytes as the task still needs, so that small tasks don't make a broker send large answers.
+* Of a slice of the keys the broker is asked for its records alone; whether it does so or sends all
+  of the partition, the decoder chooses. What was looked through needn't be waited for, so such a
+  fetch waits at the broker only behind one that led nowhere.
 * Offsets that are gone end the task (`DataLossError`), or are skipped with one warning when
   `fail_on_data_loss` is off: then reading goes on where the log begins, or stops where it ends.
 """
@@ -24,12 +27,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.client.cluster import Cluster, NoBrokerError, Retry, check, is_retriable, new_lane
-from kraftpy.client.fetcher import aborted_of
+from kraftpy.client.fetcher import aborted_of, scanned_of
 from kraftpy.client.isolation import Aborted
 from kraftpy.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.spark.decoder import Slice, decode, find_batches
+from kraftpy.spark.key_slices import key_ranges
 from kraftpy.spark.positions import Offsets, OptionError, Partition
 from kraftpy.spark.settings import ClientSettings
 
@@ -194,7 +198,7 @@ class Brokers:
                     found, next_offset = find_batches(
                         response.records or b"", here, _aborted(response, self.settings)
                     )
-                    reading.move(next_offset, response)
+                    reading.move(max(next_offset, scanned_of(response)), response)
                     if reading.left:
                         ahead = self._start_fetch(reading)
                     yield from decode(response.records or b"", found, here, columns)
@@ -233,7 +237,7 @@ class Brokers:
         )
 
     def _start_fetch(self, reading: _Reading) -> asyncio.Task[Any]:
-        task = self._loop.create_task(self._fetch(reading.left, reading.bytes_wanted()))
+        task = self._loop.create_task(self._fetch(*reading.question()))
         # One turn of the loop sends the request; the answer arrives while records are decoded.
         self.run(asyncio.sleep(0))
         return task
@@ -250,26 +254,33 @@ class Brokers:
             with contextlib.suppress(ConnectionError, KafkaError):
                 return reading.check(self._loop.run_until_complete(ahead))
         try:
-            data = self.run(self._fetch(reading.left, reading.bytes_wanted()))
+            data = self.run(self._fetch(*reading.question()))
             return reading.check(data)
         except (ConnectionError, KafkaError) as error:
             self.run(reading.recover(error))
             return None
 
-    async def _fetch(self, wanted: Slice, max_bytes: int) -> Any:
-        """A fetch of one partition from its leader; the partition's part of the answer."""
+    async def _fetch(self, wanted: Slice, max_bytes: int, at_once: bool = False) -> Any:
+        """A fetch of one partition from its leader; the partition's part of the answer.
+
+        `at_once`: a broker that looks for a slice isn't to wait for records.
+        """
         cluster = self.cluster()
         await cluster.topic(wanted.topic)
         node_id = cluster.leader(wanted.topic, wanted.partition)
+        tags = None
+        if wanted.hashes is not None:
+            tags = key_ranges(wanted.hashes, await cluster.connection(node_id, self._lane))
         kinds = messages.FetchRequest
         partition = kinds.FetchPartition(
             partition=wanted.partition,
             fetch_offset=wanted.start,
             partition_max_bytes=max_bytes,
+            _tags=tags,
         )
         request = kinds(
             replica_id=-1,
-            max_wait_ms=self.settings.max_wait_ms,
+            max_wait_ms=0 if tags and at_once else self.settings.max_wait_ms,
             min_bytes=1,
             max_bytes=self.settings.fetch_max_bytes,
             isolation_level=self.settings.isolation,
@@ -302,8 +313,15 @@ class _Reading:
         self._brokers = brokers
         self._fail = fail_on_data_loss
         self._bytes_per_offset = 0.0
+        self._all_is_sent = False
+        self._led_nowhere = False
         self._retry: Retry | None = None
         self._progress_at = time.monotonic()
+
+    def question(self) -> tuple[Slice, int, bool]:
+        """What to fetch next: the arguments of `Brokers._fetch`."""
+        wanted = replace(self.left, hashes=None) if self._all_is_sent else self.left
+        return wanted, self.bytes_wanted(), not self._led_nowhere
 
     def bytes_wanted(self) -> int:
         """How large an answer to ask for: a guess from those before, the first one small."""
@@ -316,9 +334,10 @@ class _Reading:
     def move(self, next_offset: int, response: Any) -> None:
         """Goes on from an offset; an answer that leads nowhere is tolerated for a while."""
         moved = next_offset - self.left.start
+        self._led_nowhere = not moved
         now = time.monotonic()
         if moved:
-            self._bytes_per_offset = len(response.records) / moved
+            self._bytes_per_offset = len(response.records or b"") / moved
             self._progress_at = now
             self.left = replace(self.left, start=next_offset)
             if next_offset >= self.left.end:
@@ -334,9 +353,15 @@ class _Reading:
             self.left = None
 
     def check(self, data: Any) -> Any:
-        """The data, unless it tells of an error; None after offsets that are gone were passed."""
+        """The data, unless it tells of an error; None if it has to be asked for in another way.
+
+        That is where offsets are gone, which are passed, and of a topic that isn't sent in slices.
+        """
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._find_log()
+            return None
+        if data.error_code == ErrorCode.TOPIC_RANGE_FETCH_NOT_ALLOWED and not self._all_is_sent:
+            self._all_is_sent = True
             return None
         if data.error_code:
             code = error_code(data.error_code)

@@ -11,6 +11,7 @@ in is what a broker sent, so everything is checked before it is believed.
   position moves past them (KIP-98). Which ones were aborted, the broker's list says.
 * Records are opened only for columns that need it. Offsets of a batch without gaps, and timestamps
   that the broker set, are in its header.
+* Of a slice of the keys each record is looked at, whoever has cut the batches: more may have come.
 * What a response decompresses to is bounded batch by batch, and taken in chunks, so that memory
   depends on neither the number nor the density of the batches.
 """
@@ -39,6 +40,7 @@ from kraftpy.protocol.records import (
     read_batch_header,
     read_varint,
 )
+from kraftpy.spark.key_slices import hashes_of_keys
 from kraftpy.spark.varints import LOCKSTEP_MIN, Bytes, Numbers, find_records, pairs_of, varints
 
 COLUMNS: Mapping[str, pa.DataType] = {
@@ -73,12 +75,16 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Whose records: a partition's offsets from `start` (in) to `end` (out)."""
+    """Whose records: a partition's offsets from `start` (in) to `end` (out).
+
+    `hashes`, the first and the last, say of which keys (`kraftpy.protocol.key_hash`); None is all.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    hashes: tuple[int, int] | None = None
 
 
 def find_batches(
@@ -120,13 +126,13 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """The records of these batches as Arrow batches with the named `COLUMNS`.
 
-    Those before `wanted.start` and from `wanted.end` on are cut off. Raises DecodeError for bytes
-    that break the format.
+    Those before `wanted.start` and from `wanted.end` on are cut off, and those of other keys are
+    left out. Raises DecodeError for bytes that break the format.
     """
     chunk: list[Found] = []
     parts: list[Buffer] = []
     size = 0
-    opened = opens_records(columns, found)
+    opened = wanted.hashes is not None or opens_records(columns, found)
     for each in found if opened else _pieces(found, wanted):
         part: Buffer = _body(records, each)
         if not part and not each.header.records_count:
@@ -242,9 +248,19 @@ class _Fields:
             self.rest = self.ends = np.zeros(len(self.batch), np.int64)
         self.offsets = chunk.base_offsets[self.batch] + deltas
         low, high = np.searchsorted(self.offsets, (wanted.start, wanted.end))
-        keep = slice(int(low), int(high))
-        self.batch, self.timestamps = self.batch[keep], self.timestamps[keep]
-        self.rest, self.ends, self.offsets = self.rest[keep], self.ends[keep], self.offsets[keep]
+        self._keep(slice(int(low), int(high)))
+        if wanted.hashes is not None:
+            key = _Texts(self, self.rest)
+            if np.any(key.ends >= self.ends):
+                raise InvalidBatch("a field reaches past the end of its record")
+            hashes = hashes_of_keys(self.data, key.begins, key.ends, key.nulls, self.offsets)
+            first, last = wanted.hashes
+            self._keep((hashes >= first) & (hashes <= last))
+
+    def _keep(self, chosen: Any) -> None:
+        self.batch, self.timestamps = self.batch[chosen], self.timestamps[chosen]
+        self.rest, self.ends = self.rest[chosen], self.ends[chosen]
+        self.offsets = self.offsets[chosen]
 
     def _set_timestamps(self, chunk: _Chunk, deltas: Numbers) -> None:
         """Those that the producers gave, unless the broker set one for the whole batch."""

@@ -4,13 +4,17 @@
 * Splitting into tasks is a pure function of the ranges and the options, so that a batch that is
   planned again after a crash has the same tasks. The rule is that of Spark's Kafka source: first no
   task larger than maxRecordsPerPartition, then at least minPartitions tasks, shared out by size.
+  In place of both, slicesPerPartition has tasks of the same offsets for parts of the keys, of which
+  all records of a key are in one.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from kraftpy.protocol.key_hash import SLOTS, hashes_of
 from kraftpy.spark.brokers import Brokers, existing, report_loss
 from kraftpy.spark.decoder import Slice
 from kraftpy.spark.positions import (
@@ -22,6 +26,7 @@ from kraftpy.spark.positions import (
     Position,
     Topics,
 )
+from kraftpy.spark.settings import ReadSettings
 
 
 def partitions_of(brokers: Brokers, topics: Topics, *, must_exist: bool = True) -> list[Partition]:
@@ -142,6 +147,24 @@ def ranges_between(begin: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> 
         elif start < stop:
             ranges.append(Slice(*name, start, stop))
     return ranges
+
+
+def tasks_of(ranges: Sequence[Slice], settings: ReadSettings) -> list[Slice]:
+    """What each task reads of these ranges."""
+    parts = split(ranges, settings.min_partitions, settings.max_records_per_partition)
+    return by_keys(parts, settings.slices_per_partition)
+
+
+def by_keys(parts: Iterable[Slice], count: int) -> list[Slice]:
+    """The tasks, each cut into so many of the same offsets and an equal part of the keys.
+
+    It is the same part in every batch.
+    """
+    if count == 1:
+        return list(parts)
+    slots = [SLOTS * number // count for number in range(count + 1)]
+    hashes = [hashes_of(first, end - 1) for first, end in itertools.pairwise(slots)]
+    return [replace(part, hashes=each) for part in parts for each in hashes]
 
 
 def split(ranges: Sequence[Slice], least: int | None, most_records: int | None) -> list[Slice]:

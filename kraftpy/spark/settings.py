@@ -79,6 +79,12 @@ OPTIONS = (
     Option("failOnDataLoss", _READ, "true", "fail when offsets are gone, or warn and go on"),
     Option("minPartitions", _READ, "", "at least this many tasks"),
     Option("maxRecordsPerPartition", _READ, "", "at most this many offsets in a task"),
+    Option(
+        "slicesPerPartition",
+        _READ,
+        "1",
+        "so many tasks for each partition, each of them for a part of the keys (see below)",
+    ),
     Option("maxOffsetsPerTrigger", (STREAM,), "", "at most this many offsets in a batch"),
     Option("minOffsetsPerTrigger", (STREAM,), "", "wait for this many offsets"),
     Option("maxTriggerDelay", (STREAM,), "15m", "how long minOffsetsPerTrigger waits at most"),
@@ -155,8 +161,10 @@ _UNSAFE = ("kafka.sasl.", "kafka.ssl.")
 # Spark puts these in by itself, or they steer Spark and not the source.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "__default__", "header"}
 
+_SLICES_MAX = 1024
 _POSITIONS_LOWER = {"earliest", "latest"}
 _JOB_ID_MAX = 200
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _JOB_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{_JOB_ID_MAX}}}")
 
 
@@ -262,6 +270,7 @@ class ReadSettings:
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    slices_per_partition: int = 1
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 900_000
@@ -296,7 +305,7 @@ def read_settings(options: Options, where: str) -> ReadSettings:
         raise OptionError(
             f"option minOffsetsPerTrigger ({least}) is larger than maxOffsetsPerTrigger ({most})"
         )
-    return ReadSettings(
+    settings = ReadSettings(
         client=_client(reader),
         topics=topics,
         starting=_position(reader, "starting", "earliest" if batch else "latest", topics),
@@ -304,12 +313,43 @@ def read_settings(options: Options, where: str) -> ReadSettings:
         fail_on_data_loss=reader.boolean("failOnDataLoss", True),
         min_partitions=reader.number("minPartitions", None),
         max_records_per_partition=reader.number("maxRecordsPerPartition", None),
+        slices_per_partition=_slices(reader),
         max_offsets=most,
         min_offsets=least,
         max_delay_ms=_duration(reader.text("maxTriggerDelay") or "15m"),
         include_headers=reader.boolean("includeHeaders", False),
         push_filters=reader.boolean("pushFilters", False),
     )
+    _check_slices(settings)
+    return settings
+
+
+def _slices(reader: _Reader) -> int:
+    text = reader.text("slicesPerPartition")
+    if text is None:
+        return 1
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= _SLICES_MAX:
+        raise OptionError(
+            f"option slicesPerPartition is a number from 1 to {_SLICES_MAX}, not {text!r:.40}:"
+            ' .option("slicesPerPartition", "4") has four tasks read each partition'
+        )
+    return int(text)
+
+
+def _check_slices(settings: ReadSettings) -> None:
+    """Raises OptionError for what would give a key to several tasks."""
+    if settings.slices_per_partition == 1:
+        return
+    for name, value in (
+        ("minPartitions", settings.min_partitions),
+        ("maxRecordsPerPartition", settings.max_records_per_partition),
+    ):
+        if value is not None:
+            raise OptionError(
+                f"option slicesPerPartition cuts partitions up by keys and {name} by offsets, so"
+                f" a key wouldn't be one task's: leave out {name}, or slicesPerPartition where"
+                " that doesn't matter"
+            )
 
 
 def write_settings(options: Options) -> WriteSettings:

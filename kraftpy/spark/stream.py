@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kraftpy.spark.batch import Task
 from kraftpy.spark.brokers import Brokers, report_loss
-from kraftpy.spark.planning import ids_of, partitions_of, ranges_between, resolve, split
+from kraftpy.spark.planning import ids_of, partitions_of, ranges_between, resolve, tasks_of
 from kraftpy.spark.positions import Offsets, offsets_of, table_of
 from kraftpy.spark.settings import ReadSettings
 
@@ -253,9 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = Place.read(start).offsets
         until, begun, ids = Place.read(end)
         ranges = ranges_between({**known, **begun}, until, fail_on_data_loss=self._fails)
-        settings = self.settings
-        parts = split(ranges, settings.min_partitions, settings.max_records_per_partition)
-        return [StreamTask(part, ids.get(part.topic)) for part in parts]
+        return [StreamTask(part, ids.get(part.topic)) for part in tasks_of(ranges, self.settings)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part: Slice | None = partition.value

@@ -16,7 +16,7 @@
     python -m tests.bench metrics                                  what metrics cost
     python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
     python -m tests.bench transactional-ids                        100,000 that nobody ends
-    python -m tests.bench spark [read | stream | write | pipeline] Spark: ours, Kafka's connector
+    python -m tests.bench spark [read | slices | stream | write | pipeline] Spark: ours, Kafka's
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
 a third part, `race transactions`, and is of all rows unless `--only` names some by a part of their

@@ -7,12 +7,14 @@ is used. The CPU time is that of Spark with its Python workers, which other work
 changes less. Memory is the most at once (proportional set size, 5 looks a second): of the
 Python workers together, and of the JVM, whose heap may have 1 GiB and grows to what it is given.
 
-`ARGS="spark read"` measures only reading; `stream`, `write` and `pipeline` are the others.
+`ARGS="spark read"` measures only reading; the others are `slices` (one partition, read by one task
+and by two), `stream`, `write` and `pipeline`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 import random
@@ -34,6 +36,8 @@ OURS: tuple[Format, ...] = ("kraftpy",)
 PARTITIONS = 4
 WARM_UP_ROWS = 200_000
 SMALL = 1_000_000
+WORKED_ROWS = 100_000
+WORK_TURNS = 100  # of a hash, for each row
 MICRO_BATCHES = 10
 FLOOR = 1.0  # rows per second over the connector's, for records of 100 B
 
@@ -187,7 +191,7 @@ class _Works:
         self._lakes: list[Any] = []
 
     def all(self) -> list[Callable[[], Iterator[Work]]]:
-        return [self.read, self.stream, self.write, self.pipeline]
+        return [self.read, self.slices, self.stream, self.write, self.pipeline]
 
     def warm_up(self) -> None:
         self.say("filling a topic and warming up")
@@ -206,6 +210,17 @@ class _Works:
         headed = _fill(self.bootstrap, "headed", SMALL // 5, 100, headers=3)
         work = self._drop("headed", includeHeaders="true")
         yield Work("read 100 B, three headers", SMALL // 5, headed, work)
+
+    def slices(self) -> Iterator[Work]:
+        """One partition with work for each row: one task, two by keys, two by offsets."""
+        size = _fill(self.bootstrap, "single", WORKED_ROWS, 100, partitions=1)
+        for name, options in (
+            ("one task", {}),
+            ("slicesPerPartition 2", {"slicesPerPartition": "2"}),
+            ("minPartitions 2", {"minPartitions": "2"}),
+        ):
+            work = self._work("single", **options)
+            yield Work(f"one partition, {name}", WORKED_ROWS, size, work, OURS)
 
     def stream(self) -> Iterator[Work]:
         """Micro-batches that have next to nothing to do: what each costs by itself."""
@@ -291,13 +306,32 @@ class _Works:
 
         return run
 
+    def _work(self, topic: str, **options: str) -> Callable[[Format], None]:
+        def work(tables: Iterator[Any]) -> Iterator[Any]:
+            for table in tables:
+                for value in table.column("value").to_pylist():
+                    hashlib.pbkdf2_hmac("sha256", value, b"", WORK_TURNS)
+                yield table.select(["offset"])
+
+        def run(door: Format) -> None:
+            worked = self._frame(door, topic, **options).mapInArrow(work, "offset long")
+            worked.write.format("noop").mode("overwrite").save()
+
+        return run
+
     def _parquet(self, topic: str) -> Callable[[Format], None]:
         out = str(self.folder / "parquet")
         return lambda door: self._frame(door, topic).write.mode("overwrite").parquet(out)
 
 
 def _fill(
-    bootstrap: str, topic: str, count: int, size: int, codec: str = "none", headers: int = 0
+    bootstrap: str,
+    topic: str,
+    count: int,
+    size: int,
+    codec: str = "none",
+    headers: int = 0,
+    partitions: int = PARTITIONS,
 ) -> int:
     """Records with keys of 10 bytes and values that can be compressed by half; their bytes."""
     import pyarrow as pa
@@ -307,7 +341,7 @@ def _fill(
     from kraftpy.spark.settings import write_settings
     from tests.spark.topics import create_topic
 
-    create_topic(bootstrap, topic, PARTITIONS)
+    create_topic(bootstrap, topic, partitions, accept_range_fetch="true")
     rng = random.Random(1)
     values = [rng.randbytes(-(-size // 2)).hex().encode()[:size] for _ in range(10_000)]
 

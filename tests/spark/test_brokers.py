@@ -87,8 +87,8 @@ def test_small_tasks_ask_for_small_answers(broker: Broker, monkeypatch: pytest.M
     sizes: list[int] = []
     fetch = Brokers._fetch
 
-    async def recording(self: Brokers, wanted: Slice, max_bytes: int) -> Any:
-        data = await fetch(self, wanted, max_bytes)
+    async def recording(self: Brokers, *question: Any) -> Any:
+        data = await fetch(self, *question)
         sizes.append(len(data.records))
         return data
 

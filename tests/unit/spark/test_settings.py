@@ -147,6 +147,21 @@ def test_what_is_refused_with_exactly_once(options: dict[str, str], message: str
         ({"endingTimestamp": "5"}, STREAM, "a stream has no end"),
         ({"minPartitions": "many"}, BATCH, "minPartitions is a number, not 'many'"),
         ({"minPartitions": "0"}, BATCH, "minPartitions is at least 1"),
+        ({"slicesPerPartition": "0"}, BATCH, "a number from 1 to 1024, not '0': .option"),
+        ({"slicesPerPartition": "1025"}, STREAM, r'"slicesPerPartition", "4"\) has four tasks'),
+        ({"slicesPerPartition": "two"}, STREAM, "a number from 1 to 1024, not 'two'"),
+        ({"slicesPerPartition": "²"}, BATCH, "a number from 1 to 1024"),
+        ({"slicesPerPartition": ""}, BATCH, "a number from 1 to 1024"),
+        (
+            {"slicesPerPartition": "2", "minPartitions": "4"},
+            BATCH,
+            "minPartitions by offsets.*leave out minPartitions, or slicesPerPartition",
+        ),
+        (
+            {"slicesPerPartition": "2", "maxRecordsPerPartition": "4"},
+            STREAM,
+            "leave out maxRecordsPerPartition",
+        ),
         ({"failOnDataLoss": "no"}, BATCH, "failOnDataLoss is true or false"),
         ({"maxTriggerDelay": "soon"}, STREAM, "maxTriggerDelay is a time like"),
         (
