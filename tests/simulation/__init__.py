@@ -15,6 +15,9 @@ everything around them made up: the clock, the network, the disks, the metadata 
     invariants  what must hold after every event
     transactions          coordinators, admission, markers, and producers that write in transactions
     transactional_world   a run with those, and what must hold then
+    claims                the coordinator of members that share partitions, with its two logs
+    members               those who claim: of a group that shares partitions, and alone
+    cooperative_world     a run with those, and what must hold then
     scenario    the same parts under the control of a script (scenarios/*.txt)
 
 `python -m tests.simulation --seed N` replays a run, with `--trace` line by line.

@@ -1,6 +1,7 @@
 """`make simulate SEEDS=2000`: as many runs, on all cores; or one again (`--seed N --trace`).
 
-Each fourth seed is run with transactions, too (`--transactions` for one of them).
+Each fourth seed is run with transactions, too, and another fourth with members that share
+partitions (`--transactions` or `--cooperative` for one of them).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import time
 from collections.abc import Iterable
 from multiprocessing import get_context
 
+from tests.simulation.cooperative_world import simulate_cooperative
 from tests.simulation.transactional_world import simulate_transactions
 from tests.simulation.world import Outcome, simulate
 
-TRANSACTIONS_EVERY = 4
+TRANSACTIONS_EVERY = COOPERATIVE_EVERY = 4
 
 
 def main() -> int:
@@ -25,12 +27,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--transactions", action="store_true", help="--seed with transactions")
+    parser.add_argument("--cooperative", action="store_true", help="--seed with shared partitions")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # what brokers would tell of transactions that time out
     if options.seed is not None:
         play = simulate_transactions if options.transactions else simulate
+        play = simulate_cooperative if options.cooperative else play
         outcome = play(options.seed, print if options.trace else None)
         print(outcome.violation or f"clean: {outcome}")
         return 1 if outcome.violation else 0
@@ -48,15 +52,18 @@ def _simulate(seed: int) -> list[Outcome]:
     outcomes = [simulate(seed)]
     if not seed % TRANSACTIONS_EVERY:
         outcomes.append(simulate_transactions(seed))
+    if seed % COOPERATIVE_EVERY == 1:
+        outcomes.append(simulate_cooperative(seed))
     return outcomes
 
 
 def report(outcomes: Iterable[Outcome]) -> int:
     """Prints failures as they come, and a sum; returns how many failed."""
-    count = failed = events = acknowledged = read = elections = lossy = completed = 0
+    count = failed = events = acknowledged = read = elections = lossy = completed = claimed = 0
     for outcome in outcomes:
         count += 1
         completed += outcome.completed
+        claimed += outcome.claimed
         events += outcome.events
         acknowledged += outcome.acknowledged
         read += outcome.read
@@ -64,19 +71,25 @@ def report(outcomes: Iterable[Outcome]) -> int:
         lossy += outcome.losses > 0
         if outcome.violation is not None:
             failed += 1
-            again = replay(outcome.seed, transactions=bool(outcome.completed))
+            again = replay(
+                outcome.seed,
+                transactions=bool(outcome.completed),
+                cooperative=outcome.cooperative,
+            )
             print(f"seed {outcome.seed}: {outcome.violation}\n{again}", flush=True)
     print(
         f"{count} runs, {events:,} events, {elections:,} elections, {acknowledged:,} records "
-        f"acknowledged, {completed:,} transactions completed, {read:,} fetches read: "
+        f"acknowledged, {completed:,} transactions completed, {claimed:,} claims committed, "
+        f"{read:,} fetches read: "
         + (f"{failed} runs FAILED" if failed else "every invariant held")
         + f" ({lossy} runs with elections that may lose records, and did)"
     )
     return failed
 
 
-def replay(seed: int, *, transactions: bool = False) -> str:
+def replay(seed: int, *, transactions: bool = False, cooperative: bool = False) -> str:
     how = " --transactions" if transactions else ""
+    how += " --cooperative" if cooperative else ""
     return f"  replay: python -m tests.simulation --seed {seed}{how} --trace"
 
 

@@ -84,6 +84,9 @@ class Outcome(NamedTuple):
     losses: int
     completed: int = 0
     """Transactions; in a run without them there are none."""
+    claimed: int = 0
+    """Claims that were committed, in a run whose members share partitions."""
+    cooperative: bool = False
 
 
 class World:
@@ -92,6 +95,7 @@ class World:
     DATA = "data"
     OFFSETS = "offsets"
     INTERNAL: tuple[str, ...] = (OFFSETS,)
+    FAULTS = Faults
 
     def __init__(
         self, seed: int, config: Config | None = None, trace: Callable[[str], None] | None = None
@@ -216,7 +220,7 @@ class World:
             Consumer(self, name, rack_of(self.rng.randint(1, 3))).start()
         for producer in producers:
             producer.start()
-        faults = Faults(self)
+        faults = self.FAULTS(self)
         faults.start()
         self.run_for(FAULTS_MS)
         self.note("== healing")

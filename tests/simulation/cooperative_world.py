@@ -1,0 +1,542 @@
+"""A run with members that share partitions, and what must be true of claims after every event.
+
+* Claims and the stable offset are within what members have processed, or somebody passed over.
+* What was answered as claimed is covered until somebody resets it: in memory, and by whoever reads
+  both logs after a crash now, whatever they have of what is under way.
+* The stable offset falls only by a plain commit.
+* What the coordinator knows is what a replay of its two logs gives.
+* No tombstone is committed of a claim that the committed stable offset hasn't passed, and that is
+  in no other claim, but by a reset.
+* The shares that a leader deals out tile the partitions, but for what owners have yet to give up.
+* While members are handed records, each hash has one who may be.
+* The records of a key are handed out in their order, the first time.
+* In the end all is processed, and the stable offset is the end.
+
+An election that loses committed records (see `invariants`) takes all that with it: from there on
+only the rules of replication are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from kraftpy.client.assignor import Assignor, Subscription
+from kraftpy.client.ledger import Claim
+from kraftpy.client.shares import on_line
+from kraftpy.client.sharing import sharing_of
+from kraftpy.client.spans import Spans, intersect, join, size
+from kraftpy.core.groups import GroupMachine
+from kraftpy.core.groups import decode_record as decode_offset
+from kraftpy.core.groups.individual.places import ClaimsLog
+from kraftpy.core.groups.individual.records import decode_record as decode_claim
+from kraftpy.core.groups.records import OffsetRecord
+from kraftpy.protocol.key_hash import HASH_MAX, SLOTS, key_hash
+from kraftpy.protocol.key_shares import Shares
+from tests.simulation.claims import (
+    CLAIMS,
+    CLAIMS_PARTITION,
+    OFFSETS_PARTITION,
+    ClaimsReplica,
+    OffsetsReplica,
+    coordinator_at,
+    load_claims,
+    load_offsets,
+    new_machine,
+)
+from tests.simulation.faults import Faults
+from tests.simulation.members import Alone, Claimer, Shared
+from tests.simulation.replica import Name, Replica
+from tests.simulation.world import HEALING_MS, Outcome, World, play
+
+GROUP, ALONE = "shared", "alone"
+KEYS = 5
+ASSIGNORS = ("range", "roundrobin", "kraftpy-cooperative-sticky", "kraftpy-colocate")
+_REPLAYED_EVERY_MS = 200.0
+_RESET = "reset "
+
+Place = tuple[str, Name]
+"""A group and a partition."""
+
+
+class _Record(NamedTuple):
+    value: object
+    hash: int
+
+
+def key_of(value: Any) -> bytes:
+    """The key of a producer's record."""
+    number, count = value
+    return b"%d-%d" % (number, count % KEYS)
+
+
+@lru_cache(1 << 16)
+def hash_of(value: Any) -> int:
+    return key_hash(key_of(value), 0)
+
+
+class CooperativeInvariants:
+    """Told of what is handed out, processed, answered and committed; raises `Violation`."""
+
+    def __init__(self, world: CooperativeWorld) -> None:
+        self.world = world
+        self.claimed = 0
+        """Claims that are committed."""
+        self.apart = 0
+        """How often another broker was seen to lead the claims than the offsets."""
+        self.resets = 0
+        self.replays = 0
+        self._was_deposed = False
+        self._records: dict[Name, list[_Record]] = defaultdict(list)
+        self._handed: dict[str, set[object]] = defaultdict(set)
+        self._processed: dict[str, set[object]] = defaultdict(set)
+        """With what somebody passed over who reset the offset."""
+        self._first: dict[tuple[str, bytes], tuple[int, object]] = {}
+        self._answered: dict[Place, set[object]] = defaultdict(set)
+        self._resetting: dict[Place, list[GroupMachine]] = defaultdict(list)
+        self._stable: dict[Place, int] = {}
+        self._resets_seen: set[str] = set()
+        self._claims: dict[Place, dict[tuple[int, int, int], int]] = defaultdict(dict)
+        self._seen: dict[Name, int] = defaultdict(int)
+
+    def fail(self, what: str) -> None:
+        if self.hold:
+            self.world.invariants.fail(what)
+
+    @property
+    def hold(self) -> bool:
+        """Whether nothing was lost that was committed."""
+        return not (self.world.invariants.lost or self._was_deposed)
+
+    def _committed_records(self, name: Name) -> list[_Record]:
+        """What a partition has, by offset."""
+        found, batches = self._records[name], self.world.invariants.batches[name]
+        for batch in batches[self._seen[name] :]:
+            found += [_Record(value, hash_of(value)) for value in batch.values]
+        self._seen[name] = len(batches)
+        return found
+
+    def _among(self, name: Name, first: int, end: int) -> Iterator[tuple[int, _Record]]:
+        """The committed records at these offsets that can still be read."""
+        records = self._committed_records(name)
+        for offset in range(max(first, self.world.log_start(name)), min(end, len(records))):
+            yield offset, records[offset]
+
+    # -- members
+
+    def handed_out(self, member: Claimer, name: Name, offset: int, value: object) -> None:
+        group_id, hash_ = member.group_id, hash_of(value)
+        for other in self.world.claimers:
+            if other is not member and other.group_id == group_id and other.owns(name, hash_):
+                self.fail(
+                    f"member {member.number} is handed offset {offset} of {name}, and member "
+                    f"{other.number} has its hash, too"
+                )
+        handed, processed = self._handed[group_id], self._processed[group_id]
+        if value in handed or value in processed:
+            return
+        handed.add(value)
+        key = group_id, key_of(value)
+        before, other_value = self._first.get(key, (-1, None))
+        if offset < before:
+            self.fail(
+                f"{value} at offset {offset} of {name} is handed out for the first time, and "
+                f"{other_value} of its key was before, from offset {before}"
+            )
+        self._first[key] = offset, value
+
+    def processed(self, member: Claimer, value: object) -> None:
+        self._processed[member.group_id].add(value)
+
+    def answered(self, group_id: str, name: Name, claims: Iterable[Claim]) -> None:
+        """The coordinator says that this is claimed."""
+        place = group_id, name
+        if self._is_resetting(place):
+            return
+        for low, high, first, last in claims:
+            for _, record in self._among(name, first, last + 1):
+                if low <= record.hash <= high:
+                    self._answered[place].add(record.value)
+
+    def begin_reset(self, place: Place, machine: GroupMachine) -> None:
+        """A plain commit from outside has arrived: claims may be dropped from here on."""
+        self._resetting[place].append(machine)
+        self._answered[place].clear()
+
+    def end_reset(self, place: Place) -> None:
+        """It is answered."""
+        del self._resetting[place][:1]
+
+    def _is_resetting(self, place: Place) -> bool:
+        there = [coordinator_at(broker) for broker in self.world.brokers.values()]
+        machines = [at.machine for at in there if at is not None]
+        left = [each for each in self._resetting[place] if each in machines]
+        self._resetting[place] = left
+        return bool(left)
+
+    def divided(
+        self, assignor: Assignor, members: Mapping[str, Subscription], shares: Mapping[str, Shares]
+    ) -> None:
+        """A leader deals shares out."""
+        numbers = [number for _, number in self.world.data_names]
+        given = [on_line(each, self.world.DATA, numbers) for each in shares.values()]
+        listed: dict[str, Spans] = {}
+        if assignor.cooperative:
+            listed = {
+                member: on_line(sharing_of(each).owned, self.world.DATA, numbers)
+                for member, each in members.items()
+            }
+        whole = [(0, SLOTS * len(numbers))]
+        if sum(map(size, given)) != size(join(piece for each in given for piece in each)):
+            self.fail(f"{assignor.name} gives a slot to two members: {shares}")
+        if join(piece for each in (*given, *listed.values()) for piece in each) != whole:
+            self.fail(f"{assignor.name} gives not all away: {shares}")
+        for member, spans in zip(shares, given, strict=True):
+            for other, its in listed.items():
+                if other != member and intersect(spans, its):
+                    self.fail(f"{assignor.name} gives {member} what {other} has: {shares}")
+
+    # -- the coordinator's logs
+
+    def committed(self, replica: Replica) -> None:
+        """A leader's watermark moved: takes in what is committed now."""
+        name = replica.name
+        if replica.leader_epoch < self.world.invariants.oldest_epoch[name]:
+            self._was_deposed = True
+        committed = self.world.invariants.batches[name]
+        if not self.hold:
+            return
+        for batch in committed[self._seen[name] :]:
+            if name == OFFSETS_PARTITION:
+                self._take_offsets(batch.values)
+            else:
+                self._take_claims(batch.values)
+        self._seen[name] = len(committed)
+
+    def _take_offsets(self, values: Iterable[Any]) -> None:
+        for key, value in values:
+            record = decode_offset(key, value)
+            if not isinstance(record, OffsetRecord) or record.committed is None:
+                continue
+            name = record.topic, record.partition
+            place = record.group_id, name
+            before = self._stable.get(place, -1)
+            offset, metadata = record.committed.offset, record.committed.metadata
+            self._stable[place] = offset
+            if metadata.startswith(_RESET) and metadata not in self._resets_seen:
+                self._resets_seen.add(metadata)
+                self._passed(place, offset)
+            elif offset < before:
+                self.fail(f"the stable offset of {place} falls from {before} to {offset}")
+            elif before >= 0:
+                self._check_processed(place, before, offset, 0, HASH_MAX, "the stable offset")
+
+    def _passed(self, place: Place, offset: int) -> None:
+        """An offset was set: nobody need process what is below."""
+        group_id, name = place
+        self._processed[group_id].update(record.value for _, record in self._among(name, 0, offset))
+
+    def _take_claims(self, values: Iterable[Any]) -> None:
+        gone: list[tuple[Place, tuple[int, int, int], int]] = []
+        for key, value in values:
+            record = decode_claim(key, value)
+            assert record is not None
+            place = record.group_id, (record.topic, record.partition)
+            claim_key = record.low, record.high, record.first
+            known = self._claims[place]
+            if record.state is None:
+                last = known.pop(claim_key, None)
+                if last is not None:
+                    gone.append((place, claim_key, last))
+                continue
+            self.claimed += 1
+            known[claim_key] = record.state.last
+            end = record.state.last + 1
+            self._check_processed(place, record.first, end, record.low, record.high, "a claim")
+        for place, (low, high, first), last in gone:
+            if place[0] == GROUP and self._stable.get(place, -1) <= last:
+                left = join(
+                    (begin, its_last + 1)
+                    for (its_low, its_high, begin), its_last in self._claims[place].items()
+                    if (its_low, its_high) == (low, high)
+                )
+                above = [(max(first, self._stable.get(place, 0)), last + 1)]
+                if intersect(left, above) != above:
+                    self.fail(
+                        f"a tombstone of the claim {first}-{last} of {place} is committed, and "
+                        f"the stable offset is {self._stable.get(place)}"
+                    )
+
+    def _check_processed(
+        self, place: Place, first: int, end: int, low: int, high: int, what: str
+    ) -> None:
+        group_id, name = place
+        processed = self._processed[group_id]
+        for offset, record in self._among(name, first, end):
+            if low <= record.hash <= high and record.value not in processed:
+                self.fail(
+                    f"{what} of {group_id} on {name}, {first}-{end - 1}, is committed, and nobody "
+                    f"has processed {record.value} at offset {offset}"
+                )
+
+    # -- replays
+
+    def replay_now_and_then(self) -> None:
+        world = self.world
+        world.schedule.after(
+            world.rng.expovariate(1 / _REPLAYED_EVERY_MS), self.replay_now_and_then
+        )
+        logs = map(world.partition, (OFFSETS_PARTITION, CLAIMS_PARTITION))
+        self.apart += len({each.leader for each in logs} - {-1}) > 1
+        if self.hold:
+            self._replay(tails=True)
+            self._compare()
+
+    def _replay(self, *, tails: bool) -> GroupMachine:
+        """Who takes over now, and may have some of what is under way."""
+        machine = new_machine(self.world)
+        logs = [self._values(name, tails=tails) for name in (OFFSETS_PARTITION, CLAIMS_PARTITION)]
+        load_offsets(machine, logs[0], self.world.now_ms)
+        load_claims(machine, logs[1], self.world.now_ms)
+        self.replays += 1
+        if tails:
+            for place in self._places():
+                self._check_replayed(machine, place)
+        return machine
+
+    def _places(self) -> list[Place]:
+        return [(group_id, name) for group_id in (GROUP, ALONE) for name in self.world.data_names]
+
+    def _values(self, name: Name, *, tails: bool) -> list[Any]:
+        """What a log has, and with `tails` some of what its leader has not committed yet."""
+        committed = self.world.invariants.batches[name]
+        batches = list(committed)
+        leader = self.world.brokers.get(self.world.partition(name).leader)
+        if tails and leader is not None:
+            end_offset = committed[-1].end_offset if committed else 0
+            log = self.world.log_of(leader.id, name)
+            tail = log.read(end_offset, 1 << 30, log.log_end_offset)
+            batches += tail[: self.world.rng.randint(0, len(tail))]
+        return [value for batch in batches for value in batch.values]
+
+    def _done(self, machine: GroupMachine, place: Place) -> set[object]:
+        """The records that a machine takes for done."""
+        group_id, name = place
+        key = (group_id, *name)
+        stable = machine.claims.stable_offset(key)
+        found = {record.value for _, record in self._among(name, 0, stable)}
+        for low, high, first, last in machine.claims.coverage(key) or ():
+            for _, record in self._among(name, first, last + 1):
+                if low <= record.hash <= high:
+                    found.add(record.value)
+        return found
+
+    def _check_replayed(self, machine: GroupMachine, place: Place) -> None:
+        group_id, name = place
+        done = self._done(machine, place)
+        there = {record.value for _, record in self._among(name, 0, 1 << 62)}
+        if lost := (self._answered[place] & there) - done:
+            self.fail(f"{place}: answered as claimed, and who takes over lacks {lost}")
+        # An offset that somebody sets and that isn't committed yet passes over records, too.
+        if group_id == GROUP and (more := done - self._processed[group_id]):
+            self.fail(f"{place}: who takes over has as done what nobody processed: {more}")
+
+    def _compare(self) -> None:
+        """What the coordinator knows is what its logs say."""
+        for broker in self.world.brokers.values():
+            at = coordinator_at(broker)
+            if at is None or at.machine is None or at.twin is None:
+                continue
+            if at.machine.claims.state is not ClaimsLog.OPEN:
+                continue
+            if any(
+                each.high_watermark != _end(self.world.invariants.batches[each.name])
+                for each in (at, at.twin)
+            ):
+                continue
+            replayed = self._replay(tails=False)
+            for place in self._places():
+                key = (place[0], *place[1])
+                stable = [m.claims.stable_offset(key) for m in (at.machine, replayed)]
+                done = [self._done(m, place) for m in (at.machine, replayed)]
+                if stable[0] != stable[1] or done[0] != done[1]:
+                    self.fail(
+                        f"{place}: the coordinator at broker {broker.id} knows {stable[0]}, its "
+                        f"logs say {stable[1]}; they differ in {done[0] ^ done[1]}"
+                    )
+
+    # -- the end
+
+    def all_done(self) -> bool:
+        for group_id, name in self._places():
+            end_offset = _end(self.world.invariants.batches[name])
+            if self._stable.get((group_id, name), -1) != end_offset:
+                return False
+        return True
+
+    def check_end(self) -> None:
+        if not self.hold:
+            return
+        for group_id, name in self._places():
+            self._check_processed((group_id, name), 0, 1 << 62, 0, HASH_MAX, "the end")
+
+
+def _end(batches: list[Any]) -> int:
+    end_offset: int = batches[-1].end_offset if batches else 0
+    return end_offset
+
+
+class CooperativeFaults(Faults):
+    """What goes wrong with members, too, and offsets that somebody resets."""
+
+    world: CooperativeWorld
+
+    def __init__(self, world: CooperativeWorld) -> None:
+        super().__init__(world)
+        self.kinds += [self.crash_member, self.crash_member, self.pause_member, self.reset]
+        self.kinds.append(self.hinder_claims)
+
+    def heal(self) -> None:
+        super().heal()
+        self.world.hindered.clear()
+        for each in self.world.claimers:
+            each.paused_until = 0.0
+            if not each.up:
+                each.start()
+
+    def crash_member(self) -> None:
+        member = self.rng.choice(self.world.claimers)
+        if member.up:
+            self.world.note(f"member {member.number} dies")
+            member.crash()
+            self._later(self._come_again, member)
+
+    def _come_again(self, member: Claimer) -> None:
+        if not member.up:
+            member.start()
+
+    def hinder_claims(self) -> None:
+        """A broker comes no further with the claims, and is to lead the offsets."""
+        leader = self.world.brokers.get(self.world.partition(OFFSETS_PARTITION).leader)
+        follower = self._broker()
+        if leader is None or follower is None or leader is follower:
+            return
+        self.world.note(f"broker {follower.id} comes no further with the claims")
+        self.world.hindered[follower.id] = self.world.schedule.now + 3_000.0
+        self.world.schedule.after(1_500.0, self._kill_to_part, leader.id, leader.life)
+
+    def _kill_to_part(self, id_: int, life: int) -> None:
+        broker = self.world.brokers[id_]
+        if self.active and broker.up and broker.life == life:
+            broker.kill()
+            self._later(self._restart, broker)
+
+    def pause_member(self) -> None:
+        member = self.rng.choice(self.world.claimers)
+        for_ms = self.rng.uniform(50, 2500)
+        self.world.note(f"member {member.number} stands still for {for_ms:.0f} ms")
+        member.paused_until = max(member.paused_until, self.world.schedule.now + for_ms)
+
+    def reset(self) -> None:
+        """Somebody sets an offset of the group that has no members."""
+        world = self.world
+        name = self.rng.choice(world.data_names)
+        offset = self.rng.randint(0, _end(world.invariants.batches[name]))
+        world.cooperative.resets += 1
+        world.note(f"reset {name} to {offset}")
+        world.resetter.reset(name, offset, f"{_RESET}{world.cooperative.resets}")
+
+
+class Resetter(Claimer):
+    """Commits offsets from outside."""
+
+    def reset(self, name: Name, offset: int, metadata: str) -> None:
+        place = self.group_id, name
+        checks = self.world.cooperative
+
+        def arrived(machine: GroupMachine) -> None:
+            checks.begin_reset(place, machine)
+
+        self.commit(
+            name,
+            offset,
+            None,
+            lambda *_: None,
+            lambda _: checks.end_reset(place),
+            metadata,
+            arrived,
+        )
+
+
+class CooperativeWorld(World):
+    """A world in which members share partitions."""
+
+    FAULTS = CooperativeFaults
+
+    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+        self.cooperative = CooperativeInvariants(self)
+        self.claimers: list[Claimer] = []
+        self.hindered: dict[int, float] = {}
+        """Until when brokers come no further with the claims."""
+        super().__init__(seed, trace=trace)
+
+    hash_of = staticmethod(hash_of)
+
+    @property
+    def data_names(self) -> list[Name]:
+        return [(self.DATA, number) for number in range(self.config.partitions)]
+
+    def log_start(self, name: Name) -> int:
+        return max(self.log_of(each, name).log_start_offset for each in self.brokers)
+
+    def replica_of(self, name: Name) -> type[Replica]:
+        if name == CLAIMS_PARTITION:
+            return ClaimsReplica
+        return OffsetsReplica if name == OFFSETS_PARTITION else Replica
+
+    def start(self) -> None:
+        super().start()
+        topic = {
+            "name": CLAIMS,
+            "topic_id": bytes(12) + (99).to_bytes(4, "big"),
+            "partitions": -1,
+            "replication_factor": -1,
+            "configs": {"unclean.leader.election.enable": "false"},
+            "twin_of": OFFSETS_PARTITION[0],
+        }
+        answer = self.quorum.ask({"type": "create_topics", "seed": 0, "topics": [topic]})
+        assert all(not item["error"] for item in answer.value["topics"]), answer
+
+    def _use(self, name: Name) -> None:
+        if name != OFFSETS_PARTITION:
+            return
+        assignor = self.rng.choice(ASSIGNORS)
+        for number in range(self.rng.randint(2, 4)):
+            self.claimers.append(Shared(self, GROUP, number, assignor))
+        bounds = [0, HASH_MAX // 3, HASH_MAX + 1]
+        for number in range(2):
+            low, high = bounds[number], bounds[number + 1] - 1
+            self.claimers.append(Alone(self, ALONE, 10 + number, low, high))
+        self.resetter = Resetter(self, ALONE, 20)
+        for each in self.claimers:
+            each.start()
+        self.cooperative.replay_now_and_then()
+
+    def _settle(self) -> None:
+        checks = self.cooperative
+        if not checks.hold:
+            return
+        for each in self.claimers:
+            if isinstance(each, Alone):  # Who reset the offset starts them again.
+                each.crash()
+                each.start()
+        self.run_until(lambda: checks.all_done() or not checks.hold, "all is claimed", HEALING_MS)
+        checks.check_end()
+
+
+def simulate_cooperative(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Runs one seed with members that share partitions."""
+    world = CooperativeWorld(seed, trace)
+    return play(world, trace)._replace(claimed=world.cooperative.claimed, cooperative=True)
