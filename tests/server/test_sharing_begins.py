@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
+from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer import Consumer
+from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 from kraftpy.testing import Broker
-from tests.server.test_sharing import NewTopic, Reader, group_on, send
+from tests.server.test_sharing import TIMEOUT_S, NewTopic, Reader, group_on, send
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
@@ -75,3 +79,30 @@ def do_all(reader: Reader) -> None:
     if reader.consumer._explicit_done:
         for record in reader.records:
             reader.consumer.done(record)
+
+
+async def test_what_is_done_out_of_order_is_committed_where_claims_are_refused() -> None:
+    """Up to the first record that isn't done, and at once: the group is told when it is joined."""
+    with Broker(accept_individual_commit=False, group_initial_rebalance_delay_ms=0) as broker:
+        async with Cluster(broker.bootstrap) as cluster:
+            await Admin(cluster).create_topic("t", partitions=1, replication_factor=1)
+            await send(cluster, "t", range(20))
+            async with Consumer(
+                cluster,
+                group_id="g",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                explicit_done=True,
+            ) as consumer:
+                consumer.subscribe(["t"])
+                found: list[ConsumerRecord] = []
+                async with asyncio.timeout(TIMEOUT_S):
+                    while len(found) < 20:
+                        found += await consumer.poll(100)
+                for record in found[:3] + found[4:]:
+                    consumer.done(record)
+                await consumer.commit()
+                assert await consumer.committed([("t", 0)]) == {("t", 0): 3}
+                consumer.done(found[3])
+                await consumer.commit()
+                assert await consumer.committed([("t", 0)]) == {("t", 0): 20}
