@@ -297,8 +297,9 @@ class SharingMember(Protocol):
     def claim(self) -> None:
         """Claims, or commits, all that is done."""
 
-    def stand_still(self, duration_s: float) -> None:
-        """Does nothing at all for a while, as a process does that isn't scheduled."""
+    def stand_still(self, duration_s: float, called: Callable[[], bool]) -> None:
+        """Does nothing at all for a while, as a process does that isn't scheduled, or until it is
+        `called`."""
 
     def close(self) -> None: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kraftpy.client.claims import read_progress
@@ -31,6 +31,7 @@ from kraftpy.testing.consistency.clients.own import OwnSender, Session
 
 _TIMEOUT_MS = int(TIMEOUT_S * 1000)
 _LEAVING_MS = 2_000
+_STILL_S = 0.05
 _Shares = Mapping[Partition, Sequence[tuple[int, int]]]
 
 
@@ -155,9 +156,12 @@ class _Member:
     def claim(self) -> None:
         self._session.run(self._consumer.commit())
 
-    def stand_still(self, duration_s: float) -> None:
+    def stand_still(self, duration_s: float, called: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + duration_s
+
         async def stand_still() -> None:
-            time.sleep(duration_s)  # noqa: ASYNC251 - the loop is to stand still
+            while time.monotonic() < deadline and not called():
+                time.sleep(_STILL_S)  # noqa: ASYNC251 - the loop is to stand still
 
         self._session.run(stand_still(), duration_s + 2 * TIMEOUT_S)
 

@@ -309,9 +309,12 @@ def share(worker: Worker, assignor: str, group: str) -> None:
 
 
 def _stand_still(worker: Worker, member: SharingMember) -> None:
-    """With what it was handed and hasn't done: others have all of that when it goes on."""
+    """With what it was handed and hasn't done: others have all of that when it goes on.
+
+    Who is told to stay goes on at once: its group is to be left in peace.
+    """
     began_ns = time.monotonic_ns()
-    member.stand_still(_STILL_S)
+    member.stand_still(_STILL_S, lambda: worker.staying or worker.stopping)
     value = {"ms": (time.monotonic_ns() - began_ns) // 1_000_000}
     worker.history.note(worker.process, "frozen", value, client=worker.task.client)
 
