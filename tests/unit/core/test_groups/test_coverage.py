@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraftpy.client.ledger import Ledger
 from kraftpy.core.groups.individual.coverage import WHOLE, Claim, Coverage
 from kraftpy.protocol.key_hash import HASH_MAX
 
@@ -67,6 +68,32 @@ def test_it_waits_for_the_slowest_slice() -> None:
     assert coverage.stable_from(0) == 10
     coverage.add(Claim(*part(4, 7), 10, 10))
     assert coverage.stable_from(0) == 51
+
+
+def test_offsets_without_a_record_hold_nothing_up() -> None:
+    """Markers, what was aborted, what compaction took: they have no key, and so no owner."""
+    there = {0: 1, 1: 6, 2: 3, 4: 7, 7: 0, 9: 5}
+    ledgers = []
+    for first in (0, 4):
+        low, high = part(first, first + 3)
+        ledger = Ledger(explicit=True)
+        ledger.add([(low, high + 1)], 0)
+        lane = ledger.turn()
+        readers = ledger.readers(lane)
+        end = ledger.fetched(lane, 12, 12)
+        mine = [o for o, eighth in there.items() if ledger.hand_out(eighth * _PART, o, readers)]
+        ledger.advance(readers, end)
+        for offset in mine:
+            assert ledger.done(offset)
+        ledgers.append(ledger)
+    coverage = Coverage()
+    for ledger in ledgers:
+        for due in ledger.dues().accounts:
+            for low, end in due.slices:
+                for first, last in due.ranges:
+                    coverage.add(Claim(low, end - 1, first, last))
+        assert coverage.count <= 2
+    assert coverage.stable_from(0) == 12
 
 
 def test_a_hash_that_nobody_claims_holds_it() -> None:
