@@ -478,6 +478,7 @@ class CooperativeWorld(World):
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.cooperative = CooperativeInvariants(self)
         self.claimers: list[Claimer] = []
+        self._log_starts: dict[Name, int] = {}
         self.hindered: dict[int, float] = {}
         """Until when brokers come no further with the claims."""
         super().__init__(seed, trace=trace)
@@ -488,8 +489,11 @@ class CooperativeWorld(World):
     def data_names(self) -> list[Name]:
         return [(self.DATA, number) for number in range(self.config.partitions)]
 
-    def log_start(self, name: Name) -> int:
-        return max(self.log_of(each, name).log_start_offset for each in self.brokers)
+    def log_start(self, name: Name, told: int = 0) -> int:
+        """What anybody has seen to be the first offset; `told` is what a leader says."""
+        starts = [self.log_of(each, name).log_start_offset for each in self.brokers]
+        self._log_starts[name] = max(self._log_starts.get(name, 0), told, *starts)
+        return self._log_starts[name]
 
     def replica_of(self, name: Name) -> type[Replica]:
         if name == CLAIMS_PARTITION:
@@ -528,6 +532,12 @@ class CooperativeWorld(World):
         checks = self.cooperative
         if not checks.hold:
             return
+        for broker in self.brokers.values():
+            twin = broker.replicas.get(CLAIMS_PARTITION)
+            if twin is not None and twin.damaged:
+                # With as many in-sync replicas as there are, none can be given up to begin anew,
+                # and the claims stay where they are: an administrator has to ask for fewer.
+                self.set_config(OFFSETS_PARTITION[0], "min.insync.replicas", "1")
         for each in self.claimers:
             if isinstance(each, Alone):  # Who reset the offset starts them again.
                 each.crash()

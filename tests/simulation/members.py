@@ -282,7 +282,7 @@ class Claimer(Client):
             return
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if lane.position < fetched.log_start_offset:
-                ledger.skip_to(fetched.log_start_offset)
+                ledger.skip_to(self.world.log_start(name, fetched.log_start_offset))
             return
         if fetched.error or not fetched.batches:
             return
