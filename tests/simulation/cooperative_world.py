@@ -201,19 +201,22 @@ class CooperativeInvariants:
     # -- the coordinator's logs
 
     def committed(self, replica: Replica) -> None:
-        """A leader's watermark moved: takes in what is committed now."""
-        name = replica.name
-        if replica.leader_epoch < self.world.invariants.oldest_epoch[name]:
+        """A leader's watermark moved: takes in what is committed now.
+
+        Offsets come first: what follows on one may be committed before its leader gets here.
+        """
+        if replica.leader_epoch < self.world.invariants.oldest_epoch[replica.name]:
             self._was_deposed = True
-        committed = self.world.invariants.batches[name]
         if not self.hold:
             return
-        for batch in committed[self._seen[name] :]:
-            if name == OFFSETS_PARTITION:
-                self._take_offsets(batch.values)
-            else:
-                self._take_claims(batch.values)
-        self._seen[name] = len(committed)
+        for name, take in (
+            (OFFSETS_PARTITION, self._take_offsets),
+            (CLAIMS_PARTITION, self._take_claims),
+        ):
+            committed = self.world.invariants.batches[name]
+            seen, self._seen[name] = self._seen[name], len(committed)
+            for batch in committed[seen:]:
+                take(batch.values)
 
     def _take_offsets(self, values: Iterable[Any]) -> None:
         for key, value in values:
