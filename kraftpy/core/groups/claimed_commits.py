@@ -48,6 +48,23 @@ _PartitionAnswer = (
 )
 
 
+Claimed = Sequence[tuple[Entry, _PartitionAnswer]]
+"""What is claimed of partitions, and their answers."""
+
+
+def plain_answers(
+    response: OffsetCommitResponse | TxnOffsetCommitResponse, entries: Claimed
+) -> list[_PartitionAnswer]:
+    """The answers of success of partitions that aren't among these."""
+    claimed = {id(answer) for _, answer in entries}
+    return [
+        partition
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.NONE and id(partition) not in claimed
+    ]
+
+
 class Claiming:
     """What a request claims; it's answered, by `reply`, when all that `begin` counts has ended."""
 
@@ -118,10 +135,6 @@ class Claiming:
         self._reply = reply
         self._left += len(self.entries) + others
 
-    def is_claimed(self, answer: object) -> bool:
-        """Whether this is the answer of a partition with claims."""
-        return any(answer is each for _, each in self.entries)
-
     def _answered(self, key: Key, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
         answer.error_code = commit_error(error)
         self._claims.count_answer(error)
@@ -173,13 +186,7 @@ class ClaimedCommit(Claiming):
         """Commits offsets and claims; answers when all of it is decided."""
         self.begin(bool(records), partial(self._out.reply, token, response))
         if records:
-            claimed = {id(answer) for _, answer in self.entries}
-            plain = [
-                partition
-                for topic in response.topics
-                for partition in topic.partitions
-                if partition.error_code == ErrorCode.NONE and id(partition) not in claimed
-            ]
+            plain = plain_answers(response, self.entries)
 
             def failed(error: ErrorCode, now_ms: int) -> None:
                 for answer in plain:

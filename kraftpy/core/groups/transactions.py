@@ -21,7 +21,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kraftpy.core.coordination import PRIMARY
-from kraftpy.core.groups.claimed_commits import Claiming, commit_error
+from kraftpy.core.groups.claimed_commits import Claimed, Claiming, commit_error, plain_answers
 from kraftpy.core.groups.commits import PartitionsOf, refusal
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_transactional_commit
@@ -104,7 +104,8 @@ class TransactionalCommits:
             self._out.reply(token, transactional_error_response(request, error))
             return
         reply: Callable[[], None] = partial(self._out.reply, token, response)
-        if claiming is not None and claiming.entries:
+        entries: Claimed = () if claiming is None else claiming.entries
+        if claiming is not None and entries:
             claiming.begin(bool(records), reply)
             reply = claiming.ended
         elif not records:
@@ -112,12 +113,8 @@ class TransactionalCommits:
             return
 
         def failed(error: ErrorCode, now_ms: int) -> None:
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    if partition.error_code == ErrorCode.NONE and not (
-                        claiming is not None and claiming.is_claimed(partition)
-                    ):
-                        partition.error_code = commit_error(error)
+            for partition in plain_answers(response, entries):
+                partition.error_code = commit_error(error)
             reply()
 
         if records:
@@ -127,9 +124,9 @@ class TransactionalCommits:
                 lambda now_ms: reply(),
                 failed,
             )
-        if claiming is not None and claiming.entries:
+        if claiming is not None and entries:
             transaction = request.producer_id, request.producer_epoch
-            for entry, _ in claiming.entries:
+            for entry, _ in entries:
                 self._claims.submit_in(transaction, entry, now_ms)
             claiming.ended()
 

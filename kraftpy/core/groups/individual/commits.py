@@ -92,7 +92,7 @@ class Claims:
     @property
     def unknown(self) -> ErrorCode:
         """Why nobody can say what is claimed; NONE if it's known."""
-        closed = self.state is ClaimsLog.CLOSED
+        closed = self.state is _CLOSED
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if closed else ErrorCode.NONE
 
     def concerns(self, group_id: str) -> bool:
@@ -137,10 +137,6 @@ class Claims:
         """The same with what open transactions have claimed; not to be changed."""
         place = self.places.get(key[0], {}).get(key)
         return Coverage() if place is None else place.known(pending=True)
-
-    def is_pending(self, key: Key) -> bool:
-        """Whether an open transaction has claimed something here, or is about to."""
-        return key in self.pending_slices(key[0])
 
     def pending_slices(self, group_id: str) -> dict[Key, set[tuple[int, int]]]:
         """Of which hashes open transactions have claimed something, or are about to."""

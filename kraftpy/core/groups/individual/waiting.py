@@ -70,8 +70,8 @@ class Waiting:
         self._timers = timers
         self.groups: dict[str, dict[object, Waiter]] = {}
         """By group, those of each that has any."""
-        # What is committed, pending or waited with, as long as nothing of it may have gone.
-        self._known: dict[Key, Coverage] = {}
+        # By group, what is committed, pending or waited with, as long as none of it may have gone.
+        self._known: dict[str, dict[Key, Coverage]] = {}
 
     def wait(self, group_id: str, waiter: Waiter, deadline_ms: int) -> None:
         """Answers the waiter's token at once, or when it has waited."""
@@ -87,22 +87,19 @@ class Waiting:
         self.groups.setdefault(group_id, {})[waiter.token] = waiter
         waiter.timer = Timer(TimerKind.WAIT_FOR_STABLE, group_id)
         self._timers.set(waiter.timer, deadline_ms)
+        known = self._known.get(group_id, {})
         for key, claims in waiter.claims.items():
-            if key in self._known:
+            if key in known:
                 for claim in claims:
-                    self._known[key].add(claim)
+                    known[key].add(claim)
         self._release(group_id)
         self.check(group_id)
 
     def look(self, group_id: str) -> None:
         """What is done of the group's records may be more now."""
         if group_id in self.groups:
-            self._forget(group_id)
+            self._known.pop(group_id, None)
             self._release(group_id)
-
-    def _forget(self, group_id: str) -> None:
-        for key in [key for key in self._known if key[0] == group_id]:
-            del self._known[key]
 
     def _release(self, group_id: str) -> None:
         waiters = self.groups[group_id]
@@ -113,9 +110,10 @@ class Waiting:
 
     def _reached(self, key: Key) -> int:
         """The first offset that isn't committed, pending or waited with."""
-        known = self._known.get(key)
+        places = self._known.setdefault(key[0], {})
+        known = places.get(key)
         if known is None:
-            known = self._known[key] = self._claims.progress(key).joined(
+            known = places[key] = self._claims.progress(key).joined(
                 (claim, -1)
                 for waiter in self.groups[key[0]].values()
                 for claim in waiter.claims.get(key, ())
@@ -157,7 +155,7 @@ class Waiting:
     def _end(self, group_id: str, waiter: Waiter, error: ErrorCode | None) -> None:
         waiters = self.groups[group_id]
         del waiters[waiter.token]
-        self._forget(group_id)
+        self._known.pop(group_id, None)
         if not waiters:
             del self.groups[group_id]
         self._timers.cancel(waiter.timer)
