@@ -270,7 +270,8 @@ class Brokers:
         node_id = cluster.leader(wanted.topic, wanted.partition)
         tags = None
         if wanted.hashes is not None:
-            tags = key_ranges(wanted.hashes, await cluster.connection(node_id, self._lane))
+            await cluster.connection(node_id, self._lane)
+            tags = key_ranges(wanted.hashes, cluster)
         kinds = messages.FetchRequest
         partition = kinds.FetchPartition(
             partition=wanted.partition,

@@ -17,7 +17,7 @@ from kraftpy.protocol.key_hash import GOLDEN_RATIO
 from kraftpy.spark.varints import Bytes, Numbers
 
 if TYPE_CHECKING:
-    from kraftpy.client.connection import Connection
+    from kraftpy.client.cluster import Cluster
 
 
 def hashes_of_keys(
@@ -33,8 +33,8 @@ def hashes_of_keys(
     return hashes
 
 
-def key_ranges(hashes: tuple[int, int], connection: Connection) -> dict[int, bytes] | None:
-    """The tagged field that asks a broker for these alone, if it serves slices."""
-    if not connection.feature(COOPERATIVE_FEATURE):
+def key_ranges(hashes: tuple[int, int], cluster: Cluster) -> dict[int, bytes] | None:
+    """The tagged field that asks a broker for these alone, if the cluster serves slices."""
+    if not cluster.feature(COOPERATIVE_FEATURE):
         return None
     return {KEY_RANGES_TAG: encode_ranges([hashes])}
