@@ -9,6 +9,7 @@ from kraftpy.core.metadata import MetadataState, PartitionState, Result
 from kraftpy.core.replication import IsrProposal, Leadership, follower
 from kraftpy.protocol.errors import ErrorCode
 from tests.simulation.log import SimLog
+from tests.simulation.processes import Process
 from tests.simulation.replica import Fetch, FetchAnswer, Fetched, Name, ProduceAnswer, Replica
 
 if TYPE_CHECKING:
@@ -35,16 +36,15 @@ class Disk:
             self.watermarks[name] = end_offset
 
 
-class Broker:
-    """`life` numbers its processes; even while it is down, odd while it is up."""
+class Broker(Process):
+    """Its process comes and goes, its disk stays."""
 
     def __init__(self, world: World, id_: int) -> None:
+        super().__init__()
         self.world = world
         self.id = id_
-        self.life = 0
         self.wipes = 0
         self.disk = Disk(self._directory())
-        self.paused_until = 0.0
         self.epoch = -1
         self.applied = False  # has the metadata up to its registration
         self.metadata = MetadataState()
@@ -56,10 +56,6 @@ class Broker:
 
     def _directory(self) -> bytes:
         return (self.id * 1000 + self.wipes + 1).to_bytes(16, "big")
-
-    @property
-    def up(self) -> bool:
-        return self.life % 2 == 1
 
     @property
     def registered(self) -> bool:
@@ -76,16 +72,6 @@ class Broker:
     def receive(self, life: int, message: Callable[..., None], args: tuple[Any, ...]) -> None:
         """A message to the process with this life arrives."""
         self.run(life, message, *args)
-
-    def run(self, life: int, function: Callable[..., None], *args: Any) -> None:
-        """Runs what is due, in this life only, and not while the process is stopped."""
-        if life != self.life:
-            return
-        paused_ms = self.paused_until - self.world.schedule.now
-        if paused_ms > 0:
-            self.world.schedule.after(paused_ms, self.run, life, function, *args)
-        else:
-            function(*args)
 
     # -- lives
 

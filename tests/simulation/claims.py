@@ -22,6 +22,7 @@ from kraftpy.core.groups.individual.records import encode_record as encode_claim
 from kraftpy.core.replication import Following, Leadership
 from kraftpy.protocol.errors import ErrorCode
 from tests.simulation.log import header_of, stamped
+from tests.simulation.processes import Coordinating
 from tests.simulation.replica import Name, Replica
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class ClaimsReplica(_LogReplica):
         coordinator.close_claims()
 
 
-class OffsetsReplica(_LogReplica):
+class OffsetsReplica(_LogReplica, Coordinating):
     """The partition of the offsets at one broker; `machine` while it coordinates."""
 
     number = 0
@@ -181,10 +182,6 @@ class OffsetsReplica(_LogReplica):
         super().__init__(*args)
         self._open: list[Write[Any]] = []
         """To the claims, and the machine is to hear what becomes of them."""
-
-    @property
-    def now_ms(self) -> int:
-        return self.world.now_ms
 
     def resign(self) -> None:
         machine, self.machine = self.machine, None
@@ -237,16 +234,6 @@ class OffsetsReplica(_LogReplica):
             self._carry_out(self.machine.log_closed(TWIN, self.now_ms, exists=True))
 
     # -- carrying out
-
-    def _later(self, delay_ms: float, act: Callable[..., None], *args: object) -> None:
-        """As long as it is this coordinator's time."""
-        machine = self.machine
-
-        def come() -> None:
-            if self.machine is machine:
-                act(*args)
-
-        self.world.schedule.after(delay_ms, self.broker.run, self.broker.life, come)
 
     def _tick(self) -> None:
         assert self.machine is not None

@@ -46,6 +46,7 @@ from tests.simulation.claims import (
 )
 from tests.simulation.clients import CLIENT, RETRY_MS, TIMEOUT_MS, Client
 from tests.simulation.network import Connection
+from tests.simulation.processes import Process
 from tests.simulation.replica import Fetch, Fetched, Name
 
 if TYPE_CHECKING:
@@ -60,19 +61,15 @@ _OUTDATED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 _DONE = (ErrorCode.NONE, ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD)
 
 
-class Claimer(Client):
-    """Reads slices of partitions, has records done out of order, and claims what is done.
-
-    `life` numbers its processes; even while it is down.
-    """
+class Claimer(Client, Process):
+    """Reads slices of partitions, has records done out of order, and claims what is done."""
 
     def __init__(self, world: CooperativeWorld, group_id: str, number: int) -> None:
-        super().__init__(world, OFFSETS_PARTITION)
+        Client.__init__(self, world, OFFSETS_PARTITION)
+        Process.__init__(self)
         self.world: CooperativeWorld = world
         self.group_id = group_id
         self.number = number
-        self.life = 0
-        self.paused_until = 0.0
         self._readers = {name: Client(world, name) for name in world.data_names}
         self._forget()
 
@@ -87,10 +84,6 @@ class Claimer(Client):
 
     # -- lives
 
-    @property
-    def up(self) -> bool:
-        return self.life % 2 == 1
-
     def start(self) -> None:
         self.life += 1
         self._forget()
@@ -100,16 +93,6 @@ class Claimer(Client):
     def crash(self) -> None:
         self.life += 1
         self.paused_until = 0.0
-
-    def run(self, life: int, function: Callable[..., None], *args: Any) -> None:
-        """Runs what is due, in this life only, and not while it stands still."""
-        if life != self.life:
-            return
-        paused_ms = self.paused_until - self.world.schedule.now
-        if paused_ms > 0:
-            self.world.schedule.after(paused_ms, self.run, life, function, *args)
-        else:
-            function(*args)
 
     def after(self, delay_ms: float, function: Callable[..., None], *args: Any) -> None:
         delay_ms *= self.world.rng.uniform(0.7, 1.3)

@@ -34,6 +34,7 @@ from kraftpy.protocol.records import EndTxnMarker
 from tests.simulation.clients import CLIENT, RETRY_MS, TIMEOUT_MS, Client
 from tests.simulation.log import header_of, stamped
 from tests.simulation.network import Connection
+from tests.simulation.processes import Coordinating
 from tests.simulation.replica import Name, ProduceAnswer, Replica
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _TRIES = 5
 Answered = Callable[[Answer | None], None]
 
 
-class CoordinatorReplica(Replica):
+class CoordinatorReplica(Coordinating):
     """The partition of the coordinators' log at one broker; `machine` while it coordinates."""
 
     machine: TransactionMachine | None = None
@@ -63,10 +64,6 @@ class CoordinatorReplica(Replica):
         if machine is not None:
             for token, answer in machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms).replies:
                 _hear(token, answer)
-
-    @property
-    def now_ms(self) -> int:
-        return self.world.now_ms
 
     def _after_change(self, moved: bool) -> None:
         super()._after_change(moved)
@@ -97,16 +94,6 @@ class CoordinatorReplica(Replica):
                 machine.load(record)
         self._carry_out(machine.finish_load(self.now_ms))
         self._later(_TICK_MS, self._tick)
-
-    def _later(self, delay_ms: float, act: Callable[..., None], *args: object) -> None:
-        """As long as it is this coordinator's time."""
-        machine = self.machine
-
-        def come() -> None:
-            if self.machine is machine:
-                act(*args)
-
-        self.world.schedule.after(delay_ms, self.broker.run, self.broker.life, come)
 
     def _tick(self) -> None:
         assert self.machine is not None

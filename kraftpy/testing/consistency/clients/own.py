@@ -231,7 +231,9 @@ class _Reader:
         self._session.close(*([self._consumer.close()] if self._consumer is not None else []))
 
 
-class _Registers:
+class OfGroup:
+    """Asks a group's coordinator."""
+
     def __init__(self, bootstrap: str, group: str) -> None:
         self._session = Session(bootstrap)
         self._coordinator = self._session.run(self._open(group))
@@ -239,6 +241,11 @@ class _Registers:
     async def _open(self, group: str) -> Coordinator:
         return Coordinator(self._session.cluster, group, shared=True)
 
+    def close(self) -> None:
+        self._session.close(self._coordinator.close())
+
+
+class _Registers(OfGroup):
     def commit(self, place: Place, offset: int) -> None:
         self.commit_all([place], offset)
 
@@ -268,9 +275,6 @@ class _Registers:
     def fetch_all(self, places: Sequence[Place]) -> list[int]:
         found = self._session.run(self._coordinator.committed(places, timeout_ms=_TIMEOUT_MS))
         return sorted({found.get(place, NO_OFFSET) for place in places})
-
-    def close(self) -> None:
-        self._session.close(self._coordinator.close())
 
 
 class _Forwarded:

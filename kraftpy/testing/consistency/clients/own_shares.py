@@ -9,7 +9,6 @@ from typing import Any
 from kraftpy.client.claims import read_progress
 from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.consumer_records import ConsumerRecord
-from kraftpy.client.coordinator import Coordinator
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import KafkaError
@@ -27,7 +26,7 @@ from kraftpy.testing.consistency.clients import (
     Slices,
     key_of,
 )
-from kraftpy.testing.consistency.clients.own import OwnSender, Session
+from kraftpy.testing.consistency.clients.own import OfGroup, OwnSender, Session
 
 _TIMEOUT_MS = int(TIMEOUT_S * 1000)
 _LEAVING_MS = 2_000
@@ -169,14 +168,7 @@ class _Member:
         self._session.close(self._consumer.close())
 
 
-class _Progress:
-    def __init__(self, bootstrap: str, group: str) -> None:
-        self._session = Session(bootstrap)
-        self._coordinator = self._session.run(self._open(group))
-
-    async def _open(self, group: str) -> Coordinator:
-        return Coordinator(self._session.cluster, group, shared=True)
-
+class _Progress(OfGroup):
     def read(self, place: Place) -> tuple[int, list[list[int]]]:
         async def read() -> Any:
             return await read_progress(self._coordinator, [place], timeout_ms=_TIMEOUT_MS)
@@ -188,9 +180,6 @@ class _Progress:
             [slot_of(claim.low), slot_of(claim.high), claim.first, claim.last]
             for claim in found.claims
         ]
-
-    def close(self) -> None:
-        self._session.close(self._coordinator.close())
 
 
 class _Own:
