@@ -9,7 +9,7 @@ of these has one level, so none can be raised or lowered.
   (KIP-890); brokers go by the versions of requests, and take both at any level. 1 is as 0, which
   isn't among the levels in use. All nodes know it from a metadata level on, and it begins with 2.
 * `kraftpy.cooperative` is kraftpy's own: brokers serve cooperative consumption, so clients may ask
-  for it. At level 1 those are slices in fetches, and claims in commits outside of transactions.
+  for it. At level 1 those are slices in fetches, and claims in commits of either kind.
 * `kraftpy.metadata.level` is kraftpy's own: what may be in the metadata
   (`kraftpy.core.metadata.levels`); an operator raises it, and it never falls.
 """

@@ -71,7 +71,7 @@ from kraftpy.server.coordination.partition import (
     CoordinatorPartition,
     PartitionLog,
 )
-from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host
+from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host, answer_of
 from kraftpy.server.replication.markers import Marker
 
 log = logging.getLogger(__name__)
@@ -153,15 +153,19 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         machine = GroupMachine(
             config, self._topics, self._memory, self._own_times, self.claim_memory
         )
-        machine.claims.is_offered = self.offers_claims
+        machine.claims.is_offered = self._offers_claims
         machine.claims.at_once_max_bytes = CLAIMS_AT_ONCE_MAX_BYTES
         if INDIVIDUAL_OFFSETS_TOPIC in self._host.metadata.topics:
             machine.claims.state = ClaimsLog.CLOSED
         return machine
 
-    def offers_claims(self) -> bool:
-        """Whether clients may claim, as the cluster's features say."""
+    def _offers_claims(self) -> bool:
         return self._host.metadata.features.get(COOPERATIVE_FEATURE, 0) > 0
+
+    @property
+    def takes_claims(self) -> bool:
+        """Whether clients may claim, as the cluster's features and this broker's settings say."""
+        return self._host.config.accept_individual_commit and self._offers_claims()
 
     @property
     def write_timeout_ms(self) -> int:
@@ -361,7 +365,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         # What is no regex is for the machine to refuse: something else may be worse.
         await self._match([regex])
         answer = self._heartbeat(client, request)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await answer_of(answer)
 
     def describe_consumer_group(
         self, group_id: str
@@ -423,7 +427,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         log isn't served; the first who asks has it made.
         """
         partition, machine = self._route(_check_group_id(group_id))
-        if not (self._host.config.accept_individual_commit and self.offers_claims()):
+        if not self.takes_claims:
             return None
         if machine.claims.state is ClaimsLog.ABSENT:
             self.send(ClaimsWanted())

@@ -49,6 +49,11 @@ T = TypeVar("T")
 Operation = Callable[[M, asyncio.Future[T], int], Effects[Any]]
 
 
+async def answer_of(found: T | asyncio.Future[T]) -> T:
+    """What an operation has given, as soon as it's there."""
+    return await found if isinstance(found, asyncio.Future) else found
+
+
 class Host(TopicHost, Protocol):
     """What coordinators need of their broker."""
 

@@ -50,7 +50,7 @@ from kraftpy.server.coordination.internal_topic import InternalTopic
 from kraftpy.server.coordination.loading import Loading
 from kraftpy.server.coordination.partition import CoordinatorLog, CoordinatorPartition
 from kraftpy.server.coordination.producer_ids import ProducerIds
-from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host, Operation
+from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host, Operation, answer_of
 from kraftpy.server.coordination.transaction_markers import MarkerHost, MarkerSender
 
 log = logging.getLogger(__name__)
@@ -235,7 +235,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
         version: int,
     ) -> Answer:
         """AddPartitionsToTxn and AddOffsetsToTxn of one id."""
-        return await self._answer(
+        return await answer_of(
             self.write(
                 check_id(transactional_id),
                 lambda machine, token, now_ms: machine.add_partitions(
@@ -306,14 +306,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionMachine]):
     ) -> Answer:
         """Carries out what may need a producer id."""
         for _ in range(_ID_ATTEMPTS):
-            answer = await self._answer(self.write(transactional_id, operation))
+            answer = await answer_of(self.write(transactional_id, operation))
             if answer.error is not NO_ID_AT_HAND.error:
                 break
             await self._host.producer_ids.ready()
         return answer
-
-    async def _answer(self, answer: Answer | asyncio.Future[Answer]) -> Answer:
-        return await answer if isinstance(answer, asyncio.Future) else answer
 
     def describe(self, transactional_id: str) -> Transaction:
         """One id of a DescribeTransactions; raises TRANSACTIONAL_ID_NOT_FOUND."""

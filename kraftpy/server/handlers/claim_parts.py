@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +22,7 @@ from kraftpy.core.groups.individual.requests import IMPOSSIBLE, Cutter, Parts, h
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, YES
 from kraftpy.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, in_slices
 
@@ -45,8 +45,7 @@ async def commit_claims(
     """An OffsetCommit of very many claims."""
 
     async def commit(part: OffsetCommitRequest) -> OffsetCommitResponse:
-        answer = broker.groups.commit_offsets(ctx.api_version, part)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await answer_of(broker.groups.commit_offsets(ctx.api_version, part))
 
     try:
         found = await commit_in_parts(request, commit, commit_error_response)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kraftpy.core.groups import OffsetRow
 from kraftpy.protocol.extensions import ACCEPT_INDIVIDUAL_COMMIT_TAG, NO, YES
 from kraftpy.protocol.messages import JoinGroupResponse, OffsetFetchResponse
+from kraftpy.server.coordination.runtime import answer_of
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -21,9 +22,8 @@ async def with_acceptance(
     broker: Broker, joined: JoinGroupResponse | asyncio.Future[JoinGroupResponse]
 ) -> JoinGroupResponse:
     """Says whether members may claim records out of order."""
-    response = await joined if isinstance(joined, asyncio.Future) else joined
-    accepts = broker.config.accept_individual_commit and broker.groups.offers_claims()
-    response._tags = {ACCEPT_INDIVIDUAL_COMMIT_TAG: YES if accepts else NO}
+    response = await answer_of(joined)
+    response._tags = {ACCEPT_INDIVIDUAL_COMMIT_TAG: YES if broker.groups.takes_claims else NO}
     return response
 
 

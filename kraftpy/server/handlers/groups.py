@@ -53,6 +53,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
+from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.handlers.claim_parts import commit_claims
 from kraftpy.server.handlers.claims import TagsOf, no_tags, row_maker, with_acceptance
 from kraftpy.server.handlers.registry import handles
@@ -226,7 +227,7 @@ async def _leave(broker: Broker, request: LeaveGroupRequest) -> LeaveGroupRespon
         response = broker.groups.leave_group(request)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
-    return await response if isinstance(response, asyncio.Future) else response
+    return await answer_of(response)
 
 
 @handles(ApiKey.OFFSET_COMMIT)

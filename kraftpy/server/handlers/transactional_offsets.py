@@ -14,7 +14,6 @@ The rules are in `kraftpy.core.groups.transactions`. Beyond that:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -29,6 +28,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
+from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.coordination.transaction_questions import FIRST_COMMIT_OF_VERSION_2
 from kraftpy.server.handlers.claim_parts import commit_in_parts
 from kraftpy.server.handlers.groups import exceeds_a_batch
@@ -89,7 +89,7 @@ async def _commit_claims(
             partitions,
             lambda: broker.groups.commit_in_transaction(ctx.api_version, part),
         )
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await answer_of(answer)
 
     try:
         found = await commit_in_parts(request, commit, transactional_error_response)
@@ -145,8 +145,7 @@ async def _wait_and_commit(
     try:
         await _ask(broker, ctx, request, partitions, lambda: None)
         ctx.patience_s = broker.config.offsets_commit_timeout_ms / 1000
-        waited = broker.groups.wait_for_stable(request)
-        error = await waited if isinstance(waited, asyncio.Future) else waited
+        error = await answer_of(broker.groups.wait_for_stable(request))
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         partitions = _partitions(broker, ctx, request)
@@ -175,7 +174,7 @@ async def _ask_and_commit(
         return await _commit_claims(broker, ctx, request, partitions)
     except KafkaError as error:
         return _refuse(ctx, request, error.code)
-    return await answer if isinstance(answer, asyncio.Future) else answer
+    return await answer_of(answer)
 
 
 async def _ask(
