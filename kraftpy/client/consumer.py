@@ -361,17 +361,19 @@ class Consumer:
             await self._listener.assigned(added)
 
     async def _look_at_topics(self, member: Member) -> None:
-        """Looks for topics that the pattern matches and, when leading, for new partitions."""
+        """Looks at what is served, for topics of the pattern and, when leading, for partitions."""
         now = time.monotonic()
         led = member.led
-        if now < self._look_at or (self._pattern is None and led is None):
+        joined = self._joining is None and not member.needs_join
+        if now < self._look_at or not (joined or self._pattern is not None):
             return
         self._look_at = now + self._metadata_max_age_s
         wanted = None if self._pattern is not None else sorted(led or ())
         try:
-            if led is not None:
-                await member.ask_features()
-            await self._cluster.refresh(wanted, range_fetch=True)
+            if joined:
+                await member.look_at_features()
+            if self._pattern is not None or led is not None:
+                await self._cluster.refresh(wanted, range_fetch=True)
         except (ConnectionError, KafkaError) as error:
             if isinstance(error, NoBrokerError) and error.first_contact:
                 raise

@@ -143,7 +143,7 @@ class Coordinator(CoordinatorRoute):
     def __init__(self, cluster: Cluster, group_id: str, *, shared: bool = False) -> None:
         self.group_id = group_id
         self.refuses_claims = False
-        """Whether it last said so, whatever the cluster's features are."""
+        """Whether it last said so, or wasn't asked; whatever the cluster's features are."""
         lane, join_lane = ("", "") if shared else (new_lane("group"), new_lane("join"))
         super().__init__(cluster, group_id, GROUP_KEY, lane=lane, join_lane=join_lane)
 
@@ -157,14 +157,15 @@ class Coordinator(CoordinatorRoute):
         await self.connection()
         return self._cluster.feature(COOPERATIVE_FEATURE) > 0
 
-    async def ask_features(self) -> None:
-        """Has the coordinator tell the cluster's features anew."""
+    async def ask_features(self) -> int:
+        """Has the coordinator tell the cluster's features anew; its level of sharing."""
         connection = await self.connection(joining=True)
         try:
             await self._cluster.ask_features(connection)
         except ConnectionError:
             self.forget()
             raise
+        return connection.feature(COOPERATIVE_FEATURE)
 
     async def commit(
         self,

@@ -11,9 +11,10 @@ Rules:
   it had is `lost`, and it joins anew. FENCED_INSTANCE_ID means that another consumer took its
   place: it stays out.
 * Parts of partitions are for members whose assignors all know them, or that give everything up
-  before they join (`sharing`), and for topics and coordinators that allow it. A broker without the
-  feature `kraftpy.cooperative` isn't asked, and everything is dealt out whole. What the cluster
-  serves and topics allow is looked at whenever a member joins and, by who leads, from time to time.
+  before they join (`sharing`), and for topics and coordinators that allow it. A coordinator without
+  the feature `kraftpy.cooperative` isn't asked, and everything is dealt out whole. Whenever it
+  joins and from time to time, a member looks at what the coordinator serves: members of one
+  generation may have seen different things. Who leads also looks at what topics allow.
 * A member of which the coordinator has heard nothing for a session's time may have been replaced
   (`in_touch`): it mustn't hand out records of slices any more.
 * A member that isn't polled for `max_poll_interval_ms` leaves, so that others get its partitions.
@@ -40,7 +41,6 @@ from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (
     ACCEPT_INDIVIDUAL_COMMIT_TAG,
-    COOPERATIVE_FEATURE,
     YES,
     is_set,
 )
@@ -109,6 +109,7 @@ class Member:
         )
         self._share_host = share_host
         self._heard_at = float("-inf")
+        self._sharing_level = 0
         self.needs_join = True
         self.lost = False
         self.failure: KafkaError | None = None
@@ -131,9 +132,10 @@ class Member:
         """Whether the coordinator can't have taken this member for dead."""
         return time.monotonic() - self._heard_at < self._times.session_timeout_ms / 1000
 
-    async def ask_features(self) -> None:
-        """Has the coordinator tell what the cluster serves now."""
-        await self._coordinator.ask_features()
+    async def look_at_features(self) -> None:
+        """Joins again if the coordinator serves another level of sharing than when it joined."""
+        if await self._coordinator.ask_features() != self._sharing_level:
+            self.needs_join = True
 
     def observe(self, error: KafkaError) -> None:
         """Learns from the coordinator's error what became of the membership."""
@@ -186,8 +188,8 @@ class Member:
     ) -> Shares:
         kinds = messages.JoinGroupRequest
         before = self.generation
-        await self._coordinator.ask_features()
-        asking = self._cluster.feature(COOPERATIVE_FEATURE) > 0
+        self._sharing_level = await self._coordinator.ask_features()
+        asking = self._sharing_level > 0
         sharing = None
         if asking and self._allow_key_share:
             sharing = ShareSubscription(True, self._share_host, owned)
@@ -215,8 +217,7 @@ class Member:
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(-1, response.member_id, before.instance_id)
         self._check(response.error_code)
-        accepted = is_set(response, ACCEPT_INDIVIDUAL_COMMIT_TAG)
-        self._coordinator.refuses_claims = asking and not accepted
+        self._coordinator.refuses_claims = not is_set(response, ACCEPT_INDIVIDUAL_COMMIT_TAG)
         self.generation = Generation(response.generation_id, response.member_id, before.instance_id)
         assignments: dict[str, bytes] = {}
         self.led = None

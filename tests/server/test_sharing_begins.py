@@ -12,6 +12,7 @@ from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer
 from kraftpy.client.consumer_records import ConsumerRecord
+from kraftpy.client.coordinator import Coordinator
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
@@ -50,9 +51,7 @@ async def test_members_share_while_their_cluster_serves_it(
             for _ in range(2)
         ]
 
-        def is_whole() -> bool:
-            held = [reader.consumer.shares for reader in readers]
-            return sorted(held, key=len) == [{}, {(topic, 0): []}]
+        whole = partial(is_whole, topic, readers)
 
         async def is_done(count: int) -> bool:
             for reader in readers:
@@ -60,7 +59,7 @@ async def test_members_share_while_their_cluster_serves_it(
             committed = await readers[0].consumer.committed([(topic, 0)])
             return committed.get((topic, 0)) == count
 
-        await group.until(is_whole)
+        await group.until(whole)
         sent = 0
         for level in (0, 1, 0, 1):
             await serve(cluster, level)
@@ -69,9 +68,44 @@ async def test_members_share_while_their_cluster_serves_it(
             await send(cluster, topic, range(sent, sent + 100))
             sent += 100
             if not level:
-                await group.until(is_whole)
+                await group.until(whole)
             await group.until(partial(is_done, sent))
         group.check(sent, once=False)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+async def test_one_generation_may_have_seen_different_levels(
+    broker: Broker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    """Who joined just before sharing was served said nothing of it, whoever leads; both look."""
+    topic = new_topic(accept_range_fetch="true")
+    async with group_on(broker, topic) as (group, cluster):
+        await serve(cluster, 0)
+        readers = [await group.start(metadata_max_age_ms=1000) for _ in range(2)]
+        await group.until(lambda: is_whole(topic, readers))
+        served = asyncio.Event()
+        ask = Coordinator.ask_features
+        first = readers[early].consumer
+
+        async def ask_around(coordinator: Coordinator) -> int:
+            if coordinator is not first._coordinator:
+                await served.wait()
+                return await ask(coordinator)
+            level = await ask(coordinator)
+            if not served.is_set():
+                await serve(cluster, 1)
+                served.set()
+            return level
+
+        monkeypatch.setattr(Coordinator, "ask_features", ask_around)
+        assert first._member is not None
+        first._member.needs_join = True
+        await group.until_shared(*readers)
+
+
+def is_whole(topic: str, readers: list[Reader]) -> bool:
+    held = [reader.consumer.shares for reader in readers]
+    return sorted(held, key=len) == [{}, {(topic, 0): []}]
 
 
 def do_all(reader: Reader) -> None:
