@@ -30,6 +30,7 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, KnownGroups
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
+from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog
 from kraftpy.core.groups.individual.plan import Key
@@ -172,6 +173,11 @@ class GroupMachine(KnownGroups):
     def load_claims(self, records: Iterable[ClaimRecord]) -> None:
         """Takes in records of that log, oldest first."""
         self.claims.replay(records)
+
+    def load_claim_runs(self, runs: Iterable[ClaimRun]) -> None:
+        """The same of many claims, by slice."""
+        for run in runs:
+            self.claims.replay_run(run)
 
     def load_pending_claims(self, producer_id: int, records: Iterable[ClaimRecord]) -> None:
         """The same of a producer's transaction."""

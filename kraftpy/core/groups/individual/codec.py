@@ -1,6 +1,7 @@
 """How claims are kept in a log of `__individual_commit_offsets`.
 
-A transactional batch has claims that count when its producer's marker comes, if at all.
+Claims of many batches that follow each other are taken in together (`claim_runs`). A transactional
+batch has claims that count when its producer's marker comes, if at all.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraftpy.core.coordination import Loaded, Write
+from kraftpy.core.groups.individual.claim_runs import ClaimRuns
 from kraftpy.core.groups.individual.pending import TransactionalClaims
 from kraftpy.core.groups.individual.records import ClaimRecord, decode_record, encode_record
 from kraftpy.core.groups.machine import GroupMachine
@@ -35,7 +37,14 @@ class ClaimsCodec:
         )
 
     def replay(self, batches: Buffer, machine: GroupMachine, loaded: Loaded) -> None:
+        runs = ClaimRuns()
         for position, header in split_batches(batches):
+            data = b"" if header.is_control else batch_data(header, batches, position)
+            is_plain = not (header.is_control or header.is_transactional)
+            if is_plain and runs.read(data, header.records_count):
+                loaded.records += header.records_count
+                continue
+            machine.load_claim_runs(runs.take())
             if header.is_control:
                 marker = read_end_txn_marker(batches, position)
                 if marker is not None:
@@ -43,7 +52,7 @@ class ClaimsCodec:
                     loaded.records += header.records_count
                 continue
             records: list[ClaimRecord] = []
-            for record in read_records(header, batch_data(header, batches, position)):
+            for record in read_records(header, data):
                 decoded: ClaimRecord | None = loaded.take(record, decode_record)
                 if decoded is not None:
                     records.append(decoded)
@@ -51,3 +60,4 @@ class ClaimsCodec:
                 machine.load_pending_claims(header.producer_id, records)
             else:
                 machine.load_claims(records)
+        machine.load_claim_runs(runs.take())

@@ -34,6 +34,7 @@ from typing import Any
 
 from kraftpy.core.coordination import Write
 from kraftpy.core.groups.effects import Outbox
+from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.pending import (
     PENDING_CLAIM_BYTES,
@@ -452,6 +453,15 @@ class Claims:
                 self._put(key, place, Claim(*claim_key, record.state.last), record.state)
             if not place:
                 self._forget(key, place)
+
+    def replay_run(self, run: ClaimRun) -> None:
+        """Takes in claims of one slice, in the log's order."""
+        place = self._place(run.key)
+        more = place.extend(run, self.stable_offset(run.key))
+        if more is None:
+            self.replay(run.records())
+        else:
+            self._count(more)
 
     def replay_in(self, producer_id: int, records: Iterable[ClaimRecord]) -> None:
         """Takes in what a producer has claimed in its transaction."""

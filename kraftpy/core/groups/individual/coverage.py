@@ -36,6 +36,10 @@ ClaimKey = tuple[int, int, int]
 """The slice's first and last hash and the claim's first offset, by which the log knows it."""
 
 
+ClaimRow = tuple[int, int, int, bytes, int]
+"""First offset, last offset, leader epoch, topic id and commit time of a claim's record."""
+
+
 class Coverage:
     """The claims above the stable offset of one group and partition."""
 
@@ -85,6 +89,31 @@ class Coverage:
         before = len(ranges)
         ranges.put(claim.first, claim.last, leader_epoch)
         self.count += len(ranges) - before
+
+    def extend(self, low: int, high: int, rows: Iterable[ClaimRow]) -> int | None:
+        """Takes in the records of many claims of one slice; how many ranges there are more.
+
+        None, and nothing is taken in, unless they lie apart, behind those that there are. One that
+        begins where another one does has to reach as far.
+        """
+        lasts: dict[int, int] = {}
+        epochs: dict[int, int] = {}
+        for first, last, epoch, _, _ in rows:
+            known = lasts.get(first, -1)
+            if last > known:
+                lasts[first] = last
+                epochs[first] = epoch
+            elif last < known:
+                return None
+        firsts = sorted(lasts)
+        ranges = self._slices.get((low, high), EpochRanges())
+        if not ranges.extend(
+            firsts, [lasts[each] for each in firsts], [epochs[each] for each in firsts]
+        ):
+            return None
+        self._slices[low, high] = ranges
+        self.count += len(firsts)
+        return len(firsts)
 
     def remove(self, key: ClaimKey) -> bool:
         """Takes in the tombstone of a claim; False if none has this key: it is in another one."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.pending import PendingClaims
 from kraftpy.core.groups.individual.plan import Entry, Key
@@ -111,3 +112,22 @@ class Place:
         if pending:
             more += [(claim, -1) for claim in self.pending]
         return self.coverage.joined(more)
+
+    def extend(self, run: ClaimRun, stable: int) -> int | None:
+        """Takes in claims of one slice as they are in the log; how many ranges there are more.
+
+        None, and nothing is taken in, unless all count and lie apart, behind those before: nearly
+        all do.
+        """
+        _, low, high, rows = run
+        topic_id = rows[0][3]
+        if (topic_id != self.topic_id and self) or min(row[1] for row in rows) < stable:
+            return None
+        more = self.coverage.extend(low, high, rows)
+        if more is not None:
+            self.topic_id = topic_id
+            latest_ms = max(row[4] for row in rows)
+            self.commit_timestamp_ms = max(self.commit_timestamp_ms, latest_ms)
+            for row in rows if self.stale else ():
+                self.stale.pop((low, high, row[0]), None)
+        return more

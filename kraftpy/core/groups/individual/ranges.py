@@ -165,6 +165,16 @@ class EpochRanges(RangeSet):
         else:
             self.add(first, last, leader_epoch)
 
+    def extend(self, firsts: list[int], lasts: list[int], epochs: list[int]) -> bool:
+        """Adds ascending ranges, if all lie apart, behind those that there are; else nothing."""
+        ends = [self._lasts[-1] if self._lasts else -2, *lasts]
+        if any(first <= end + 1 for first, end in zip(firsts, ends[:-1], strict=True)):
+            return False
+        self._firsts.extend(firsts)
+        self._lasts.extend(lasts)
+        self._epochs.extend(epochs)
+        return True
+
     def remove(self, first: int) -> bool:
         """Takes away the range that begins here; False if none does."""
         at = bisect_left(self._firsts, first)

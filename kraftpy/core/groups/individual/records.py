@@ -28,9 +28,11 @@ from kraftpy.protocol.key_hash import HASH_MAX
 _VERSION = 0
 _IN_TRANSACTION = 1
 _INT16 = struct.Struct(">h")
+_PARTITION = struct.Struct(">i")
 _KEY_END = struct.Struct(">iqqq")
 _TRANSACTION = struct.Struct(">qh")
-_VALUE = struct.Struct(">h16sqiq")
+CLAIM_VALUE = struct.Struct(">h16sqiq")
+"""What a value consists of besides tagged fields."""
 _NO_TAGS = b"\0"
 
 
@@ -84,7 +86,7 @@ def encode_record(record: ClaimRecord) -> tuple[bytes, bytes | None]:
             b"" if transaction is None else _TRANSACTION.pack(*transaction),
         )
     )
-    return key, None if state is None else _VALUE.pack(_VERSION, *state) + _NO_TAGS
+    return key, None if state is None else CLAIM_VALUE.pack(_VERSION, *state) + _NO_TAGS
 
 
 def _text(text: str) -> bytes:
@@ -125,9 +127,9 @@ def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:
             raise DecodeError("the value of a claim has to start with its version")
         if value[: _INT16.size] != _INT16.pack(_VERSION):
             return None
-        if len(value) <= _VALUE.size:
+        if len(value) <= CLAIM_VALUE.size:
             raise DecodeError(f"the value of a claim ends after {len(value)} bytes")
-        _, *fields = _VALUE.unpack_from(value)
+        _, *fields = CLAIM_VALUE.unpack_from(value)
         state = ClaimState(*fields)
         if state.last < first:
             raise DecodeError(
@@ -135,6 +137,23 @@ def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:
                 f"{state.last} and begins at {first}"
             )
     return ClaimRecord(group_id, topic, partition, low, high, first, state, transaction)
+
+
+def decode_key_prefix(data: bytes) -> tuple[str, str, int]:
+    """Group, topic and partition of a key that ends behind these and is no transaction's.
+
+    Raises `DecodeError` for anything else.
+    """
+    if data[: _INT16.size] != _INT16.pack(_VERSION):
+        raise DecodeError("the key has another version")
+    group_id, at = _read_text(data, _INT16.size)
+    topic, at = _read_text(data, at)
+    if len(data) != at + _PARTITION.size:
+        raise DecodeError(f"the key goes on for {len(data) - at} bytes behind the topic")
+    (partition,) = _PARTITION.unpack_from(data, at)
+    if partition < 0:
+        raise DecodeError(f"there is no partition {partition}")
+    return group_id, topic, partition
 
 
 def _read_text(key: bytes, at: int) -> tuple[str, int]:
