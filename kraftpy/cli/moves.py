@@ -1,7 +1,8 @@
 """How replicas move: starting, throttling, watching; for the commands in `reassign`.
 
 Rules: what was started goes on without the command that started it. A throttle is taken off by the
-command that sees the last move end.
+command that sees the last move end. A topic's twin moves with it, and is throttled and waited for
+with it; nobody asks for it by itself.
 """
 
 from __future__ import annotations
@@ -47,12 +48,27 @@ async def current_targets(admin: ClusterAdmin) -> Plan:
     }
 
 
+def twin_of(name: PartitionName) -> PartitionName | None:
+    """What moves along with a partition, if there is such a topic."""
+    from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC, OFFSETS_TOPIC
+
+    if name.topic != OFFSETS_TOPIC:
+        return None
+    return name._replace(topic=INDIVIDUAL_OFFSETS_TOPIC)
+
+
 async def start_moves(
     admin: ClusterAdmin, plan: Plan, before: Plan, throttle_bytes: int | None
 ) -> Plan:
-    """Begins to move the partitions of a plan; a `Failure` after saying which ones were refused."""
+    """Begins to move the partitions of a plan; a `Failure` after saying which ones were refused.
+
+    Returns what moves then: the plan, and what moves along.
+    """
+    whole = plan | {
+        twin: plan[name] for name in plan if (twin := twin_of(name)) is not None and twin in before
+    }
     if throttle_bytes and plan:
-        await _set_throttle(admin, plan, before, throttle_bytes)
+        await _set_throttle(admin, whole, before, throttle_bytes)
     errors = await admin.alter_reassignments(plan) if plan else {}
     refused = {name: error for name, error in errors.items() if error is not None}
     for name, error in refused.items():
@@ -63,7 +79,7 @@ async def start_moves(
         raise Failure(
             f"{len(refused)} of {len(plan)} partitions were refused{going}", EXIT_BROKER_ERROR
         )
-    return plan
+    return whole
 
 
 # -- watching

@@ -35,6 +35,7 @@ from kraftpy.cli.moves import (
     clear_throttle_if_idle,
     current_targets,
     start_moves,
+    twin_of,
     watch_moves,
 )
 from kraftpy.client.cluster import Cluster
@@ -307,6 +308,8 @@ async def _cancel(
         for name in moving
         if (plan is None or name in plan) and (not topics or name.topic in topics)
     ]
+    along = {twin_of(name) for name in chosen}
+    chosen = [name for name in chosen if name not in along]
     errors = await admin.alter_reassignments(dict.fromkeys(chosen)) if chosen else {}
     # One that was done in the meantime has nothing to be cancelled any more.
     failed = {
@@ -447,10 +450,13 @@ async def _free(admin: ClusterAdmin, broker_id: int, throttle_bytes: int | None)
     asked = False
     while True:
         plan = await _drain_plan(admin, broker_id)
+        moves = await _moves_from(admin, broker_id)
         if plan:
-            started = await start_moves(admin, plan, await current_targets(admin), throttle_bytes)
-            await watch_moves(admin, started)
+            moves |= await start_moves(admin, plan, await current_targets(admin), throttle_bytes)
             moved += len(plan)
+        if moves:
+            await watch_moves(admin, moves)
+            continue
         broker = (await admin.describe_cluster()).brokers.get(broker_id)
         if broker is None or broker.fenced:
             if await _drain_plan(admin, broker_id):
@@ -463,6 +469,12 @@ async def _free(admin: ClusterAdmin, broker_id: int, throttle_bytes: int | None)
             )
             asked = True
         await asyncio.sleep(POLL_MIN_S)
+
+
+async def _moves_from(admin: ClusterAdmin, broker_id: int) -> Plan:
+    """Where those go that are on their way from a broker: begun before, or along with another."""
+    moving = await admin.list_reassignments()
+    return {name: each.target for name, each in moving.items() if broker_id in each.removing}
 
 
 async def _drain_plan(admin: ClusterAdmin, broker_id: int) -> Plan:

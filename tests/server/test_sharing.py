@@ -44,8 +44,11 @@ class Reader(RebalanceListener):
     async def _read(self) -> None:
         while True:
             for record in await self.consumer.poll(100, max_records=10):
-                self.records.append(record)
-                self._seen.append((self, record))
+                self.handed(record)
+
+    def handed(self, record: ConsumerRecord) -> None:
+        self.records.append(record)
+        self._seen.append((self, record))
 
     async def shares_revoked(self, shares: Mapping[Partition, Sequence[tuple[int, int]]]) -> None:
         self.revoked_shares.append(shares)
@@ -72,7 +75,7 @@ class Group:
         self._stack = stack
         self._topic = topic
 
-    async def start(self, **options: Any) -> Reader:
+    async def start(self, kind: type[Reader] = Reader, **options: Any) -> Reader:
         defaults = {
             "group_id": self._topic,
             "times": TIMES,
@@ -82,7 +85,7 @@ class Group:
         }
         consumer = Consumer(self._cluster, **(defaults | options))
         await self._stack.enter_async_context(consumer)
-        reader = Reader(consumer, self.seen)
+        reader = kind(consumer, self.seen)
         self._stack.push_async_callback(reader.stop)
         self.readers.append(reader)
         reader.start(self._topic)

@@ -27,10 +27,12 @@ LOST_DIRECTORY = bytes(15) + b"\1"
 
 _ShortText = Annotated[str, Length(255)]
 
-INDIVIDUAL_OFFSETS_TOPIC = "__individual_commit_offsets"
-"""The twin of `__consumer_offsets`."""
+OFFSETS_TOPIC = "__consumer_offsets"
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", INDIVIDUAL_OFFSETS_TOPIC, "__transaction_state"})
+INDIVIDUAL_OFFSETS_TOPIC = "__individual_commit_offsets"
+"""Its twin."""
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, INDIVIDUAL_OFFSETS_TOPIC, "__transaction_state"})
 
 
 class ResourceType(IntEnum):

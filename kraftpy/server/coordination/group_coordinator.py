@@ -38,7 +38,7 @@ from kraftpy.core.groups.individual.requests import claim_tags
 from kraftpy.core.groups.records import too_long
 from kraftpy.core.metadata import ResourceType
 from kraftpy.core.metadata.levels import TWINS
-from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC, OFFSETS_TOPIC
 from kraftpy.events import emit
 from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -76,7 +76,6 @@ from kraftpy.server.replication.markers import Marker
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 
 _LISTED_TOGETHER = 500
 

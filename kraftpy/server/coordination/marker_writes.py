@@ -14,11 +14,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC, OFFSETS_TOPIC
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import WriteTxnMarkersRequest
 from kraftpy.protocol.records import EndTxnMarker
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 from kraftpy.server.network.long_answers import Pace
 from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition

@@ -20,6 +20,7 @@ from kraftpy.core.groups.consumer.state import ConsumerGroupState
 from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
 from kraftpy.core.groups.group import GroupState
 from kraftpy.core.groups.individual.requests import ManyClaims
+from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
@@ -51,7 +52,6 @@ from kraftpy.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.handlers.claim_parts import commit_claims

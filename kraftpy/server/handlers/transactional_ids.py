@@ -20,7 +20,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from kraftpy.core.groups.consumer.regex import SMALL_PROGRAM_BYTES, compile_pattern
-from kraftpy.core.metadata.records import INTERNAL_TOPICS
+from kraftpy.core.metadata.records import INTERNAL_TOPICS, OFFSETS_TOPIC
 from kraftpy.core.transactions import (
     VERSION_0,
     VERSION_2,
@@ -48,7 +48,6 @@ from kraftpy.protocol.messages import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, distinct

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kraftpy.core.groups.individual.requests import ManyClaims, has_claims, waits
 from kraftpy.core.groups.transactions import FIRST_WITH_CLAIMS, transactional_error_response
-from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC
+from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC, OFFSETS_TOPIC
 from kraftpy.core.transactions import VERSION_0, VERSION_2
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, Token
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.coordination.transaction_questions import FIRST_COMMIT_OF_VERSION_2

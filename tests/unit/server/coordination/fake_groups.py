@@ -11,9 +11,10 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups import Client, CommittedOffset, OffsetRecord, encode_record
 from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.commands import CreateTopics
+from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 from tests.unit.server.coordination.fake_log import FakeLog
 
 PARTITIONS = 4

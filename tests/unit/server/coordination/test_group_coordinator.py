@@ -11,9 +11,9 @@ import pytest
 from kraftpy.core.coordination import partition_for
 from kraftpy.core.groups import Client
 from kraftpy.core.metadata.commands import CreateTopics
+from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from tests.unit.server.coordination.fake_groups import (
     PARTITIONS,
     FakeHost,

@@ -8,10 +8,10 @@ import logging
 import pytest
 
 from kraftpy.core.coordination import partition_for
+from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_batch
 from kraftpy.server.coordination import loading
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from tests.unit.server.coordination.fake_groups import (
     PARTITIONS,
     FakeHost,

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from kraftpy.core.coordination import partition_for
+from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import EndTxnMarker
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.replication.markers import Marker
 from tests.unit.server.coordination.fake_groups import PARTITIONS, FakeHost, errors
 

@@ -13,6 +13,7 @@ from kraftpy.core.coordination import partition_for
 from kraftpy.core.groups.individual.places import ClaimsLog
 from kraftpy.core.metadata.levels import TWINS
 from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC as TWIN
+from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import (
@@ -23,7 +24,6 @@ from kraftpy.protocol.extensions import (
     encode_ranges,
 )
 from kraftpy.protocol.records import EndTxnMarker
-from kraftpy.server.coordination.group_coordinator import OFFSETS_TOPIC
 from kraftpy.server.replication.markers import Marker
 from tests.unit.server.coordination.fake_groups import (
     PARTITIONS,
