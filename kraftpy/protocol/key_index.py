@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,11 @@ RECORD_BYTES: Final = 16
 """What an index takes of memory for each record."""
 
 _MOST: Final = 0.75
+_TOGETHER: Final = 2_000
+_ZERO: Final = array("I", [0])
+# What is left of so many products, 16 bytes each, and where the lower half of each is.
+_HASHES_MAX: Final = int.from_bytes(HASH_MAX.to_bytes(16, "little") * _TOGETHER, "little")
+_LOW: Final = 0 if sys.byteorder == "little" else 1
 _LZ4: Final = COMPRESSION_NAMES.index("lz4")
 
 KeyRanges = tuple[tuple[int, int], ...]
@@ -67,16 +73,17 @@ class Part(Enum):
 class KeyIndex:
     """The records of a batch by the hash of their key.
 
-    Three arrays of the same length, sorted by hash: the hash, and where the record begins and ends
-    in the batch's uncompressed records.
+    The hashes, sorted, the number of each one's record in the batch, and where each record of the
+    batch ends in its uncompressed records.
     """
 
-    __slots__ = ("_ends", "_hashes", "_starts")
+    __slots__ = ("_bounds", "_hashes", "_numbers")
 
-    def __init__(self, hashes: array[int], starts: array[int], ends: array[int]) -> None:
+    def __init__(self, hashes: array[int], numbers: array[int], ends: array[int]) -> None:
         self._hashes = hashes
-        self._starts = starts
-        self._ends = ends
+        self._numbers = numbers
+        # A record begins where the one before it ends.
+        self._bounds = _ZERO + ends
 
     def __len__(self) -> int:
         """How many records there are."""
@@ -96,30 +103,26 @@ class KeyIndex:
 
     def spans(self, ranges: KeyRanges) -> list[tuple[int, int]]:
         """Where these records begin and end, in the order of the batch."""
-        starts: list[int] = []
-        ends: list[int] = []
+        hashes, bounds = self._hashes, self._bounds
+        numbers: list[int] = []
         for low, high in ranges:
-            first, end = bisect_left(self._hashes, low), bisect_right(self._hashes, high)
-            starts += self._starts[first:end]
-            ends += self._ends[first:end]
-        # Records don't overlap, so the n-th start and the n-th end are of the same one.
-        starts.sort()
-        ends.sort()
-        return list(zip(starts, ends, strict=True))
+            numbers += self._numbers[bisect_left(hashes, low) : bisect_right(hashes, high)]
+        numbers.sort()
+        return [(bounds[number], bounds[number + 1]) for number in numbers]
 
     def to_bytes(self) -> bytes:
         """What `from_bytes` takes, in the same machine."""
-        return self._hashes.tobytes() + self._starts.tobytes() + self._ends.tobytes()
+        return self._hashes.tobytes() + self._numbers.tobytes() + self._bounds[1:].tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> KeyIndex:
         view = memoryview(data)
-        hashes, starts, ends = array("q"), array("I"), array("I")
+        hashes, numbers, ends = array("q"), array("I"), array("I")
         count = len(view) // RECORD_BYTES
         hashes.frombytes(view[: 8 * count])
-        starts.frombytes(view[8 * count : 12 * count])
+        numbers.frombytes(view[8 * count : 12 * count])
         ends.frombytes(view[12 * count :])
-        return cls(hashes, starts, ends)
+        return cls(hashes, numbers, ends)
 
 
 def key_index(header: BatchHeader, data: bytes) -> KeyIndex:
@@ -129,67 +132,90 @@ def key_index(header: BatchHeader, data: bytes) -> KeyIndex:
     except IndexError:
         raise InvalidBatch("record ends in the middle of a field") from None
     left = len(data) - (ends[-1] if ends else 0)
+    if left < 0:
+        raise InvalidBatch("a record reaches past the end of its batch")
     if left:
         raise InvalidBatch(f"{left} bytes left after the records of the batch")
-    starts = [0, *ends]
-    order = sorted(range(len(hashes)), key=hashes.__getitem__)
+    numbers = sorted(range(len(hashes)), key=hashes.__getitem__)
     return KeyIndex(
         # Of lists, as arrays reserve more than they take of what has no length.
-        array("q", [hashes[number] for number in order]),
-        array("I", [starts[number] for number in order]),
-        array("I", [ends[number] for number in order]),
+        array("q", [hashes[number] for number in numbers]),
+        array("I", numbers),
+        array("I", ends),
     )
 
 
 def _read(data: bytes, count: int, base_offset: int) -> tuple[list[int], list[int]]:
-    """Hash and end of each record. One loop, without calls where numbers are short."""
+    """Hash and end of each record. Some at a time, so that their keys aren't all there at once."""
     hashes: list[int] = []
     ends: list[int] = []
-    add_hash, add_end = hashes.append, ends.append
-    pos = 0
-    size = len(data)
+    while (left := count - len(ends)) > 0:
+        keys, keyless = _walk(data, ends, min(left, _TOGETHER))
+        spreads = list(map(crc32c, keys))
+        for number, delta in keyless:
+            spreads[number] = base_offset + delta & MASK
+        hashes += _hashes(spreads)
+    return hashes, ends
+
+
+def _walk(data: bytes, ends: list[int], count: int) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """The keys of so many records behind those that end at `ends`, which gets their ends.
+
+    Of a record without a key there is an empty one, and its number here with its offset delta. One
+    loop, without calls where numbers are short. Raises IndexError, InvalidBatch.
+    """
+    keys: list[bytes] = []
+    keyless: list[tuple[int, int]] = []
+    add_key, add_end = keys.append, ends.append
+    pos = ends[-1] if ends else 0
     for _ in range(count):
-        length, more = data[pos], data[pos + 1]
+        length = data[pos]
         if length < 0x80:
-            length = (length >> 1) ^ -(length & 1)
             pos += 1
-        elif more < 0x80:
-            length = (length & 0x7F | more << 7) >> 1 ^ -(length & 1)
-            pos += 2
         else:
-            length, pos = read_varint(data, pos)
-        end = pos + length
+            more = data[pos + 1]
+            if more < 0x80:
+                length += (more << 7) - 0x80
+                pos += 2
+            else:
+                half, pos = read_varint(data, pos)
+                length = half << 1
+        end = pos + (length >> 1)
         pos += 1  # attributes
         while data[pos] >= 0x80:  # timestamp
             pos += 1
-        pos += 1
-        delta, length = data[pos], data[pos + 1]
-        if delta < 0x80:
-            delta = (delta >> 1) ^ -(delta & 1)
-            pos += 1
-        elif length < 0x80:
-            delta = (delta & 0x7F | length << 7) >> 1 ^ -(delta & 1)
-            pos += 2
-            length = data[pos]
+        at = pos = pos + 1  # offset delta
+        if data[pos] >= 0x80:
+            if data[pos + 1] < 0x80:
+                pos += 1
+            else:
+                pos = read_varint(data, pos)[1] - 1
+        size = data[pos + 1]
+        pos += 2
+        if size >= 0x80:
+            half, pos = read_varint(data, pos - 1)
+            size = half << 1 if half >= 0 else 1
+        if size & 1:
+            keyless.append((len(keys), read_varint(data, at)[0]))
+            add_key(b"")
         else:
-            delta, pos = read_varint(data, pos)
-            length = data[pos]
-        if length < 0x80:
-            length = (length >> 1) ^ -(length & 1)
-            pos += 1
-        else:
-            length, pos = read_varint(data, pos)
-        if length < 0:
-            spread = base_offset + delta
-        else:
-            spread = crc32c(data[pos : pos + length])
-            pos += length
-        if not pos < end <= size:
+            start = pos
+            pos += size >> 1
+            add_key(data[start:pos])
+        if pos >= end or length & 1:
             raise InvalidBatch("a field reaches past the end of its record or its batch")
-        add_hash((spread * GOLDEN_RATIO & MASK) >> 1)
         add_end(end)
         pos = end
-    return hashes, ends
+    return keys, keyless
+
+
+def _hashes(spreads: list[int]) -> list[int]:
+    """`key_hash` of each, which are _TOGETHER at most: one multiplication of 16 bytes for each."""
+    count = len(spreads)
+    lanes = bytearray(16 * count)
+    memoryview(lanes).cast("Q")[_LOW::2] = memoryview(array("Q", spreads))
+    products = int.from_bytes(lanes, sys.byteorder) * GOLDEN_RATIO >> 1 & _HASHES_MAX
+    return memoryview(products.to_bytes(16 * count, sys.byteorder)).cast("Q")[_LOW::2].tolist()
 
 
 def cut_batch(header: BatchHeader, data: bytes, spans: Sequence[tuple[int, int]]) -> bytes:

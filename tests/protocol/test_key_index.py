@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from typing import Any
 
@@ -171,6 +172,31 @@ def test_it_filters_as_one_would_by_hand(
         if part is not None:
             before, after = read_batch_header(batch), check_batch(part)
             assert (after.base_offset, after.last_offset) == (base_offset, before.last_offset)
+
+
+@pytest.mark.parametrize("base_offset", [0, 2**31 - 1000, 2**63 - 100_000])
+def test_many_records_with_numbers_of_every_length(base_offset: int) -> None:
+    """They are hashed some thousand at a time."""
+    chosen = random.Random(base_offset)
+    records, offset = [], base_offset
+    for number in range(5001):
+        key = chosen.choice([None, b"%d" % number, bytes(chosen.choice([0, 63, 64, 9000]))])
+        timestamp = NOW + chosen.choice([0, 63, 64, 8191, 8192, 10**9])
+        value = bytes(chosen.choice([0, 40, 100, 9000]))
+        records.append(Record(offset, timestamp, key, value, []))
+        offset += chosen.choice([1, 1, 1, 20])
+    batch = build_batch(records, base_offset=base_offset)
+    _, data, index = indexed(batch)
+    assert [len(index), index.count(ALL)] == [5001, 5001]
+    assert len(data) == index.spans(ALL)[-1][1]
+    found = []
+    for ranges in slices(3):
+        part = cut(batch, ranges)
+        assert part is not None
+        mine = [record.offset for record in iter_records(part)]
+        assert mine == [record.offset for record in records if wanted(record, ranges)]
+        found += mine
+    assert sorted(found) == [record.offset for record in records]
 
 
 @given(st.binary(max_size=60), st.integers(0, 5))
