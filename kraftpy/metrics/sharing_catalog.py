@@ -34,7 +34,7 @@ SHARING = (
     ),
     gauge(
         "kraftpy_individual_commit_bytes",
-        "Memory of these ranges (individual.commit.max.bytes).",
+        "Memory of these ranges, and of what they are kept in (individual.commit.max.bytes).",
         unit="bytes",
     ),
     gauge(

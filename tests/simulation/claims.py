@@ -16,7 +16,8 @@ from kraftpy.core.groups import GroupConfig, GroupMachine, GroupMemory
 from kraftpy.core.groups import decode_record as decode_offset
 from kraftpy.core.groups import encode_record as encode_offset
 from kraftpy.core.groups.consumer.topics import Topic
-from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog
+from kraftpy.core.groups.individual.memory import ClaimMemory
+from kraftpy.core.groups.individual.places import TWIN, ClaimsLog
 from kraftpy.core.groups.individual.records import decode_record as decode_claim
 from kraftpy.core.groups.individual.records import encode_record as encode_claim
 from kraftpy.core.replication import Following, Leadership

@@ -54,7 +54,10 @@ class GroupSettings(LogSettings):
         "own.",
     )
     individual_commit_max_bytes: int = setting(
-        int64(0), "67108864", "Memory for such ranges, of all groups together. kraftpy's own."
+        int64(0),
+        "67108864",
+        "Memory for such ranges, and for what they are kept in, of all groups together; what fills "
+        "holes may take an eighth more. kraftpy's own.",
     )
     individual_commit_log_segment_bytes: int = setting(
         int32(14),

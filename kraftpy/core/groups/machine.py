@@ -32,7 +32,8 @@ from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.commits import Claims
-from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog
+from kraftpy.core.groups.individual.memory import ClaimMemory
+from kraftpy.core.groups.individual.places import TWIN, ClaimsLog
 from kraftpy.core.groups.individual.plan import Key
 from kraftpy.core.groups.individual.records import ClaimRecord
 from kraftpy.core.groups.membership import Client, Membership

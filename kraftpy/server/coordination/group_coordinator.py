@@ -33,7 +33,8 @@ from kraftpy.core.groups import (
 )
 from kraftpy.core.groups.effects import Effects
 from kraftpy.core.groups.individual.codec import ClaimsCodec
-from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog, ClaimsWanted
+from kraftpy.core.groups.individual.memory import ClaimMemory
+from kraftpy.core.groups.individual.places import TWIN, ClaimsLog, ClaimsWanted
 from kraftpy.core.groups.individual.requests import claim_tags
 from kraftpy.core.groups.records import too_long
 from kraftpy.core.metadata import ResourceType

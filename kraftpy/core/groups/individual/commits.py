@@ -16,7 +16,7 @@ Rules:
 * Nothing is claimed before somebody has committed where the group begins: INVALID_REQUEST.
 * Claims are judged each by itself. What lies below the stable offset is cut off; if that is all,
   INDIVIDUAL_COMMIT_TOO_OLD. What there is already is no error. Beyond so many ranges, or so many
-  bytes of all groups, a claim is only taken if it makes no more of them.
+  bytes of all groups (`memory`), one is only taken if it makes no more of them, or fills a hole.
 * A topic that was made anew has another id: claims of the old one are dropped.
 * What a transaction claims (`pending`) is written at once, whatever else is under way: its records
   are its own. It counts when its marker is committed, and is written anew from then on.
@@ -29,22 +29,17 @@ Source: seed 001, "Individual Commit".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from kraftpy.core.coordination import Write
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
-from kraftpy.core.groups.individual.pending import (
-    PENDING_CLAIM_BYTES,
-    LogKey,
-    TransactionalClaims,
-)
+from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES, ClaimMemory
+from kraftpy.core.groups.individual.pending import LogKey, TransactionalClaims
 from kraftpy.core.groups.individual.places import (
-    RANGE_BYTES,
     TWIN,
-    ClaimMemory,
     ClaimsLog,
     ClaimsWanted,
     Drop,
@@ -60,9 +55,6 @@ from kraftpy.protocol.errors import ErrorCode
 
 # Each commit asks for it, and looking a member up in its enumeration takes several times as long.
 _CLOSED = ClaimsLog.CLOSED
-
-# What fills holes may take so much more of the memory than there is: an eighth.
-_RESERVE = 8
 
 
 class Claims:
@@ -80,6 +72,7 @@ class Claims:
         # Where each producer has claims pending.
         self._producers: dict[int, dict[Key, None]] = {}
         self.pending_count = 0
+        self._kept_bytes = 0
         self.state = ClaimsLog.ABSENT
         self.is_offered: Callable[[], bool] = lambda: True
         """Whether clients may claim, as the cluster's features say."""
@@ -126,7 +119,7 @@ class Claims:
 
     def standing(self, group_id: str) -> Iterator[Standing]:
         """Where the group has ranges above its offset; anything may change meanwhile."""
-        is_full = self._memory.used_bytes >= self._memory.limit_bytes
+        is_full = self._memory.room_bytes <= 0
         for key, place in list(self.places.get(group_id, {}).items()):
             count = place.coverage.count + place.pending.count
             committed = self._offsets.get(*key) if count else None
@@ -190,7 +183,7 @@ class Claims:
             return
         key, place = entry.key, self._place(entry.key)
         if entry.topic_id != place.topic_id:
-            self._void(place, entry.topic_id)
+            self._void(key, place, entry.topic_id)
         stable = self.stable_offset(key)
         claims = [
             claim._replace(first=max(claim.first, stable))
@@ -202,7 +195,7 @@ class Claims:
             error = ErrorCode.INVALID_REQUEST
         elif not claims:
             error = ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD
-        elif not self._has_room(place, claims, stable):
+        elif not self._has_room(key, place, claims, stable):
             error = ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
         if error is not ErrorCode.NONE:
             entry.answer(error, stable)
@@ -221,19 +214,19 @@ class Claims:
             )
             state = ClaimState(entry.topic_id, last, entry.leader_epoch, now_ms)
             records.append(ClaimRecord(*key, *claim_key, state, transaction))
-        waits = Waits([(entry, ErrorCode.NONE)], stable, stable)
+        landed = self._taken(len(records) * PENDING_CLAIM_BYTES + place.uncounted_bytes(key))
+        waits = Waits([(entry, ErrorCode.NONE)], stable, stable, landed)
         for batch in batches(records):
             waits.write(self._out, TransactionalClaims(transaction, batch), key[0], TWIN)
         waits.begin(now_ms)
 
-    def _has_room(self, place: Place, claims: Sequence[Claim], stable: int) -> bool:
+    def _has_room(self, key: Key, place: Place, claims: Sequence[Claim], stable: int) -> bool:
         """Whether a transaction may claim so much. What fills holes always may, within reason."""
         count = place.coverage.count + place.pending.count + len(claims)
-        used_bytes = self._memory.used_bytes + len(claims) * PENDING_CLAIM_BYTES
-        limit_bytes = self._memory.limit_bytes
-        if count <= self._ranges_max and used_bytes <= limit_bytes:
+        more_bytes = len(claims) * PENDING_CLAIM_BYTES + place.uncounted_bytes(key)
+        if count <= self._ranges_max and more_bytes <= self._memory.room_bytes:
             return True
-        if used_bytes > limit_bytes + limit_bytes // _RESERVE:
+        if more_bytes > self._memory.hole_room_bytes:
             return False
         for claim in claims:
             growth = place.coverage.growth(claim)
@@ -333,11 +326,18 @@ class Claims:
     def _write(self, key: Key, place: Place, entries: Sequence[Entry], now_ms: int) -> None:
         """Takes claims in: decides, and writes what follows."""
         if entries and entries[-1].topic_id != place.topic_id:
-            self._void(place, entries[-1].topic_id)
+            self._void(key, place, entries[-1].topic_id)
         committed = self._offsets.get(*key)
         before = -1 if committed is None else max(committed.offset, -1)
+        new_bytes = place.uncounted_bytes(key)
         plan = Plan(
-            place.coverage, place.stale, place.topic_id, before, self._ranges_max, self._room()
+            place.coverage,
+            place.stale,
+            place.topic_id,
+            before,
+            self._ranges_max,
+            self._memory.room_bytes - new_bytes,
+            self._memory.hole_room_bytes - new_bytes,
         )
         ended = place.pending.ended
         plan.take(
@@ -350,7 +350,7 @@ class Claims:
         ]
         self.duplicates += plan.duplicates
         moved = plan.finish()
-        waits = Waits(judged, before, plan.stable)
+        waits = Waits(judged, before, plan.stable, self._taken(plan.more_bytes + new_bytes))
         if moved:
             metadata = "" if committed is None else committed.metadata
             expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
@@ -379,7 +379,7 @@ class Claims:
 
     def reserve(self, size_bytes: int) -> bool:
         """Takes so much of the memory for what has to do with claims, if it's there."""
-        if self._memory.used_bytes + size_bytes > self._memory.limit_bytes:
+        if size_bytes > self._memory.room_bytes:
             return False
         self._memory.used_bytes += size_bytes
         return True
@@ -388,8 +388,10 @@ class Claims:
         """Gives that back."""
         self._memory.used_bytes -= size_bytes
 
-    def _room(self) -> int:
-        return (self._memory.limit_bytes - self._memory.used_bytes) // RANGE_BYTES
+    def _taken(self, size_bytes: int) -> Callable[[], None]:
+        """Counts what a write is going to keep; until it has landed, and that is called."""
+        self._memory.used_bytes += size_bytes
+        return partial(self.free, size_bytes)
 
     # -- dropping
 
@@ -439,29 +441,30 @@ class Claims:
 
     def replay(self, records: Iterable[ClaimRecord]) -> None:
         """Takes in records of the log, in its order."""
+        places: dict[Key, Place] = {}
         for record in records:
             key = record[:3]
             claim_key = record.low, record.high, record.first
-            place = self._place(key)
+            place = places[key] = self._place(key)
             if record.transaction is not None:
-                with self._counted(place):
-                    place.pending.remove((claim_key, record.transaction))
+                place.pending.remove((claim_key, record.transaction))
             elif record.state is None:
                 place.stale.pop(claim_key, None)
-                self._count(-int(place.coverage.remove(claim_key)))
+                place.coverage.remove(claim_key)
             else:
                 self._put(key, place, Claim(*claim_key, record.state.last), record.state)
             if not place:
-                self._forget(key, place)
+                self._count(key, place)
+        for key, place in places.items():
+            self._count(key, place)
 
     def replay_run(self, run: ClaimRun) -> None:
         """Takes in claims of one slice, in the log's order."""
         place = self._place(run.key)
-        more = place.extend(run, self.stable_offset(run.key))
-        if more is None:
-            self.replay(run.records())
+        if place.extend(run, self.stable_offset(run.key)):
+            self._count(run.key, place)
         else:
-            self._count(more)
+            self.replay(run.records())
 
     def replay_in(self, producer_id: int, records: Iterable[ClaimRecord]) -> None:
         """Takes in what a producer has claimed in its transaction."""
@@ -472,8 +475,8 @@ class Claims:
             place = self._place(key)
             if not place.topic_id:
                 place.topic_id = record.state.topic_id
-            with self._counted(place):
-                place.pending.put((record[3:6], record.transaction), record.state)
+            place.pending.put((record[3:6], record.transaction), record.state)
+            self._count(key, place)
             self._producers.setdefault(producer_id, {})[key] = None
 
     def end(self, producer_id: int, *, committed: bool) -> list[Key]:
@@ -482,35 +485,22 @@ class Claims:
         for key in keys:
             place = self.places.get(key[0], {}).get(key)
             if place is not None:
-                with self._counted(place):
-                    place.pending.end(producer_id, place.topic_id, committed=committed)
-                if not place:
-                    self._forget(key, place)
+                place.pending.end(producer_id, place.topic_id, committed=committed)
+                self._count(key, place)
         return keys
-
-    @contextmanager
-    def _counted(self, place: Place) -> Iterator[None]:
-        """Counts what becomes of the place's pending claims."""
-        before = place.pending.count
-        yield
-        more = place.pending.count - before
-        self.pending_count += more
-        self._memory.used_bytes += more * PENDING_CLAIM_BYTES
 
     def _put(self, key: Key, place: Place, claim: Claim, state: ClaimState) -> None:
         claim_key = claim[:3]
         if state.topic_id != place.topic_id:
-            self._void(place, state.topic_id)
+            self._void(key, place, state.topic_id)
         if claim.last < self.stable_offset(key):
             # With the next one it would be one range: the tombstone of this one would end both.
-            self._count(-int(place.coverage.remove(claim_key)))
+            place.coverage.remove(claim_key)
             place.stale[claim_key] = None
             return
         place.stale.pop(claim_key, None)
         growth = place.coverage.growth(claim)
-        before = place.coverage.count
         place.coverage.put(claim, state.leader_epoch)
-        self._count(place.coverage.count - before)
         place.commit_timestamp_ms = max(place.commit_timestamp_ms, state.commit_timestamp_ms)
         # Tombstones follow, unless a crash came between; until then the log has these keys.
         for first in growth.merged if growth is not None else ():
@@ -519,14 +509,13 @@ class Claims:
         if holding is not None and holding[0] != claim.first:
             place.stale[claim_key] = None
 
-    def _void(self, place: Place, topic_id: bytes) -> None:
+    def _void(self, key: Key, place: Place, topic_id: bytes) -> None:
         """The topic was made anew: nothing that was claimed of the one before counts."""
         place.stale.update(dict.fromkeys(place.coverage.keys()))
-        self._count(-place.coverage.count)
         place.coverage.clear()
         place.topic_id = topic_id
-        with self._counted(place):
-            place.pending.void(topic_id)
+        place.pending.void(topic_id)
+        self._count(key, place, forget=False)
 
     def moved(self, keys: Iterable[Key]) -> None:
         """The committed offsets here have changed: claims below are passed."""
@@ -536,7 +525,7 @@ class Claims:
                 gone = place.coverage.discard_below(self.stable_offset(key))
                 place.is_settled = False
                 place.stale.update(dict.fromkeys(each[:3] for each in gone))
-                self._count(-len(gone))
+                self._count(key, place, forget=False)
 
     def lost(self, write: Write[Any]) -> None:
         """Its records aren't in the log and never will be."""
@@ -547,10 +536,18 @@ class Claims:
                 holding = place.coverage.having(key)
                 if holding is None or holding[0] != record.first:
                     place.stale[key] = None
+                    self._count(record[:3], place)
 
-    def _count(self, more: int) -> None:
-        self.ranges_count += more
-        self._memory.used_bytes += more * RANGE_BYTES
+    def _count(self, key: Key, place: Place, *, forget: bool = True) -> None:
+        """Counts what the place keeps now, and forgets one that keeps nothing."""
+        before, now = place.counted, place.size(key)
+        place.counted = now
+        self.ranges_count += now.ranges - before.ranges
+        self.pending_count += now.pending - before.pending
+        self._kept_bytes += now.size_bytes - before.size_bytes
+        self._memory.used_bytes += now.size_bytes - before.size_bytes
+        if forget and not place:
+            self._forget(key, place)
 
     def _forget(self, key: Key, place: Place) -> None:
         places = self.places.get(key[0])
@@ -568,16 +565,16 @@ class Claims:
             for key, place in list(places.items()):
                 topic_id = topic_id_of(key[1])
                 if topic_id != place.topic_id:
-                    self._void(place, topic_id or b"")
+                    self._void(key, place, topic_id or b"")
                 self.moved([key])
                 self._pump(key, now_ms)
+        self._memory.loaded()
 
     def closed(self, state: ClaimsLog, error: ErrorCode, now_ms: int) -> None:
         """The log isn't led here any more, or is about to be read again: nothing is known of it."""
         groups, self.places = self.places, {}
-        self._count(-self.ranges_count)
-        self._memory.used_bytes -= self.pending_count * PENDING_CLAIM_BYTES
-        self.pending_count = 0
+        self.free(self._kept_bytes)
+        self.ranges_count = self.pending_count = self._kept_bytes = 0
         self._producers.clear()
         self.state = state
         drops: dict[int, Drop] = {}

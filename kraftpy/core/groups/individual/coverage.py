@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from kraftpy.core.groups.individual.memory import RANGE_BYTES, SLICE_BYTES
 from kraftpy.core.groups.individual.ranges import EpochRanges, Growth
 from kraftpy.protocol.key_hash import HASH_MAX
 
@@ -60,6 +61,16 @@ class Coverage:
     def slices_count(self) -> int:
         return len(self._slices)
 
+    @property
+    def size_bytes(self) -> int:
+        """What the claims take in memory."""
+        return self.count * RANGE_BYTES + len(self._slices) * SLICE_BYTES
+
+    def size_bytes_with(self, low: int, high: int) -> int:
+        """The same with one more range, of this slice."""
+        more = RANGE_BYTES if (low, high) in self._slices else RANGE_BYTES + SLICE_BYTES
+        return self.size_bytes + more
+
     def growth(self, claim: Claim) -> Growth | None:
         """What `add` would make; None if the slice's claims have it already."""
         ranges = self._slices.get((claim.low, claim.high))
@@ -90,10 +101,10 @@ class Coverage:
         ranges.put(claim.first, claim.last, leader_epoch)
         self.count += len(ranges) - before
 
-    def extend(self, low: int, high: int, rows: Iterable[ClaimRow]) -> int | None:
-        """Takes in the records of many claims of one slice; how many ranges there are more.
+    def extend(self, low: int, high: int, rows: Iterable[ClaimRow]) -> bool:
+        """Takes in the records of many claims of one slice.
 
-        None, and nothing is taken in, unless they lie apart, behind those that there are. One that
+        False, and nothing is taken in, unless they lie apart, behind those that there are. One that
         begins where another one does has to reach as far.
         """
         lasts: dict[int, int] = {}
@@ -104,16 +115,16 @@ class Coverage:
                 lasts[first] = last
                 epochs[first] = epoch
             elif last < known:
-                return None
+                return False
         firsts = sorted(lasts)
         ranges = self._slices.get((low, high), EpochRanges())
         if not ranges.extend(
             firsts, [lasts[each] for each in firsts], [epochs[each] for each in firsts]
         ):
-            return None
+            return False
         self._slices[low, high] = ranges
         self.count += len(firsts)
-        return len(firsts)
+        return True
 
     def remove(self, key: ClaimKey) -> bool:
         """Takes in the tombstone of a claim; False if none has this key: it is in another one."""
@@ -123,6 +134,9 @@ class Coverage:
         self.count -= 1
         if not ranges:
             del self._slices[key[:2]]
+            count = len(self._slices)
+            if not count & (count - 1):  # Deleting gives no memory back, and this seldom comes.
+                self._slices = dict(self._slices)
         return True
 
     def having(self, key: ClaimKey) -> tuple[int, int, int] | None:
@@ -190,11 +204,11 @@ class Coverage:
         Returned are their slices and first offsets; the last ones aren't known any more.
         """
         gone = []
-        for (low, high), ranges in list(self._slices.items()):
+        for (low, high), ranges in self._slices.items():
             for first in ranges.discard_below(offset):
                 gone.append(Claim(low, high, first, first))
-            if not ranges:
-                del self._slices[low, high]
+        if gone:
+            self._slices = {key: ranges for key, ranges in self._slices.items() if ranges}
         self.count -= len(gone)
         return gone
 

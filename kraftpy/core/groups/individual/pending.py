@@ -18,10 +18,8 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey
+from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
-
-PENDING_CLAIM_BYTES = 600
-"""What a transaction's claim takes in memory, roughly."""
 
 LogKey = tuple[ClaimKey, Transaction]
 """By what the log knows a transaction's claim."""
@@ -68,6 +66,11 @@ class PendingClaims:
 
     def __bool__(self) -> bool:
         return bool(self.count or self.spent)
+
+    @property
+    def size_bytes(self) -> int:
+        """What they take in memory."""
+        return (self.count + len(self.spent)) * PENDING_CLAIM_BYTES
 
     def __iter__(self) -> Iterator[Claim]:
         """The claims of open transactions."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.memory import PLACE_BYTES, STALE_BYTES
 from kraftpy.core.groups.individual.pending import PendingClaims
 from kraftpy.core.groups.individual.plan import Entry, Key
 from kraftpy.core.groups.records import NO_TIMESTAMP
@@ -16,9 +17,6 @@ from kraftpy.protocol.errors import ErrorCode
 
 TWIN = 1
 """The number of the claims' log among those of the coordinator."""
-
-RANGE_BYTES = 20
-"""What a range takes in memory."""
 
 
 class ClaimsLog(Enum):
@@ -31,18 +29,6 @@ class ClaimsLog(Enum):
 
 class ClaimsWanted:
     """A message: somebody wants to claim something, and there is no log for it yet."""
-
-
-class ClaimMemory:
-    """What the claims of a broker take, and what they may take; shared by all its machines.
-
-    `answers` counts what became of claims, by partition of a request.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self.answers: Counter[ErrorCode] = Counter()
 
 
 class Standing(NamedTuple):
@@ -72,11 +58,20 @@ class Drop:
         self.error = ErrorCode.NONE
 
 
+class Size(NamedTuple):
+    """How many ranges and pending claims there are, and the memory of all that is kept."""
+
+    ranges: int
+    pending: int
+    size_bytes: int
+
+
 class Place:
     """What a group has claimed of a partition, and who waits to claim more."""
 
     __slots__ = (
         "commit_timestamp_ms",
+        "counted",
         "coverage",
         "held",
         "is_settled",
@@ -96,10 +91,26 @@ class Place:
         self.held: Drop | None = None
         # Whether the stable offset is what follows from the claims, as far as is known.
         self.is_settled = False
+        self.counted = Size(0, 0, 0)
+        """What of it is counted."""
 
     def __bool__(self) -> bool:
         jobs = self.jobs or self.held
         return bool(self.coverage.count or jobs or self.stale or self.pending)
+
+    def size(self, key: Key) -> Size:
+        """What is kept under this key."""
+        if not self.stale:
+            self.stale.clear()  # It may have been large.
+        size_bytes = self.coverage.size_bytes + len(self.stale) * STALE_BYTES
+        size_bytes += self.pending.size_bytes
+        if size_bytes:
+            size_bytes += _fixed_bytes(key)
+        return Size(self.coverage.count, self.pending.count, size_bytes)
+
+    def uncounted_bytes(self, key: Key) -> int:
+        """What it takes besides what it has, unless that counts already."""
+        return 0 if self.counted.size_bytes else _fixed_bytes(key)
 
     def known(self, *, pending: bool) -> Coverage:
         """What counts, and with `pending` what open transactions have claimed, too."""
@@ -113,21 +124,25 @@ class Place:
             more += [(claim, -1) for claim in self.pending]
         return self.coverage.joined(more)
 
-    def extend(self, run: ClaimRun, stable: int) -> int | None:
-        """Takes in claims of one slice as they are in the log; how many ranges there are more.
+    def extend(self, run: ClaimRun, stable: int) -> bool:
+        """Takes in claims of one slice as they are in the log.
 
-        None, and nothing is taken in, unless all count and lie apart, behind those before: nearly
+        False, and nothing is taken in, unless all count and lie apart, behind those before: nearly
         all do.
         """
         _, low, high, rows = run
         topic_id = rows[0][3]
         if (topic_id != self.topic_id and self) or min(row[1] for row in rows) < stable:
-            return None
-        more = self.coverage.extend(low, high, rows)
-        if more is not None:
+            return False
+        is_taken = self.coverage.extend(low, high, rows)
+        if is_taken:
             self.topic_id = topic_id
             latest_ms = max(row[4] for row in rows)
             self.commit_timestamp_ms = max(self.commit_timestamp_ms, latest_ms)
             for row in rows if self.stale else ():
                 self.stale.pop((low, high, row[0]), None)
-        return more
+        return is_taken
+
+
+def _fixed_bytes(key: Key) -> int:
+    return PLACE_BYTES + len(key[0]) + len(key[1])

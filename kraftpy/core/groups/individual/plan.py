@@ -58,7 +58,8 @@ class Plan:
         topic_id: bytes,
         stable: int,
         ranges_max: int,
-        room: int,
+        room_bytes: int,
+        hole_room_bytes: int,
     ) -> None:
         self.stable = stable
         self.stable_epoch = -1
@@ -68,7 +69,9 @@ class Plan:
         self._topic_id = topic_id
         self._new = coverage.copy()
         self._begin = stable
-        self._max = min(ranges_max, coverage.count + max(0, room))
+        self._ranges_max = ranges_max
+        self._max_bytes = coverage.size_bytes + room_bytes
+        self._holes_max_bytes = coverage.size_bytes + hole_room_bytes
         # Of the claims whose records may have to change.
         self._touched: dict[ClaimKey, None] = dict.fromkeys(stale)
 
@@ -112,9 +115,8 @@ class Plan:
         if growth is None:
             self.duplicates += 1
             return True
-        # What fills a hole always may.
         more = not growth.merged and (growth.first, growth.last) == (claim.first, claim.last)
-        if more and self._new.count >= self._max and not self._reaches_stable(claim):
+        if more and not self._has_room(claim):
             return False
         self._put(claim, growth, leader_epoch)
         return True
@@ -126,9 +128,17 @@ class Plan:
         for first in growth.merged:
             self._touched[low, high, first] = None
 
-    def _reaches_stable(self, claim: Claim) -> bool:
-        """Whether it has the first offset that isn't done."""
-        return claim.first <= self.stable <= claim.last
+    def _has_room(self, claim: Claim) -> bool:
+        """Whether there may be one more range: this one."""
+        size_bytes = self._new.size_bytes_with(claim.low, claim.high)
+        if claim.first <= self.stable <= claim.last:
+            return size_bytes <= self._holes_max_bytes
+        return self._new.count < self._ranges_max and size_bytes <= self._max_bytes
+
+    @property
+    def more_bytes(self) -> int:
+        """What claims take more in memory then, if they do."""
+        return max(0, self._new.size_bytes - self._old.size_bytes)
 
     def _advance(self) -> None:
         if self.stable < 0:
@@ -174,11 +184,16 @@ class Waits:
     """Commits that are answered when all that was written for them has landed."""
 
     def __init__(
-        self, answers: Sequence[tuple[Entry, ErrorCode]], before: int, stable: int
+        self,
+        answers: Sequence[tuple[Entry, ErrorCode]],
+        before: int,
+        stable: int,
+        landed: Callable[[], None],
     ) -> None:
         self._answers = answers
         self._before = before
         self._stable = stable
+        self._landed = landed
         self._left = 1
         self._error = ErrorCode.NONE
 
@@ -195,6 +210,7 @@ class Waits:
         self._left -= 1
         if self._left:
             return
+        self._landed()
         stable = self._before if self._error else self._stable
         for entry, error in self._answers:
             entry.answer(self._error or error, stable)

@@ -3,7 +3,8 @@
 Rules:
 * Ranges that overlap or touch are one. A range is known by its first offset, and so is its record
   in the log: `add` and `discard_below` say whose records have nothing to say any more.
-* Sixteen bytes a range, whatever lies between them: a bitmap would grow with the distance.
+* Sixteen bytes a range, whatever lies between them: a bitmap would grow with the distance. No more
+  is kept of ranges that are gone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
+
+# Of an array without anything.
+_ARRAY_BYTES = 200
 
 
 class Growth(NamedTuple):
@@ -155,6 +159,8 @@ class EpochRanges(RangeSet):
             self._firsts[start:end] = array("q", (growth.first,))
             self._lasts[start:end] = array("q", (growth.last,))
             self._epochs[start:end] = array("i", (leader_epoch,))
+            if growth.merged:
+                self._trim()
         return growth
 
     def put(self, first: int, last: int, leader_epoch: int) -> None:
@@ -181,11 +187,19 @@ class EpochRanges(RangeSet):
         if at == len(self._firsts) or self._firsts[at] != first:
             return False
         del self._firsts[at], self._lasts[at], self._epochs[at]
+        self._trim()
         return True
+
+    def _trim(self) -> None:
+        """Gives memory back: arrays do so by themselves only where much goes at once."""
+        if self._firsts.__sizeof__() > _ARRAY_BYTES + 16 * len(self._firsts):
+            self._firsts, self._lasts = self._firsts[:], self._lasts[:]
+            self._epochs = self._epochs[:]
 
     def discard_below(self, offset: int) -> tuple[int, ...]:
         gone = super().discard_below(offset)
         del self._epochs[: len(gone)]
+        self._trim()
         return gone
 
     def discard_from(self, offset: int) -> tuple[tuple[int, ...], Growth | None]:

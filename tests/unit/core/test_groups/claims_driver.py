@@ -11,8 +11,9 @@ from kraftpy.core.groups import decode_record as decode_offset
 from kraftpy.core.groups import encode_record as encode_offset
 from kraftpy.core.groups.consumer.topics import Topic
 from kraftpy.core.groups.individual.coverage import Coverage
+from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.pending import TransactionalClaims
-from kraftpy.core.groups.individual.places import TWIN, ClaimMemory, ClaimsLog
+from kraftpy.core.groups.individual.places import TWIN, ClaimsLog
 from kraftpy.core.groups.individual.records import (
     ClaimRecord,
     decode_record,
@@ -140,9 +141,15 @@ class ClaimsDriver:
         while any(self.in_flight):
             self.settle(int(not self.in_flight[0]))
 
-    def reloaded(self, *, opened: bool = True, kept: tuple[int, int] = (0, 0)) -> ClaimsDriver:
+    def reloaded(
+        self,
+        *,
+        opened: bool = True,
+        kept: tuple[int, int] = (0, 0),
+        memory: ClaimMemory | None = None,
+    ) -> ClaimsDriver:
         """Another broker takes over; of what was in flight so many writes are in each log."""
-        other = ClaimsDriver(opened=False, topics=self.topics)
+        other = ClaimsDriver(opened=False, topics=self.topics, memory=memory)
         other.config = self.config
         other.machine = other._new_machine()
         other.now_ms = self.now_ms

@@ -13,7 +13,7 @@ from kraftpy.core.groups import CommittedOffset, GroupConfig, GroupMachine, Grou
 from kraftpy.core.groups import OffsetRecord as Offset
 from kraftpy.core.groups.individual.claim_runs import ClaimRuns
 from kraftpy.core.groups.individual.codec import ClaimsCodec
-from kraftpy.core.groups.individual.places import ClaimMemory
+from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.records import (
     ClaimRecord,
     ClaimState,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftpy.core.groups.individual.places import RANGE_BYTES, ClaimMemory, ClaimsLog
+from kraftpy.core.groups.individual.places import ClaimsLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import OFFSET_RANGES_TAG, SLICES_TAG, encode_ranges
 from kraftpy.protocol.key_hash import HASH_MAX
@@ -189,22 +189,6 @@ def test_a_full_place_takes_what_fills_holes(caplog: pytest.LogCaptureFixture) -
     assert driver.whole() == [(6, 6), (8, 8), (10, 10)]
     assert driver.answer(driver.claim(ranges((5, 5)))) == (OK, 7)
     check(driver)
-
-
-def test_all_groups_together_have_so_much_memory(caplog: pytest.LogCaptureFixture) -> None:
-    memory = ClaimMemory(3 * RANGE_BYTES)
-    driver = begun(0, memory=memory)
-    assert driver.answer(driver.claim(ranges((2, 2), (4, 4), (6, 6)))) == (OK, 0)
-    assert memory.used_bytes == 3 * RANGE_BYTES
-    driver.begin(0, group="h")
-    assert driver.answer(driver.claim(ranges((2, 2)), group="h")) == (FULL, 0)
-    assert "group-limit group=h " in caplog.text
-    assert "setting=individual.commit.max.bytes" in caplog.text
-    assert driver.answer(driver.claim(ranges((0, 1), (3, 3)))) == (OK, 5)
-    assert memory.used_bytes == RANGE_BYTES
-    assert driver.answer(driver.claim(ranges((2, 2)), group="h")) == (OK, 0)
-    driver.machine.close(ErrorCode.NOT_COORDINATOR, 0)
-    assert memory.used_bytes == 0
 
 
 # -- bad input

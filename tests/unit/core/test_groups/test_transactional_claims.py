@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from kraftpy.core.groups.individual.pending import PENDING_CLAIM_BYTES
-from kraftpy.core.groups.individual.places import ClaimMemory
+from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES, PLACE_BYTES, ClaimMemory
 from kraftpy.core.groups.individual.waiting import CLAIMS_MAX, WAITING_MAX
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
@@ -237,7 +236,8 @@ class TestRefused:
         assert driver.stable == 41
 
     def test_more_than_memory_takes(self) -> None:
-        memory = ClaimMemory(16 * PENDING_CLAIM_BYTES)
+        memory = ClaimMemory(16 * PENDING_CLAIM_BYTES + PLACE_BYTES + len("g" + "t"))
+        memory.reserve_bytes = 2 * PENDING_CLAIM_BYTES
         driver = ClaimsDriver(memory=memory)
         driver.begin(0)
         full = ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
