@@ -20,7 +20,7 @@ from kraftpy.core.groups.individual.records import (
     decode_key_prefix,
 )
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.records import read_varint, read_varlong
+from kraftpy.protocol.records import BatchHeader, read_varint, read_varlong
 
 # The slice and the first offset.
 _KEY_END = Struct(">qqq")
@@ -30,6 +30,7 @@ _VALUE_START = bytes([2 * _VALUE_BYTES]) + b"\0\0"
 _TAIL = f"qqq{len(_VALUE_START)}s16sqiqBB"
 _TAIL_BYTES = Struct(">" + _TAIL).size
 _NO_TAGS = _NO_HEADERS = 0
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class ClaimRun(NamedTuple):
@@ -64,23 +65,23 @@ class ClaimRuns:
             for (prefix, low, high), rows in slices.items()
         ]
 
-    def read(self, data: bytes, count: int) -> bool:
-        """Takes in the `count` records that `data`, the uncompressed end of a batch, consists of.
+    def read(self, header: BatchHeader, data: bytes) -> bool:
+        """Takes in the records that `data`, the uncompressed end of this batch, consists of.
 
         False if any of them is something else than a claim, or another topic's than those before;
         then none is taken in.
         """
         found: list[tuple[tuple[bytes, int, int], ClaimRow]] = []
-        position = 0
+        position, offset_delta = 0, -1
         try:
-            while len(found) < count:
-                taken = _read_alike(data, position, count - len(found), found)
+            while len(found) < header.records_count:
+                taken = _read_alike(header, data, position, offset_delta, found)
                 if taken is None:
                     return False
-                position = taken
+                position, offset_delta = taken
         except (DecodeError, IndexError):
             return False
-        if position != len(data):
+        if position != len(data) or offset_delta > header.last_offset_delta:
             return False
         topic_ids = self._topic_ids
         for (prefix, _, _), (_, _, _, topic_id, _) in found:
@@ -97,22 +98,28 @@ class ClaimRuns:
 
 
 def _read_alike(
+    header: BatchHeader,
     data: bytes,
     position: int,
-    most: int,
+    offset_delta: int,
     found: list[tuple[tuple[bytes, int, int], ClaimRow]],
-) -> int | None:
-    """Takes as many records as have the first one's layout; where they end, None if none does."""
+) -> tuple[int, int] | None:
+    """Takes as many records as have the first one's layout; None if none does.
+
+    `offset_delta` is that of the record before. Returned are where they end, and the last one's.
+    """
     length, start = read_varint(data, position)
     end = start + length
-    _, delta_start = read_varlong(data, start + 1)
+    time_delta_ms, delta_start = read_varlong(data, start + 1)
     _, delta_end = read_varint(data, delta_start)
     prefix_end = end - _TAIL_BYTES
     if end > len(data) or prefix_end <= delta_end:
         return None
+    if not _INT64_MIN <= header.base_timestamp + time_delta_ms <= _INT64_MAX:
+        return None
     layout = _layout(delta_start - position, delta_end - delta_start, prefix_end - delta_end)
     size = end - position
-    count = min(most, (len(data) - position) // size)
+    count = min(header.records_count - len(found), (len(data) - position) // size)
     head = data[position:delta_start]
     before = len(found)
     prefix = b""
@@ -131,26 +138,37 @@ def _read_alike(
         tags,
         headers,
     ) in layout.iter_unpack(memoryview(data)[position : position + count * size]):
+        before_delta, offset_delta = offset_delta, _offset_delta(delta)
         if (
-            its_head != head
+            offset_delta <= before_delta
+            or its_head != head
             or not 0 <= low <= high
             or not 0 <= first <= last
             or value_start != _VALUE_START
             or tags != _NO_TAGS
             or headers != _NO_HEADERS
-            # A shorter or a longer one would move what follows.
-            or delta[-1] >= 0x80
-            or (len(delta) > 1 and min(delta[:-1]) < 0x80)
         ):
+            offset_delta = before_delta
             break
         if its_prefix != prefix:
             if not _is_prefix(its_prefix):
+                offset_delta = before_delta
                 break
             prefix = its_prefix
         found.append(((prefix, low, high), (first, last, epoch, topic_id, time_ms)))
     if len(found) == before:
         return None
-    return position + (len(found) - before) * size
+    return position + (len(found) - before) * size, offset_delta
+
+
+@lru_cache(maxsize=4096)
+def _offset_delta(data: bytes) -> int:
+    """What a varint says; -1 if it has another length, which would move what follows."""
+    try:
+        delta, end = read_varint(data, 0)
+    except (DecodeError, IndexError):
+        return -1
+    return delta if end == len(data) else -1
 
 
 @lru_cache(maxsize=1024)

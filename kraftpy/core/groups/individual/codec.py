@@ -41,7 +41,7 @@ class ClaimsCodec:
         for position, header in split_batches(batches):
             data = b"" if header.is_control else batch_data(header, batches, position)
             is_plain = not (header.is_control or header.is_transactional)
-            if is_plain and runs.read(data, header.records_count):
+            if is_plain and runs.read(header, data):
                 loaded.records += header.records_count
                 continue
             machine.load_claim_runs(runs.take())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kraftpy.core.coordination import Loaded
@@ -130,7 +130,7 @@ def test_claims_that_lie_apart_are_read_at_once(group_id: str, topic: str, count
     runs = ClaimRuns()
     batch = batch_of(claims, [7])
     header = read_batch_header(batch)
-    assert runs.read(batch_data(header, batch), header.records_count)
+    assert runs.read(header, batch_data(header, batch))
     found = [record for run in runs.take() for record in run.records()]
     assert sorted(found) == sorted(claims)
     assert runs.take() == []
@@ -157,6 +157,8 @@ def test_what_a_transaction_claims_comes_between() -> None:
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3),
     st.integers(1, 4),
 )
+@example([(4, 1)], 1)  # An offset below the batch's, and one beyond its last.
+@example([(4, 8)], 1)
 def test_damaged_records_are_left_to_the_slow_way(
     damages: list[tuple[int, int]], count: int
 ) -> None:
@@ -167,7 +169,7 @@ def test_damaged_records_are_left_to_the_slow_way(
     for at, byte in damages:
         data[at % len(data)] = byte
     runs = ClaimRuns()
-    if not runs.read(bytes(data), header.records_count):
+    if not runs.read(header, bytes(data)):
         return
     expected = []
     for record in read_records(header, bytes(data)):
@@ -176,6 +178,15 @@ def test_damaged_records_are_left_to_the_slow_way(
     assert len(expected) == header.records_count
     found = [record for run in runs.take() for record in run.records()]
     assert sorted(found) == sorted(expected)  # type: ignore[type-var]
+
+
+def test_times_beyond_their_bounds_are_left_to_the_slow_way() -> None:
+    batch = batch_of(apart("g", "t", 2), [7, 9])
+    header = read_batch_header(batch)
+    data = batch_data(header, batch)
+    assert ClaimRuns().read(header, data)
+    header.base_timestamp = (1 << 63) - 2
+    assert not ClaimRuns().read(header, data)
 
 
 def test_bounds_of_hashes_and_offsets() -> None:
