@@ -35,6 +35,11 @@ REPLICAS_SEED, REPLICAS_S = 22249, 20
 COORDINATORS_SEED, COORDINATORS_S = 48827, 11.5
 
 
+def longer(time_limit_s: float) -> tuple[float, float]:
+    """On a machine that is so busy that too little finds room in a run, a longer one follows."""
+    return time_limit_s, 2 * time_limit_s
+
+
 def judged(plan: Plan, result: Result) -> Outcome:
     assert not result.unhealthy
     assert not result.dead
@@ -56,18 +61,28 @@ def judged(plan: Plan, result: Result) -> Outcome:
     ],
 )
 def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: str) -> None:
-    plan = Plan(workload, tmp_path, [fault], time_limit_s=4.5, rate=135, seed=SHORT_SEED)
     asked: list[Result] = []
 
     def keep(result: Result) -> bool:
         asked.append(result)
         return True
 
-    result = run(plan, say=print, keep=keep)
-    outcome = judged(plan, result)
-    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    for time_limit_s in longer(4.5):
+        plan = Plan(
+            workload,
+            tmp_path / str(time_limit_s),
+            [fault],
+            time_limit_s=time_limit_s,
+            rate=135,
+            seed=SHORT_SEED,
+        )
+        result = run(plan, say=print, keep=keep)
+        outcome = judged(plan, result)
+        assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+        assert asked.pop() == result
+        if outcome.operations > 200:
+            break
     assert outcome.operations > 200
-    assert asked == [result]
     for node in ("node1", "node2", "node3"):
         assert result.kept is not None
         assert "kraftpy" in (result.kept / node / "log").read_text()
@@ -98,18 +113,21 @@ def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: s
 def test_transactions_are_whole_under_faults(
     tmp_path: Path, workload: str, faults: list[str]
 ) -> None:
-    plan = Plan(
-        workload,
-        tmp_path,
-        faults,
-        time_limit_s=TRANSACTIONS_S,
-        rate=135,
-        seed=SHORT_SEED,
-        clients=("confluent-kafka", "kraftpy"),
-    )
-    result = run(plan, say=print)
-    outcome = judged(plan, result)
-    assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+    for time_limit_s in longer(TRANSACTIONS_S):
+        plan = Plan(
+            workload,
+            tmp_path / str(time_limit_s),
+            faults,
+            time_limit_s=time_limit_s,
+            rate=135,
+            seed=SHORT_SEED,
+            clients=("confluent-kafka", "kraftpy"),
+        )
+        result = run(plan, say=print)
+        outcome = judged(plan, result)
+        assert outcome.valid, [each for each in outcome.verdicts if not each.valid]
+        if outcome.operations > 100:
+            break
     assert faults[0] in result.faults
     assert outcome.operations > 100
     counts = {each.checker: each.counts for each in outcome.verdicts}
@@ -119,11 +137,8 @@ def test_transactions_are_whole_under_faults(
 
 
 def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) -> None:
-    """Four kills, through the coordinator and through any broker.
-
-    On a machine that is so busy that fewer find room, a longer run follows.
-    """
-    for time_limit_s in (COORDINATORS_S, 2 * COORDINATORS_S):
+    """Four kills, through the coordinator and through any broker."""
+    for time_limit_s in longer(COORDINATORS_S):
         plan = Plan(
             "commits",
             tmp_path / str(time_limit_s),
@@ -151,9 +166,9 @@ def test_commits_are_whole_whenever_their_coordinator_is_killed(tmp_path: Path) 
 
 @pytest.mark.timeout(300)
 def test_replicas_are_the_same_after_all_that_can_be_done_to_nodes(tmp_path: Path) -> None:
-    """The short form of `make torture`; a longer one on a machine so busy that less finds room."""
+    """The short form of `make torture`."""
     faults = torture()
-    for time_limit_s in (REPLICAS_S, 2 * REPLICAS_S):
+    for time_limit_s in longer(REPLICAS_S):
         folder = tmp_path / str(time_limit_s)
         plan = Plan(
             "replicas", folder, faults, time_limit_s=time_limit_s, rate=60, seed=REPLICAS_SEED
