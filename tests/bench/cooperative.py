@@ -315,28 +315,28 @@ def _cpu_us(node: Broker, wire: Wire, requests: Sequence[object]) -> float:
 # -- memory and loading
 
 
-def memory_of_a_range() -> float:
+def memory_of_a_range(count: int) -> float:
     """Bytes that each of so many ranges adds to this process."""
     slices = slices_of(CLAIMING)
     gc.collect()
     before = memory_bytes([os.getpid()])
     coverage = Coverage()
-    for number in range(COUNT):
+    for number in range(count):
         first = 3 * (number // CLAIMING)
         coverage.add(Claim(*slices[number % CLAIMING], first, first + 1), 1)
     gc.collect()
     grown = memory_bytes([os.getpid()]) - before
-    if coverage.count != COUNT:
-        raise BrokerError(f"{coverage.count} of {COUNT} ranges are there")
-    return grown / COUNT
+    if coverage.count != count:
+        raise BrokerError(f"{coverage.count} of {count} ranges are there")
+    return grown / count
 
 
-def memory_of_a_record() -> float:
+def memory_of_a_record(count: int) -> float:
     """The same of a record in the cache of fetches, its part of what a batch takes included."""
     batch = batch_of(SIZES["100 B"])
     ((position, header),) = split_batches(batch)
     data = batch_data(header, batch, position)
-    batches = COUNT // header.records_count
+    batches = count // header.records_count
     gc.collect()
     before = memory_bytes([os.getpid()])
     cache = FilterCache(1 << 40)
@@ -350,14 +350,14 @@ def memory_of_a_record() -> float:
     return grown / (batches * header.records_count)
 
 
-def seconds_to_load() -> float:
+def seconds_to_load(count: int) -> float:
     """Of a log with that many claims, into a coordinator."""
     codec, loaded = ClaimsCodec(), Loaded()
     machine = GroupMachine(GroupConfig(), ClusterTopics(MetadataState), GroupMemory(1 << 40))
     slices = slices_of(CLAIMING)
     state = ClaimState(bytes(16), 0, 1, NOW_MS)
     seconds = 0.0
-    for start in range(0, COUNT, CLAIMS_IN_A_BATCH):
+    for start in range(0, count, CLAIMS_IN_A_BATCH):
         records = []
         for number in range(start, start + CLAIMS_IN_A_BATCH):
             first = 3 * (number // CLAIMING)
@@ -367,17 +367,17 @@ def seconds_to_load() -> float:
         started_at = time.process_time()
         codec.replay(batch, machine, loaded)
         seconds += time.process_time() - started_at
-    if machine.claims.ranges_count != COUNT:
-        raise BrokerError(f"{machine.claims.ranges_count} of {COUNT} claims were loaded")
+    if machine.claims.ranges_count != count:
+        raise BrokerError(f"{machine.claims.ranges_count} of {count} claims were loaded")
     return seconds
 
 
 _IN_A_CHILD = {"range": memory_of_a_range, "record": memory_of_a_record, "load": seconds_to_load}
 
 
-def in_a_child(what: str) -> float:
+def in_a_child(what: str, count: int = COUNT) -> float:
     """One of these, of a process that has done nothing before."""
-    command = [sys.executable, "-m", "tests.bench.cooperative", what]
+    command = [sys.executable, "-m", "tests.bench.cooperative", what, str(count)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise BrokerError(f"the program that measures {what!r} has failed")
@@ -418,4 +418,4 @@ def run(rounds: int, say: Say) -> Values:
 
 
 if __name__ == "__main__":
-    print(_IN_A_CHILD[sys.argv[1]]())
+    print(_IN_A_CHILD[sys.argv[1]](int(sys.argv[2])))

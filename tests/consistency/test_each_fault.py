@@ -14,7 +14,8 @@ from kraftpy.testing.consistency.clients import adapter
 from kraftpy.testing.consistency.faults import FAULTS, Ground, lacking
 from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Part
 
-from .effects import TOPIC, Stage, happen, stage
+from .effects import happen
+from .stage import TOPIC, Stage, stage
 
 # Mounts take a process of its own.
 ALONE = {name for name, kind in FAULTS.items() if kind.need and kind.need.option == "small_disks"}
