@@ -149,9 +149,15 @@ class Producer(Client):
             self._try_again()
 
     def _begin_anew(self, sent: _Sent) -> None:
-        """The log lacks what was acknowledged before: only after a loss that is documented."""
-        if not any(value[0] == self.number for value in self.world.invariants.lost):  # type: ignore[index]
-            self.world.invariants.fail(
+        """The log lacks what was acknowledged before: only after a loss that is documented.
+
+        Or what is sent again was written, and deleted before that was answered: a new leader has
+        only what came after it.
+        """
+        invariants = self.world.invariants
+        lost = any(value[0] == self.number for value in invariants.lost)  # type: ignore[index]
+        if not lost and not invariants.was_deleted(self.name, sent.values):
+            invariants.fail(
                 f"producer {self.number} is told that {sent.values} of {self.name} is out of order"
             )
         self.pending.clear()

@@ -169,6 +169,11 @@ class CooperativeInvariants:
         """It is answered."""
         del self._resetting[place][:1]
 
+    @property
+    def is_resetting(self) -> bool:
+        """Whether any offset may be reset yet."""
+        return any(self._is_resetting(place) for place in self._resetting)
+
     def _is_resetting(self, place: Place) -> bool:
         there = [coordinator_at(broker) for broker in self.world.brokers.values()]
         machines = [at.machine for at in there if at is not None]
@@ -453,7 +458,9 @@ class CooperativeFaults(Faults):
 
 
 class Resetter(Claimer):
-    """Commits offsets from outside."""
+    """Commits offsets from outside; `asking` is how many answers it waits for."""
+
+    asking = 0
 
     def reset(self, name: Name, offset: int, metadata: str) -> None:
         place = self.group_id, name
@@ -462,11 +469,15 @@ class Resetter(Claimer):
         def arrived(machine: GroupMachine) -> None:
             checks.begin_reset(place, machine)
 
+        def answered(*_: object) -> None:
+            self.asking -= 1
+
+        self.asking += 1
         self.commit(
             name,
             offset,
             None,
-            lambda *_: None,
+            answered,
             lambda _: checks.end_reset(place),
             metadata,
             arrived,
@@ -541,6 +552,11 @@ class CooperativeWorld(World):
                 # With as many in-sync replicas as there are, none can be given up to begin anew,
                 # and the claims stay where they are: an administrator has to ask for fewer.
                 self.set_config(OFFSETS_PARTITION[0], "min.insync.replicas", "1")
+        self.run_until(
+            lambda: not self.resetter.asking and not checks.is_resetting,
+            "every reset is answered",
+            HEALING_MS,
+        )
         for each in self.claimers:
             if isinstance(each, Alone):  # Who reset the offset starts them again.
                 each.crash()

@@ -280,6 +280,12 @@ class Invariants:
             ):
                 self.fail(f"Consistent Read: a consumer of {name} got {batch}, not committed")
 
+    def was_deleted(self, name: Name, values: tuple[object, ...]) -> bool:
+        """Whether these records were committed, and a log begins behind them."""
+        ends = [batch.end_offset for batch in self.batches[name] if batch.values == values]
+        logs = [self.world.log_of(each, name) for each in self.world.brokers]
+        return any(log.log_start_offset >= end for log in logs for end in ends)
+
     def was_acknowledged(self, name: Name, base_offset: int, values: tuple[object, ...]) -> None:
         """A producer was told that its records are at this offset and after it."""
         if not self.lost.isdisjoint(values):
