@@ -5,6 +5,8 @@ Rules:
 * Commits leave one after the other in the order in which they were made, each with the generation
   of that moment. So none goes back over another, and one of a former generation is refused.
 * Auto commit has at most one commit under way; what failed is committed with the next one.
+* Without auto commit, holes (`ledger`) are claimed as often, by themselves: nobody waits for that,
+  and it comes before or behind other commits with the same outcome.
 * What the user commits is committed whole or not at all. Auto commit keeps what can be kept: its
   positions have nothing to do with each other, and one of a topic that is gone mustn't hold up the
   others.
@@ -51,18 +53,20 @@ class Committing(Protocol):
 
 
 class Commits:
-    """The commits of one consumer; without `auto_interval_ms` only those that the user makes."""
+    """The commits of one consumer; without `auto` those that the user makes, and of holes."""
 
     def __init__(
-        self, coordinator: Coordinator, auto_interval_ms: int | None, committing: Committing
+        self, coordinator: Coordinator, interval_ms: int, committing: Committing, *, auto: bool
     ) -> None:
         self._coordinator = coordinator
-        self._auto_interval_s = None if auto_interval_ms is None else auto_interval_ms / 1000
+        self._auto = auto
+        self._interval_s = interval_ms / 1000
         self._committing = committing
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
         self._auto_committed: dict[Partition, int] = {}
-        self._auto_due_at = time.monotonic() + (self._auto_interval_s or 0)
+        self._claiming: asyncio.Task[None] | None = None
+        self._due_at = time.monotonic() + self._interval_s
 
     async def commit(self, offsets: Done, *, timeout_ms: int | None = None) -> None:
         """Commits when all earlier commits are done; see `Coordinator.commit`."""
@@ -125,16 +129,19 @@ class Commits:
 
     async def finish(self) -> None:
         """Waits for the commits under way."""
+        if self._claiming is not None:
+            self._claiming.cancel()
+            await asyncio.gather(self._claiming, return_exceptions=True)
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def auto_commit_if_due(self, done: Callable[[], Done], *, at_once: bool = False) -> None:
         """With auto commit: commit what is done since, once the interval is over or `at_once`."""
         now = time.monotonic()
-        if self._auto_interval_s is None or self._under_way:
+        if not self._auto or self._under_way:
             return
-        if now < self._auto_due_at and not at_once:
+        if now < self._due_at and not at_once:
             return
-        self._auto_due_at = now + self._auto_interval_s
+        self._due_at = now + self._interval_s
         positions = done()
         changed = {
             name: each
@@ -154,9 +161,31 @@ class Commits:
             self._auto_committed.clear()
             _log.warning("auto commit failed: %s", task.exception())
 
+    def claim_holes_if_due(self, holes: Callable[[], Mapping[Partition, Claiming]]) -> None:
+        """Without auto commit: claims these, once the interval is over."""
+        now = time.monotonic()
+        if self._auto or now < self._due_at:
+            return
+        if self._claiming is not None and not self._claiming.done():
+            return
+        self._due_at = now + self._interval_s
+        found = holes()
+        if found:
+            self._claiming = asyncio.create_task(self._claim_holes(found, self._committing()))
+
+    async def _claim_holes(
+        self, holes: Mapping[Partition, Claiming], generation: Generation
+    ) -> None:
+        try:
+            await self._claim(holes, generation, None)
+        except (ConnectionError, KafkaError) as error:
+            if isinstance(error, KafkaError) and self._committing() == generation:
+                self._committing(error)
+            _log.warning("could not claim what no records lie in: %s", error)
+
     async def before_giving_up(self, offsets: Done, timeout_ms: int) -> None:
         """With auto commit: commit what was processed; a failure is only logged."""
-        if self._auto_interval_s is None:
+        if not self._auto:
             return
         try:
             await self._commit(dict(offsets), self._committing(), False, timeout_ms)

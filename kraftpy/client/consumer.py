@@ -10,7 +10,8 @@ Rules:
 * An eager group gives up all partitions in a rebalance; with `cooperative-sticky` alone only those
   that move (KIP-429), and records of the others keep coming meanwhile.
 * Of a partition that members share this one has slices of the keys (`ledger`): they are fetched and
-  handed out by themselves, and what is done of them is claimed.
+  handed out by themselves, and what is done of them is claimed. Without auto commit that is what
+  the user has committed, and every `auto_commit_interval_ms` what has none of its records.
 * What is fetched ahead is bounded: one answer of each broker at a time, `fetch_max_bytes` each, and
   the next ones only when that has been handed out.
 """
@@ -27,7 +28,7 @@ from kraftpy.client.assignor import Assignor
 from kraftpy.client.assignors import ASSIGNORS
 from kraftpy.client.claims import read_progress
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
-from kraftpy.client.commits import Commits, Done
+from kraftpy.client.commits import Claiming, Commits, Done
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
 from kraftpy.client.consumer_shares import ConsumerShares, Ranges, shares_as_ranges
 from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
@@ -113,7 +114,9 @@ class Consumer:
         self._done_count = 0
         self._max_num_ranges = max_num_ranges_to_commit
         self._sharing = (allow_individual_commit, share_host)
-        self._shares = ConsumerShares(self._coordinator, explicit=explicit_done)
+        self._shares = ConsumerShares(
+            self._coordinator, explicit=explicit_done, auto_commit=enable_auto_commit
+        )
         self._reading = Reading(
             cluster,
             self._shares,
@@ -128,8 +131,12 @@ class Consumer:
         self._wake = asyncio.Event()
         self._commits: Commits | None = None
         if self._coordinator is not None:
-            interval_ms = auto_commit_interval_ms if enable_auto_commit else None
-            self._commits = Commits(self._coordinator, interval_ms, self._committing)
+            self._commits = Commits(
+                self._coordinator,
+                auto_commit_interval_ms,
+                self._committing,
+                auto=enable_auto_commit,
+            )
         self._closed = False
 
     async def __aenter__(self) -> Consumer:
@@ -294,6 +301,7 @@ class Consumer:
         if self._commits is not None:
             at_once = self._done_count > self._max_num_ranges
             self._commits.auto_commit_if_due(self._done, at_once=at_once)
+            self._commits.claim_holes_if_due(self._holes)
         try:
             self._reading.advance(self._generation)
         except KafkaError as error:
@@ -551,6 +559,9 @@ class Consumer:
             return self._shares.done_by(offsets)
         self._done_count = 0
         return self._shares.done_of(self._reading.positions, self._reading.assigned)
+
+    def _holes(self) -> Mapping[Partition, Claiming]:
+        return self._shares.holes_of(self._reading.assigned)
 
     @property
     def coordinator_id(self) -> int | None:

@@ -8,6 +8,9 @@ Rules:
 * The first offset of a partition in parts, or whose records are done out of order, is committed
   before anything is fetched, if nobody else has: without it nothing can be claimed. Who comes
   second goes on from that, so that no gap is between two members that begin at the log's end.
+* Without auto commit, what the user hasn't committed isn't claimed. But where none of the records
+  of this consumer's slices lies, nobody would ever commit: up to the first of them it is claimed.
+  So a ledger that begins with what has been read has to learn what of that the group has.
 * Without claims at the group's broker, what is done out of order of a whole partition is committed
   up to the first record that isn't done.
 """
@@ -33,11 +36,14 @@ Ranges = dict[Partition, list[tuple[int, int]]]
 class ConsumerShares:
     """The slices of one consumer."""
 
-    def __init__(self, coordinator: Coordinator | None, *, explicit: bool) -> None:
+    def __init__(
+        self, coordinator: Coordinator | None, *, explicit: bool, auto_commit: bool
+    ) -> None:
         self.ledgers: dict[Partition, Ledger] = {}
         self._slices: dict[Partition, Spans] = {}
         self._coordinator = coordinator
         self._explicit = explicit
+        self._holes = coordinator is not None and not auto_commit
         self._in_part: set[Partition] = set()
         self.unlocated: set[Partition] = set()
         """Partitions with a ledger of which some slice has no place to go on from yet."""
@@ -84,9 +90,11 @@ class ConsumerShares:
             return False
         if read is None or slices == WHOLE:
             return False
-        self.ledgers[name] = ledger = Ledger(explicit=self._explicit)
+        self.ledgers[name] = ledger = self._ledger()
         ledger.add(slices, min(read))
         ledger.advance_to(read[1])
+        if self._holes:
+            self.unlocated.add(name)
         return True
 
     def forget(self, name: Partition) -> None:
@@ -112,29 +120,40 @@ class ConsumerShares:
         found: dict[Partition, Progress] = {}
         if self._coordinator is not None:
             found = await read_progress(self._coordinator, wanted, member_id=generation.member_id)
-        others = [name for name in wanted if name not in found or found[name].stable < 0]
+        unknown = [name for name in wanted if name not in found or found[name].stable < 0]
+        others = [name for name in unknown if self._wanted(name)]
         offsets = await reset(others)
         if self._coordinator is not None and self._coordinator.takes_claims:
             for name in others:
                 if self._explicit or self._slices.get(name, WHOLE) != WHOLE:
                     found[name] = await _first(self._coordinator, name, offsets[name], generation)
-        for name in others:
+        for name in unknown:
             claims = found[name].claims if name in found else []
             if name not in found or found[name].stable < 0:
-                found[name] = Progress(offsets[name], claims)
+                found[name] = Progress(offsets.get(name, -1), claims)
         return found
+
+    def _wanted(self, name: Partition) -> Spans:
+        """The slices of a partition that have no place to go on from."""
+        slices, ledger = self._slices.get(name, WHOLE), self.ledgers.get(name)
+        return slices if ledger is None else subtract(slices, ledger.slices)
 
     def begin(self, name: Partition, progress: Progress) -> Ledger | None:
         """Takes in where slices begin; the partition's ledger, if it needs one."""
-        slices = self._slices[name]
+        slices, wanted = self._slices[name], self._wanted(name)
         ledger = self.ledgers.get(name)
         if ledger is None:
             if slices == WHOLE and not self._explicit and not progress.claims:
                 return None
-            ledger = self.ledgers[name] = Ledger(explicit=self._explicit)
-        ledger.add(subtract(slices, ledger.slices), *progress)
+            ledger = self.ledgers[name] = self._ledger()
+        ledger.add(wanted, *progress)
+        if self._holes:
+            ledger.reached(progress.stable)
         self.unlocated.discard(name)
         return ledger
+
+    def _ledger(self) -> Ledger:
+        return Ledger(explicit=self._explicit, holes=self._holes)
 
     # -- what is done
 
@@ -151,6 +170,14 @@ class ConsumerShares:
             elif name in positions:
                 done[name] = positions[name]
         return done
+
+    def holes_of(self, names: Iterable[Partition]) -> dict[Partition, Claiming]:
+        """What may be claimed of these partitions though the user has committed nothing of it."""
+        if self._coordinator is None or not self._coordinator.takes_claims:
+            return {}
+        ledgers = {name: self.ledgers[name] for name in names if name in self.ledgers}
+        found = {name: Claiming(ledger, ledger.holes()) for name, ledger in ledgers.items()}
+        return {name: each for name, each in found.items() if each.dues.accounts}
 
     def done_by(self, offsets: Mapping[Partition, int]) -> Done:
         """What a user says is done: all below these offsets, of the slices that are there."""

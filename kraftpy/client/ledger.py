@@ -5,6 +5,10 @@ Rules:
   are done. It covers what isn't there, too, so holes need no care. One that is answered is never
   sent again, and what it covers is never handed out: commits amend the gaps between claims.
 * In order, what was handed out is done. Out of order, it is done when `done` says so.
+* A *hole* has no record of the slices that was handed out and isn't claimed, so that it may be
+  claimed though the user commits nothing. Only the one is looked for that begins where all below is
+  claimed: it makes no range more, and lets the group's offset pass. What was passed over without
+  having been looked at may have records.
 * An *account* is some slices of which the same is known. Slices that were taken over lie elsewhere
   than those that were kept, often far behind.
 * A *lane* is the slices that are to be fetched from one offset on. Lanes are fetched in turn. One
@@ -34,6 +38,10 @@ from kraftpy.protocol.key_hash import HASH_MAX
 
 WHOLE: Spans = [(0, HASH_MAX + 1)]
 """All hashes."""
+
+
+# Of so many records it's known where they lie that aren't committed; behind them any may be one.
+_UNCOMMITTED_MAX = 2_000
 
 
 class Claim(NamedTuple):
@@ -68,7 +76,16 @@ class Dues(NamedTuple):
 
 
 class _Account:
-    __slots__ = ("answered", "base", "fetched", "next", "open", "slices")
+    __slots__ = (
+        "answered",
+        "base",
+        "doubtful",
+        "fetched",
+        "next",
+        "open",
+        "slices",
+        "uncommitted",
+    )
 
     def __init__(self, slices: Spans, base: int, answered: Spans) -> None:
         self.slices = slices
@@ -82,6 +99,28 @@ class _Account:
         """What is fetched next; not below `next`."""
         self.open: dict[int, int] = {}
         """Offsets and hashes of what was handed out and isn't done."""
+        self.uncommitted: dict[int, int] = {}
+        """With holes: those of what was handed out and isn't claimed."""
+        self.doubtful: Spans = []
+        """Where else there may be such records."""
+
+    def handed_out(self, offset: int, hash_: int) -> None:
+        if len(self.uncommitted) < _UNCOMMITTED_MAX:
+            self.uncommitted[offset] = hash_
+        else:
+            begin = self.doubtful[-1][0] if self.doubtful else offset
+            self.doubt(begin, offset + 1)
+
+    def doubt(self, begin: int, end: int) -> None:
+        """Somebody's records may lie here, and nobody has said what became of them."""
+        self.doubtful = join([*self.doubtful, (begin, end)])
+
+    def forget(self, begin: int, end: int) -> None:
+        """Nothing that was handed out lies here any more."""
+        for offsets in (self.open, self.uncommitted):
+            for offset in [each for each in offsets if begin <= each < end]:
+                del offsets[offset]
+        self.doubtful = subtract(self.doubtful, [(begin, end)])
 
     def claimed(self, ranges: Iterable[tuple[int, int]]) -> None:
         spans = join([*self.answered, *((first, last + 1) for first, last in ranges)])
@@ -91,6 +130,20 @@ class _Account:
         """All below is done, for the group."""
         self.base = base
         self.answered = [span for span in spans if span[1] > base]
+        self.uncommitted = {
+            offset: hash_
+            for offset, hash_ in self.uncommitted.items()
+            if offset >= base and not contains(self.answered, offset)
+        }
+        if self.doubtful:
+            self.doubtful = subtract(self.doubtful, join([(0, base), *self.answered]))
+
+    def hole(self) -> list[tuple[int, int]]:
+        begins = (begin for begin, _ in self.doubtful)
+        end = min((self.next, *self.uncommitted, *begins))
+        if end <= self.base:
+            return []
+        return [(begin, end - 1) for begin, end in subtract([(self.base, end)], self.answered)]
 
     def due(self) -> list[tuple[int, int]]:
         if self.next <= self.base:
@@ -107,10 +160,11 @@ class _Account:
 
 
 class Ledger:
-    """The accounts of one partition."""
+    """The accounts of one partition; with `holes` it's known what isn't committed."""
 
-    def __init__(self, *, explicit: bool = False) -> None:
+    def __init__(self, *, explicit: bool = False, holes: bool = False) -> None:
         self._explicit = explicit
+        self._holes = holes
         self._accounts: list[_Account] = []
         self._lows: list[int] = []
         self._by_low: list[tuple[int, _Account]] = []
@@ -155,11 +209,10 @@ class Ledger:
         """Has these slices no more; what isn't done of them is left to others."""
         for account in self._accounts:
             account.slices = subtract(account.slices, slices)
-            account.open = {
-                offset: hash_
-                for offset, hash_ in account.open.items()
-                if contains(account.slices, hash_)
-            }
+            for offsets in (account.open, account.uncommitted):
+                others = [o for o, hash_ in offsets.items() if not contains(account.slices, hash_)]
+                for offset in others:
+                    del offsets[offset]
         self._accounts = [account for account in self._accounts if account.slices]
         self._index()
 
@@ -222,9 +275,7 @@ class Ledger:
         for account in self._accounts:
             account.next = max(account.next, log_start)
             account.fetched = max(account.fetched, log_start)
-            account.open = {
-                offset: hash_ for offset, hash_ in account.open.items() if offset >= log_start
-            }
+            account.forget(0, log_start)
 
     def fall_back(self, offset: int) -> None:
         """The log was cut, and is read again from an offset on that is below some position."""
@@ -233,12 +284,14 @@ class Ledger:
             if account.fetched > offset:
                 account.fetched = offset
                 account.next = min(account.next, offset)
-                account.open = {o: h for o, h in account.open.items() if o < offset}
+                account.forget(offset, INFINITY)
                 account.passed(min(account.base, offset), subtract(account.answered, _from(offset)))
 
     def advance_to(self, position: int) -> None:
         """All below was handed out already, while there was no ledger."""
         for account in self._accounts:
+            if self._holes:
+                account.doubt(account.next, position)
             account.next = account.fetched = position
 
     def seek(self, offset: int) -> None:
@@ -247,7 +300,10 @@ class Ledger:
         for account in self._accounts:
             account.open.clear()
             if offset < account.next:
+                account.forget(offset, INFINITY)
                 account.passed(min(account.base, offset), [])
+            elif self._holes:
+                account.doubt(account.next, offset)
             account.next = account.fetched = offset
 
     # -- handing out
@@ -277,6 +333,8 @@ class Ledger:
             return False
         if self._explicit:
             account.open[offset] = hash_
+        if self._holes:
+            account.handed_out(offset, hash_)
         return True
 
     def advance(self, readers: set[_Account], end: int) -> None:
@@ -297,6 +355,11 @@ class Ledger:
         found = [Due(list(account.slices), account.due()) for account in self._accounts]
         return Dues(self._era, [due for due in found if due.ranges])
 
+    def holes(self) -> Dues:
+        """What may be claimed though the user has committed nothing of it."""
+        found = [Due(list(account.slices), account.hole()) for account in self._accounts]
+        return Dues(self._era, [due for due in found if due.ranges])
+
     def dues_below(self, offset: int) -> Dues:
         """What is to be claimed so that all below an offset is done."""
         found = []
@@ -315,6 +378,10 @@ class Ledger:
     def done_below(self) -> int:
         """The lowest offset that was handed out and isn't done, or is to be handed out."""
         return min(min(account.open, default=account.next) for account in self._accounts)
+
+    def reached(self, stable: int) -> None:
+        """The group has all below this offset."""
+        self.answered(Dues(self._era, []), stable)
 
     def answered(self, dues: Dues, stable: int) -> None:
         """The group has these claims, and all below the stable offset."""
