@@ -377,6 +377,11 @@ class CooperativeInvariants:
 
     # -- the end
 
+    @property
+    def progress(self) -> int:
+        """How far all stable offsets are, in all."""
+        return sum(self._stable.values())
+
     def all_done(self) -> bool:
         for group_id, name in self._places():
             end_offset = _end(self.world.invariants.batches[name])
@@ -561,8 +566,21 @@ class CooperativeWorld(World):
             if isinstance(each, Alone):  # Who reset the offset starts them again.
                 each.crash()
                 each.start()
-        self.run_until(lambda: checks.all_done() or not checks.hold, "all is claimed", HEALING_MS)
+        while not self._is_settled():
+            self._go_on()
         checks.check_end()
+
+    def _is_settled(self) -> bool:
+        return self.cooperative.all_done() or not self.cooperative.hold
+
+    def _go_on(self) -> None:
+        """As much as members may have to do, some of it is done after such a time."""
+        before = self.cooperative.progress
+        self.run_until(
+            lambda: self._is_settled() or self.cooperative.progress > before,
+            "more is claimed",
+            HEALING_MS,
+        )
 
 
 def simulate_cooperative(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
