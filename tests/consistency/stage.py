@@ -24,7 +24,8 @@ from tests.waiting import wait_until
 TOPIC = "t"
 ORDERS = {(TOPIC, 0): (1, 2, 3), (TOPIC, 1): (2, 3, 1), (TOPIC, 2): (3, 1, 2)}
 RECORD_BYTES = 400
-PREPARED = 600  # records: a few closed segments in each partition
+PREPARED = 250  # records in batches as small: a few closed segments in each partition
+BATCH_BYTES = 4096
 PAUSE_S = 0.02
 TIMEOUT_S = 30.0
 HEALTHY_S = 60.0
@@ -38,7 +39,13 @@ class Load:
         self._waiting = dict.fromkeys(range(len(ORDERS)), 0)
         self._numbers = itertools.count()
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "linger.ms": 0,
+                "batch.size": BATCH_BYTES,
+                "log_level": 0,
+            }
         )
         self._going, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run)
