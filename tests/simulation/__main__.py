@@ -1,7 +1,8 @@
 """`make simulate SEEDS=2000`: as many runs, on all cores; or one again (`--seed N --trace`).
 
 Each fourth seed is run with transactions, too, and another fourth with members that share
-partitions (`--transactions` or `--cooperative` for one of them).
+partitions, some of whom claim in transactions in every other run (`--transactions` or
+`--cooperative` for one of them).
 """
 
 from __future__ import annotations

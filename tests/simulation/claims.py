@@ -17,14 +17,19 @@ from kraftpy.core.groups import decode_record as decode_offset
 from kraftpy.core.groups import encode_record as encode_offset
 from kraftpy.core.groups.consumer.topics import Topic
 from kraftpy.core.groups.individual.memory import ClaimMemory
+from kraftpy.core.groups.individual.pending import TransactionalClaims
 from kraftpy.core.groups.individual.places import TWIN, ClaimsLog
 from kraftpy.core.groups.individual.records import decode_record as decode_claim
 from kraftpy.core.groups.individual.records import encode_record as encode_claim
 from kraftpy.core.replication import Following, Leadership
-from kraftpy.protocol.errors import ErrorCode
-from tests.simulation.log import header_of, stamped
+from kraftpy.core.transactions.admission import Token
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.record_batch import TRANSACTIONAL_BIT
+from kraftpy.protocol.records import EndTxnMarker
+from tests.simulation.log import Batch, header_of, stamped
 from tests.simulation.processes import Coordinating
-from tests.simulation.replica import Name, Replica
+from tests.simulation.replica import Name, ProduceAnswer, Replica
+from tests.simulation.transactions import Admitting
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Broker
@@ -78,9 +83,18 @@ def load_offsets(machine: GroupMachine, values: Iterable[Any], now_ms: int) -> E
     return machine.finish_load(now_ms)
 
 
-def load_claims(machine: GroupMachine, values: Iterable[Any], now_ms: int) -> Effects[Any]:
+def load_claims(machine: GroupMachine, batches: Iterable[Batch], now_ms: int) -> Effects[Any]:
     machine.log_closed(TWIN, now_ms, exists=True)
-    machine.load_claims([_claim(*value) for value in values])
+    for batch in batches:
+        producer_id, marker = batch.header.producer_id, batch.marker
+        if marker is not None:
+            machine.load_claims_marker(producer_id, committed=marker.committed)
+            continue
+        records = [_claim(*value) for value in batch.values]
+        if producer_id >= 0:
+            machine.load_pending_claims(producer_id, records)
+        else:
+            machine.load_claims(records)
     return machine.log_opened(TWIN, now_ms)
 
 
@@ -109,6 +123,10 @@ class _LogReplica(Replica):
         if not isinstance(role, Leadership):
             return
         self.settled(role)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Tells the coordinator what is committed."""
         coordinator = coordinator_at(self.broker)
         if coordinator is None or self._draining:
             return
@@ -131,20 +149,56 @@ class _LogReplica(Replica):
             return role.acks_all_error
         encode: Any = encode_claim if self.number == TWIN else encode_offset
         values = tuple(encode(record) for record in write.records)
+        header = header_of(len(values))
+        if isinstance(write.records, TransactionalClaims):
+            transaction = write.records.transaction
+            header = header_of(len(values), *transaction, -1, TRANSACTIONAL_BIT)
         self.writes.append((self.log.log_end_offset + len(values), write))
-        self.append(
-            stamped(header_of(len(values)), self.log.log_end_offset, role.leader_epoch), values
-        )
+        self.append(stamped(header, self.log.log_end_offset, role.leader_epoch), values)
         return ErrorCode.NONE
 
-    def committed_values(self) -> list[Any]:
-        return [v for b in self.log.read(0, 1 << 30, self.high_watermark) for v in b.values]
+    def committed_batches(self) -> list[Batch]:
+        return self.log.read(0, 1 << 30, self.high_watermark)
 
 
-class ClaimsReplica(_LogReplica):
+class ClaimsReplica(_LogReplica, Admitting):
     """The partition of the claims at one broker."""
 
     number = TWIN
+
+    def _after_change(self, moved: bool) -> None:
+        super()._after_change(moved)
+        if moved:
+            self.world.transactions.watermark_moved(self)
+
+    def write_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        marker: EndTxnMarker,
+        version: int,
+        answer: ProduceAnswer,
+    ) -> None:
+        """Answers when it has taken effect."""
+        coordinator = coordinator_at(self.broker)
+        machine = None if coordinator is None else coordinator.machine
+        if (
+            coordinator is None
+            or machine is None
+            or coordinator.twin is not self
+            or machine.claims.state is not ClaimsLog.OPEN
+        ):
+            answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            return
+        error = self.append_marker(producer_id, epoch, marker, version)
+        if error:
+            answer(error, -1)
+            return
+        ends = [(producer_id, marker.committed)]
+        write = machine.markers(lambda code: answer(code, -1), ends, TWIN)
+        coordinator.expect(write)
+        self.writes.append((self.log.log_end_offset, write))
+        self._drain()
 
     def fetch(self, role: Following) -> None:
         world, broker = self.world, self.broker
@@ -199,7 +253,8 @@ class OffsetsReplica(_LogReplica, Coordinating):
     def settled(self, role: Leadership) -> None:
         if self.machine is None and role.settled:
             self.machine = new_machine(self.world)
-            self._carry_out(load_offsets(self.machine, self.committed_values(), self.now_ms))
+            values = [value for batch in self.committed_batches() for value in batch.values]
+            self._carry_out(load_offsets(self.machine, values, self.now_ms))
             self._later(_TICK_MS, self._tick)
             self.open_claims()
 
@@ -226,7 +281,7 @@ class OffsetsReplica(_LogReplica, Coordinating):
     def _read_claims(self, twin: ClaimsReplica, epoch: int) -> None:
         if self.machine is not None and twin is self.twin and twin.leader_epoch == epoch:
             self._open.clear()
-            self._carry_out(load_claims(self.machine, twin.committed_values(), self.now_ms))
+            self._carry_out(load_claims(self.machine, twin.committed_batches(), self.now_ms))
 
     def close_claims(self) -> None:
         self._reads_claims = False
@@ -269,12 +324,16 @@ class OffsetsReplica(_LogReplica, Coordinating):
             return
         log = self.twin if write.log == TWIN else self
         if write.log == TWIN:
-            self._open.append(write)
+            self.expect(write)
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER if log is None else log.write(write)
         if error:
             self._later(0, self.outcome, write, error)
         else:
             self._later(_WRITE_TIMEOUT_MS, self._time_out, write)
+
+    def expect(self, write: Write[Any]) -> None:
+        """A write to the claims, of which the machine is to hear."""
+        self._open.append(write)
 
     def _time_out(self, write: Write[Any]) -> None:
         logs = [self, self.twin]
@@ -301,3 +360,44 @@ def at_coordinator(broker: Broker, act: Act, answer: Callable[[Any], None]) -> N
         answer(None)
     else:
         coordinator.ask(act, answer)
+
+
+def commit_in_transaction(
+    identity: tuple[str, int],
+    producer: tuple[int, int],
+    broker: Broker,
+    act: Act,
+    answer: Callable[[Any], None],
+) -> None:
+    """A TxnOffsetCommit of claims, which asks the coordinator of transactions first."""
+    coordinator = coordinator_at(broker)
+    if coordinator is None or broker.stepped_down:
+        answer(ErrorCode.NOT_COORDINATOR)
+        return
+    twin, machine = coordinator.twin, coordinator.machine
+    if twin is None:
+        coordinator.ask(act, answer)
+        return
+
+    def commit(token: Token | None) -> ErrorCode:
+        try:
+            if twin.admission.admits(producer, twin.log.producers, 0, token):
+                coordinator.ask(act, answer)
+                return ErrorCode.NONE
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.INVALID_TXN_STATE
+
+    def verified(code: ErrorCode, token: Token) -> None:
+        if coordinator.machine is not machine or coordinator.twin is not twin:
+            code = ErrorCode.NOT_COORDINATOR
+        if code is ErrorCode.NONE:
+            code = commit(token)
+        if code is not ErrorCode.NONE:
+            answer(code)
+
+    code = commit(None)
+    if code is ErrorCode.INVALID_TXN_STATE:
+        twin.verify(identity, producer, verified)
+    elif code is not ErrorCode.NONE:
+        answer(code)

@@ -10,6 +10,7 @@
 * The shares that a leader deals out tile the partitions, but for what owners have yet to give up.
 * While members are handed records, each hash has one who may be.
 * The records of a key are handed out in their order, the first time.
+* Claims in transactions are those of `pending_claims`.
 * In the end all is processed, and the stable offset is the end.
 
 An election that loses committed records (see `invariants`) takes all that with it: from there on
@@ -46,16 +47,20 @@ from tests.simulation.claims import (
     load_offsets,
     new_machine,
 )
-from tests.simulation.faults import Faults
+from tests.simulation.cooperative_faults import RESET, CooperativeFaults, Resetter
+from tests.simulation.log import Batch
 from tests.simulation.members import Alone, Claimer, Shared
+from tests.simulation.pending_claims import PendingClaims
 from tests.simulation.replica import Name, Replica
+from tests.simulation.transacting import Transacting
+from tests.simulation.transactional_world import TransactionInvariants
+from tests.simulation.transactions import STATE_PARTITION, STATES, CoordinatorReplica
 from tests.simulation.world import HEALING_MS, Outcome, World, play
 
 GROUP, ALONE = "shared", "alone"
 KEYS = 5
 ASSIGNORS = ("range", "roundrobin", "kraftpy-cooperative-sticky", "kraftpy-colocate")
 _REPLAYED_EVERY_MS = 200.0
-_RESET = "reset "
 
 Place = tuple[str, Name]
 """A group and a partition."""
@@ -100,6 +105,7 @@ class CooperativeInvariants:
         self._resets_seen: set[str] = set()
         self._claims: dict[Place, dict[tuple[int, int, int], int]] = defaultdict(dict)
         self._seen: dict[Name, int] = defaultdict(int)
+        self.pending = PendingClaims(self)
 
     def fail(self, what: str) -> None:
         if self.hold:
@@ -128,6 +134,7 @@ class CooperativeInvariants:
 
     def handed_out(self, member: Claimer, name: Name, offset: int, value: object) -> None:
         group_id, hash_ = member.group_id, hash_of(value)
+        self.pending.check_handed_out((group_id, name), hash_, offset)
         for other in self.world.claimers:
             if other is not member and other.group_id == group_id and other.owns(name, hash_):
                 self.fail(
@@ -153,12 +160,30 @@ class CooperativeInvariants:
     def answered(self, group_id: str, name: Name, claims: Iterable[Claim]) -> None:
         """The coordinator says that this is claimed."""
         place = group_id, name
-        if self._is_resetting(place):
-            return
+        if not self._is_resetting(place):
+            self._answered[place] |= self.values_of(place, claims)
+
+    def values_of(self, place: Place, claims: Iterable[Claim]) -> set[object]:
+        """The records that are claimed."""
+        return {
+            record.value
+            for low, high, first, last in claims
+            for _, record in self._among(place[1], first, last + 1)
+            if low <= record.hash <= high
+        }
+
+    def values_below_stable(self, place: Place) -> set[object]:
+        """The records that the committed stable offset has passed."""
+        among = self._among(place[1], 0, self._stable.get(place, 0))
+        return {record.value for _, record in among}
+
+    def counts(self, place: Place, claims: Iterable[Claim]) -> None:
+        """A transaction is committed that has claimed this."""
+        group_id, name = place
         for low, high, first, last in claims:
-            for _, record in self._among(name, first, last + 1):
-                if low <= record.hash <= high:
-                    self._answered[place].add(record.value)
+            self.claimed += 1
+            self._check_processed(place, first, last + 1, low, high, "a transaction's claim")
+        self.answered(group_id, name, claims)
 
     def begin_reset(self, place: Place, machine: GroupMachine) -> None:
         """A plain commit from outside has arrived: claims may be dropped from here on."""
@@ -221,9 +246,10 @@ class CooperativeInvariants:
             committed = self.world.invariants.batches[name]
             seen, self._seen[name] = self._seen[name], len(committed)
             for batch in committed[seen:]:
-                take(batch.values)
+                take(batch)
 
-    def _take_offsets(self, values: Iterable[Any]) -> None:
+    def _take_offsets(self, batch: Batch) -> None:
+        values: Iterable[Any] = batch.values
         for key, value in values:
             record = decode_offset(key, value)
             if not isinstance(record, OffsetRecord) or record.committed is None:
@@ -233,7 +259,7 @@ class CooperativeInvariants:
             before = self._stable.get(place, -1)
             offset, metadata = record.committed.offset, record.committed.metadata
             self._stable[place] = offset
-            if metadata.startswith(_RESET) and metadata not in self._resets_seen:
+            if metadata.startswith(RESET) and metadata not in self._resets_seen:
                 self._resets_seen.add(metadata)
                 self._passed(place, offset)
             elif offset < before:
@@ -246,11 +272,18 @@ class CooperativeInvariants:
         group_id, name = place
         self._processed[group_id].update(record.value for _, record in self._among(name, 0, offset))
 
-    def _take_claims(self, values: Iterable[Any]) -> None:
+    def _take_claims(self, batch: Batch) -> None:
+        if batch.marker is not None:
+            self.pending.end(batch.header.producer_id, committed=batch.marker.committed)
+            return
+        values: Iterable[Any] = batch.values
         gone: list[tuple[Place, tuple[int, int, int], int]] = []
         for key, value in values:
             record = decode_claim(key, value)
             assert record is not None
+            if record.transaction is not None:
+                self.pending.take(record)
+                continue
             place = record.group_id, (record.topic, record.partition)
             claim_key = record.low, record.high, record.first
             known = self._claims[place]
@@ -263,19 +296,24 @@ class CooperativeInvariants:
             known[claim_key] = record.state.last
             end = record.state.last + 1
             self._check_processed(place, record.first, end, record.low, record.high, "a claim")
-        for place, (low, high, first), last in gone:
-            if place[0] == GROUP and self._stable.get(place, -1) <= last:
-                left = join(
-                    (begin, its_last + 1)
-                    for (its_low, its_high, begin), its_last in self._claims[place].items()
-                    if (its_low, its_high) == (low, high)
+        for each in gone:
+            self.check_passed(*each)
+
+    def check_passed(self, place: Place, claim_key: tuple[int, int, int], last: int) -> None:
+        """A tombstone is committed: the stable offset or other claims have to say the same."""
+        low, high, first = claim_key
+        if place[0] == GROUP and self._stable.get(place, -1) <= last:
+            left = join(
+                (begin, its_last + 1)
+                for (its_low, its_high, begin), its_last in self._claims[place].items()
+                if (its_low, its_high) == (low, high)
+            )
+            above = [(max(first, self._stable.get(place, 0)), last + 1)]
+            if intersect(left, above) != above:
+                self.fail(
+                    f"a tombstone of the claim {first}-{last} of {place} is committed, and "
+                    f"the stable offset is {self._stable.get(place)}"
                 )
-                above = [(max(first, self._stable.get(place, 0)), last + 1)]
-                if intersect(left, above) != above:
-                    self.fail(
-                        f"a tombstone of the claim {first}-{last} of {place} is committed, and "
-                        f"the stable offset is {self._stable.get(place)}"
-                    )
 
     def _check_processed(
         self, place: Place, first: int, end: int, low: int, high: int, what: str
@@ -305,9 +343,12 @@ class CooperativeInvariants:
     def _replay(self, *, tails: bool) -> GroupMachine:
         """Who takes over now, and may have some of what is under way."""
         machine = new_machine(self.world)
-        logs = [self._values(name, tails=tails) for name in (OFFSETS_PARTITION, CLAIMS_PARTITION)]
-        load_offsets(machine, logs[0], self.world.now_ms)
-        load_claims(machine, logs[1], self.world.now_ms)
+        offsets, claims = [
+            self._batches(name, tails=tails) for name in (OFFSETS_PARTITION, CLAIMS_PARTITION)
+        ]
+        values = [value for batch in offsets for value in batch.values]
+        load_offsets(machine, values, self.world.now_ms)
+        load_claims(machine, claims, self.world.now_ms)
         self.replays += 1
         if tails:
             for place in self._places():
@@ -317,7 +358,7 @@ class CooperativeInvariants:
     def _places(self) -> list[Place]:
         return [(group_id, name) for group_id in (GROUP, ALONE) for name in self.world.data_names]
 
-    def _values(self, name: Name, *, tails: bool) -> list[Any]:
+    def _batches(self, name: Name, *, tails: bool) -> list[Batch]:
         """What a log has, and with `tails` some of what its leader has not committed yet."""
         committed = self.world.invariants.batches[name]
         batches = list(committed)
@@ -327,7 +368,7 @@ class CooperativeInvariants:
             log = self.world.log_of(leader.id, name)
             tail = log.read(end_offset, 1 << 30, log.log_end_offset)
             batches += tail[: self.world.rng.randint(0, len(tail))]
-        return [value for batch in batches for value in batch.values]
+        return batches
 
     def _done(self, machine: GroupMachine, place: Place) -> set[object]:
         """The records that a machine takes for done."""
@@ -383,6 +424,8 @@ class CooperativeInvariants:
         return sum(self._stable.values())
 
     def all_done(self) -> bool:
+        if not self.pending.are_over:
+            return False
         for group_id, name in self._places():
             end_offset = _end(self.world.invariants.batches[name])
             if self._stable.get((group_id, name), -1) != end_offset:
@@ -401,94 +444,6 @@ def _end(batches: list[Any]) -> int:
     return end_offset
 
 
-class CooperativeFaults(Faults):
-    """What goes wrong with members, too, and offsets that somebody resets."""
-
-    world: CooperativeWorld
-
-    def __init__(self, world: CooperativeWorld) -> None:
-        super().__init__(world)
-        self.kinds += [self.crash_member, self.crash_member, self.pause_member, self.reset]
-        self.kinds.append(self.hinder_claims)
-
-    def heal(self) -> None:
-        super().heal()
-        self.world.hindered.clear()
-        for each in self.world.claimers:
-            each.paused_until = 0.0
-            if not each.up:
-                each.start()
-
-    def crash_member(self) -> None:
-        member = self.rng.choice(self.world.claimers)
-        if member.up:
-            self.world.note(f"member {member.number} dies")
-            member.crash()
-            self._later(self._come_again, member)
-
-    def _come_again(self, member: Claimer) -> None:
-        if not member.up:
-            member.start()
-
-    def hinder_claims(self) -> None:
-        """A broker comes no further with the claims, and is to lead the offsets."""
-        leader = self.world.brokers.get(self.world.partition(OFFSETS_PARTITION).leader)
-        follower = self._broker()
-        if leader is None or follower is None or leader is follower:
-            return
-        self.world.note(f"broker {follower.id} comes no further with the claims")
-        self.world.hindered[follower.id] = self.world.schedule.now + 3_000.0
-        self.world.schedule.after(1_500.0, self._kill_to_part, leader.id, leader.life)
-
-    def _kill_to_part(self, id_: int, life: int) -> None:
-        broker = self.world.brokers[id_]
-        if self.active and broker.up and broker.life == life:
-            broker.kill()
-            self._later(self._restart, broker)
-
-    def pause_member(self) -> None:
-        member = self.rng.choice(self.world.claimers)
-        for_ms = self.rng.uniform(50, 2500)
-        self.world.note(f"member {member.number} stands still for {for_ms:.0f} ms")
-        member.paused_until = max(member.paused_until, self.world.schedule.now + for_ms)
-
-    def reset(self) -> None:
-        """Somebody sets an offset of the group that has no members."""
-        world = self.world
-        name = self.rng.choice(world.data_names)
-        offset = self.rng.randint(0, _end(world.invariants.batches[name]))
-        world.cooperative.resets += 1
-        world.note(f"reset {name} to {offset}")
-        world.resetter.reset(name, offset, f"{_RESET}{world.cooperative.resets}")
-
-
-class Resetter(Claimer):
-    """Commits offsets from outside; `asking` is how many answers it waits for."""
-
-    asking = 0
-
-    def reset(self, name: Name, offset: int, metadata: str) -> None:
-        place = self.group_id, name
-        checks = self.world.cooperative
-
-        def arrived(machine: GroupMachine) -> None:
-            checks.begin_reset(place, machine)
-
-        def answered(*_: object) -> None:
-            self.asking -= 1
-
-        self.asking += 1
-        self.commit(
-            name,
-            offset,
-            None,
-            answered,
-            lambda _: checks.end_reset(place),
-            metadata,
-            arrived,
-        )
-
-
 class CooperativeWorld(World):
     """A world in which members share partitions."""
 
@@ -496,7 +451,12 @@ class CooperativeWorld(World):
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.cooperative = CooperativeInvariants(self)
+        self.transactions = TransactionInvariants(self)
         self.claimers: list[Claimer] = []
+        # Half of the seeds that are played have transactions, and the others are quicker.
+        self._transacts = bool(seed & 4)
+        if self._transacts:
+            self.INTERNAL = (*World.INTERNAL, STATES)
         self._log_starts: dict[Name, int] = {}
         self.hindered: dict[int, float] = {}
         """Until when brokers come no further with the claims."""
@@ -508,6 +468,10 @@ class CooperativeWorld(World):
     def data_names(self) -> list[Name]:
         return [(self.DATA, number) for number in range(self.config.partitions)]
 
+    def end_of(self, name: Name) -> int:
+        """Up to where a partition is committed."""
+        return _end(self.invariants.batches[name])
+
     def log_start(self, name: Name, told: int = 0) -> int:
         """What anybody has seen to be the first offset; `told` is what a leader says."""
         starts = [self.log_of(each, name).log_start_offset for each in self.brokers]
@@ -517,6 +481,8 @@ class CooperativeWorld(World):
     def replica_of(self, name: Name) -> type[Replica]:
         if name == CLAIMS_PARTITION:
             return ClaimsReplica
+        if name == STATE_PARTITION:
+            return CoordinatorReplica
         return OffsetsReplica if name == OFFSETS_PARTITION else Replica
 
     def start(self) -> None:
@@ -537,7 +503,8 @@ class CooperativeWorld(World):
             return
         assignor = self.rng.choice(ASSIGNORS)
         for number in range(self.rng.randint(2, 4)):
-            self.claimers.append(Shared(self, GROUP, number, assignor))
+            kind = Transacting if self._transacts and number % 2 else Shared
+            self.claimers.append(kind(self, GROUP, number, assignor))
         bounds = [0, HASH_MAX // 3, HASH_MAX + 1]
         for number in range(2):
             low, high = bounds[number], bounds[number + 1] - 1

@@ -314,8 +314,8 @@ class Invariants:
             newest: dict[tuple[int, int], int] = {}
             for batch in logs[0].batches:
                 for place, value in enumerate(batch.values):
-                    if batch.header.producer_id < 0 or batch.marker is not None:
-                        continue
+                    if batch.header.base_sequence < 0:
+                        continue  # a coordinator's
                     number, count = value  # type: ignore[misc]
                     producer = batch.header.producer_id, number
                     if value in seen:

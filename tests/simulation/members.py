@@ -8,7 +8,7 @@ a word, and comes again as another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.client.assignor import Subscription
@@ -20,7 +20,7 @@ from kraftpy.client.group import (
     encode_subscription,
 )
 from kraftpy.client.handover import hand_over
-from kraftpy.client.ledger import Claim, Due, Dues, Lane, Ledger
+from kraftpy.client.ledger import Claim, Dues, Lane, Ledger
 from kraftpy.client.shares import hashes_of_slots, slots_of_hashes
 from kraftpy.client.spans import Spans, contains, subtract
 from kraftpy.core.coordination import Effects
@@ -58,7 +58,8 @@ _COMMIT_MS = 120.0
 _JOIN_TIMEOUT_MS = REBALANCE_MS + 500.0
 _CLIENT = GroupClient(3, "c", "/127.0.0.1")
 _OUTDATED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
-_DONE = (ErrorCode.NONE, ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD)
+DONE = (ErrorCode.NONE, ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD)
+"""What claims are answered that count, or needn't."""
 
 
 class Claimer(Client, Process):
@@ -101,7 +102,11 @@ class Claimer(Client, Process):
     # -- the coordinator
 
     def ask(
-        self, act: Act, answered: Callable[[Any], None], timeout_ms: float = TIMEOUT_MS
+        self,
+        act: Act,
+        answered: Callable[[Any], None],
+        timeout_ms: float = TIMEOUT_MS,
+        at: Callable[..., None] = at_coordinator,
     ) -> None:
         """Hears the answer, or None: nobody coordinates there, or time is up."""
         waits = [True]
@@ -122,7 +127,7 @@ class Claimer(Client, Process):
             return
         connection = self.connected(leader)
         connection.send(
-            at_coordinator,
+            at,
             leader,
             act,
             lambda said: connection.answer(self.run, life, once, said),
@@ -188,7 +193,13 @@ class Claimer(Client, Process):
                 machine: GroupMachine, token: Any, now_ms: int, name: Name = name
             ) -> Effects[Any]:
                 key = (self.group_id, *name)
-                if machine.claims.unknown:
+                ((_, (row,)),) = machine.fetch(
+                    self.group_id,
+                    [(name[0], [name[1]])],
+                    require_stable=True,
+                    asker=self.member_id or None,
+                )
+                if machine.claims.unknown or row[4:]:
                     token(None)
                 else:
                     coverage = machine.claims.coverage(key)
@@ -315,33 +326,33 @@ class Claimer(Client, Process):
 
     def _claim(self, name: Name, dues: Dues, ledger: Ledger, ended: Callable[[], None]) -> None:
         def answered(code: ErrorCode | None, stable: int) -> None:
-            if code in _DONE:
+            if code in DONE:
                 ledger.answered(dues, stable)
             elif code is not None:
                 self.refused(code)
             ended()
 
         def noted(code: ErrorCode) -> None:
-            if code in _DONE:
-                self.world.cooperative.answered(self.group_id, name, _claims(dues.accounts))
+            if code in DONE:
+                self.world.cooperative.answered(self.group_id, name, claims_of(dues))
 
-        tags = {
-            SLICES_TAG: encode_slices(
-                sorted(
-                    (low, end - 1, due.ranges) for due in dues.accounts for low, end in due.slices
-                )
-            )
-        }
-        self.commit(name, -1, tags, answered, noted)
+        self.commit(name, -1, {SLICES_TAG: encode_dues(dues)}, answered, noted)
 
     def refused(self, code: ErrorCode) -> None:
         """The coordinator has something against a claim."""
 
 
-def _claims(accounts: Iterable[Due]) -> list[Claim]:
+def encode_dues(dues: Dues) -> bytes:
+    """The tag of a commit that claims these."""
+    return encode_slices(
+        sorted((low, end - 1, due.ranges) for due in dues.accounts for low, end in due.slices)
+    )
+
+
+def claims_of(dues: Dues) -> list[Claim]:
     return [
         Claim(low, end - 1, first, last)
-        for due in accounts
+        for due in dues.accounts
         for low, end in due.slices
         for first, last in due.ranges
     ]

@@ -11,6 +11,7 @@ import pytest
 
 from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.coverage import Coverage
+from kraftpy.core.groups.individual.pending import PendingClaims
 from kraftpy.core.groups.individual.plan import Plan
 from tests.simulation import members
 from tests.simulation.__main__ import replay
@@ -32,7 +33,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("block", range(2))
 def test_no_seed_breaks_an_invariant_of_claims(block: int) -> None:
-    held = claimed = replays = 0
+    held = claimed = replays = committed = aborted = 0
     for seed in SEEDS[block::2]:
         world = CooperativeWorld(seed)
         outcome = play(world)
@@ -40,9 +41,13 @@ def test_no_seed_breaks_an_invariant_of_claims(block: int) -> None:
         held += world.cooperative.hold
         claimed += world.cooperative.claimed
         replays += world.cooperative.replays
+        committed += world.cooperative.pending.committed
+        aborted += world.cooperative.pending.aborted
     assert held > len(SEEDS) / 4  # of so many all was looked at
     assert claimed > 100
     assert replays > 100
+    assert committed > 10
+    assert aborted
 
 
 def test_a_seed_with_shared_partitions_is_one_run() -> None:
@@ -83,7 +88,23 @@ def _hand_out_anyway(self: Any) -> bool:
     return bool(self.up)
 
 
+def _end_all(self: PendingClaims, producer_id: int, topic_id: bytes, *, committed: bool) -> None:
+    """Whatever the marker says."""
+    _end(self, producer_id, topic_id, committed=True)
+
+
+def _nothing_is_pending(self: Claims, group_id: str) -> dict[Any, Any]:
+    """Who requires stable offsets is told what there is."""
+    return {}
+
+
+def _first_is_enough(self: Claims, producer_id: int, records: Any) -> None:
+    """Of what a transaction claims one record is kept."""
+    _replay_in(self, producer_id, list(records)[:1])
+
+
 _records, _put = Plan.records, Claims._put
+_end, _replay_in = PendingClaims.end, Claims.replay_in
 
 REMOVALS: dict[str, tuple[Removal, str]] = {
     "tombstones come first": ((Plan, "records", _records_with_tombstones), "a tombstone of"),
@@ -92,6 +113,12 @@ REMOVALS: dict[str, tuple[Removal, str]] = {
         "nobody has processed",
     ),
     "what is passed is read": ((Claims, "_put", _put_what_is_passed), "lacks"),
+    "aborted claims count": ((PendingClaims, "end", _end_all), "nobody has processed"),
+    "pending claims are handed out": (
+        (Claims, "pending_slices", _nothing_is_pending),
+        "which has claimed it, is open",
+    ),
+    "a transaction counts in part": ((Claims, "replay_in", _first_is_enough), "lacks"),
     "who was replaced hands out": (
         (members.Shared, "may_hand_out", property(_hand_out_anyway)),
         "has its hash, too",
@@ -104,9 +131,12 @@ KNOWN_SEEDS = {
     "tombstones come first": 3,
     "the stable offset is the fastest slice's": 1,
     "what is passed is read": 9,
-    "who was replaced hands out": 20,
+    "aborted claims count": 6,
+    "pending claims are handed out": 20,
+    "a transaction counts in part": 6,
+    "who was replaced hands out": 15,
 }
-APART_SEEDS = 1, 12
+APART_SEEDS = 1, 17
 
 
 @pytest.mark.parametrize("name", REMOVALS)

@@ -50,6 +50,8 @@ class TransactionInvariants:
         self.world = world
         self.sent: list[Sent] = []
         self.completed = 0
+        self.of_version_2: set[int] = set()
+        """The ids of producers each of whose transactions has an epoch of its own."""
         self._prepared: dict[str, Transaction] = {}
         self._seen: dict[Name, int] = defaultdict(int)
         self._open: dict[Name, dict[int, int]] = defaultdict(dict)
@@ -140,7 +142,7 @@ class TransactionInvariants:
         self._epochs[name, producer] = epoch
         if self._open[name].pop(producer, None) is None:
             return
-        by_epoch = self.world.transactions.is_of_version_2(producer)
+        by_epoch = producer in self.of_version_2
         if by_epoch and self._results.setdefault((producer, epoch), marker.committed) != (
             marker.committed
         ):
@@ -148,9 +150,6 @@ class TransactionInvariants:
                 f"the transaction of producer {producer} that epoch {epoch} ended is committed "
                 f"here and aborted there: {name} has {marker}"
             )
-
-    def is_of_version_2(self, producer_id: int) -> bool:
-        return producer_id in self.world.producers_of_version_2
 
     def check_stable(self, replica: Replica) -> None:
         """The last stable offset is a function of the log and the high watermark."""
@@ -230,7 +229,6 @@ class TransactionalWorld(World):
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.transactions = TransactionInvariants(self)
-        self.producers_of_version_2: set[int] = set()
         super().__init__(seed, trace=trace)
 
     def replica_of(self, name: Name) -> type[Replica]:

@@ -3,7 +3,8 @@
 A coordinator is the machine of `core.transactions` on the leader of the one partition of
 `transactions`, a partition's leader admits batches by `core.transactions.admission`; around them is
 what the server does there, and no rule of its own. Producers are of both versions of the protocol;
-two of them share each transactional id. Their offsets in transactions are not simulated.
+two of them share each transactional id. Their offsets in transactions are not simulated, but
+for claims (`transacting`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kraftpy.core.transactions import (
     TransactionMemory,
     Wish,
 )
-from kraftpy.core.transactions.admission import Admission, NotAdmitted
+from kraftpy.core.transactions.admission import Admission, NotAdmitted, Token
 from kraftpy.core.transactions.markers import MarkerRequest, OwedMarkers
 from kraftpy.core.transactions.records import TransactionRecord
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -226,7 +227,7 @@ def _told(
 
 def _write_marker(broker: Broker, wanted: Any, name: Name, answer: ProduceAnswer) -> None:
     replica = broker.replicas.get(name)
-    if isinstance(replica, DataReplica):
+    if isinstance(replica, Admitting):
         marker = EndTxnMarker(wanted.transaction_result, wanted.coordinator_epoch)
         replica.write_marker(
             wanted.producer_id, wanted.producer_epoch, marker, wanted.transaction_version, answer
@@ -235,7 +236,7 @@ def _write_marker(broker: Broker, wanted: Any, name: Name, answer: ProduceAnswer
         answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-class DataReplica(Replica):
+class Admitting(Replica):
     """A partition that takes part in transactions, at one broker."""
 
     admission = Admission()
@@ -243,11 +244,6 @@ class DataReplica(Replica):
     def _lead(self, state: PartitionState) -> None:
         self.admission = Admission()
         super()._lead(state)
-
-    def _after_change(self, moved: bool) -> None:
-        super()._after_change(moved)
-        if moved:
-            self.world.transactions.watermark_moved(self)
 
     def write_marker(
         self,
@@ -257,26 +253,78 @@ class DataReplica(Replica):
         version: int,
         answer: ProduceAnswer,
     ) -> None:
+        """Answers when it is committed."""
+        error = self.append_marker(producer_id, epoch, marker, version)
+        end_offset = self.log.log_end_offset
+        if error:
+            answer(error, -1)
+        elif self.high_watermark < end_offset:
+            self.waiting.append((end_offset, end_offset - 1, answer))
+        else:
+            answer(ErrorCode.NONE, end_offset - 1)
+
+    def append_marker(
+        self, producer_id: int, epoch: int, marker: EndTxnMarker, version: int
+    ) -> ErrorCode:
+        """Why it isn't taken; NONE also if the log has had it."""
         role, log = self.role, self.log
         if not isinstance(role, Leadership) or self.broker.stepped_down:
-            answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-            return
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if role.acks_all_error:
-            answer(role.acks_all_error, -1)
-            return
+            return role.acks_all_error
         try:
             needed = log.producers.check_marker(producer_id, epoch, marker, version)
         except KafkaError as error:
-            answer(error.code, -1)
-            return
+            return error.code
         self.admission.ended(producer_id, epoch, version)
         if needed:
             header = header_of(1, producer_id, epoch, -1, CONTROL_BIT | TRANSACTIONAL_BIT)
             self.append(stamped(header, log.log_end_offset, role.leader_epoch), (marker,))
-        if role.high_watermark < log.log_end_offset:
-            self.waiting.append((log.log_end_offset, log.log_end_offset - 1, answer))
-        else:
-            answer(ErrorCode.NONE, log.log_end_offset - 1)
+        return ErrorCode.NONE
+
+    def verify(
+        self,
+        identity: tuple[str, int],
+        producer: tuple[int, int],
+        then: Callable[[ErrorCode, Token], None],
+    ) -> None:
+        """Asks the coordinator whether the producer may write here in its transaction."""
+        admission = self.admission
+        token = admission.ask(*producer, identity[1])
+        waits = [True]
+
+        def answered(said: Answer | None) -> None:
+            if not waits:
+                return
+            waits.clear()
+            code = ErrorCode.NOT_ENOUGH_REPLICAS if said is None else said.error
+            if admission is not self.admission:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if code is ErrorCode.NONE:
+                admission.vouch(token)
+            then(code, token)
+            admission.settle(token)
+
+        world, me, life = self.world, self.broker, self.broker.life
+        coordinator = world.transactions.coordinator_for(me)
+        question = partial(_verify, identity, producer, self.name)
+        if coordinator is not None:
+
+            def tell(said: Answer | None) -> None:
+                if me.life == life:
+                    world.network.to_broker(coordinator.id, me, answered, said)
+
+            world.network.to_broker(me.id, coordinator, at_coordinator, coordinator, question, tell)
+        world.schedule.after(_MARKERS_TIMEOUT_MS, me.run, me.life, answered, None)
+
+
+class DataReplica(Admitting):
+    """A partition that producers write to in transactions, at one broker."""
+
+    def _after_change(self, moved: bool) -> None:
+        super()._after_change(moved)
+        if moved:
+            self.world.transactions.watermark_moved(self)
 
     def produce_in_transaction(
         self,
@@ -294,32 +342,21 @@ class DataReplica(Replica):
             if producers.check(header, 0) is None:
                 self.admission.check(header, producers, 0, named=True)
         except NotAdmitted:
-            self._ask(identity, header, values, answer)
+            self._verify_and_produce(identity, header, values, answer)
         except KafkaError as error:
             answer(error.code, -1)
         else:
             self.produce(header, values, answer)
 
-    def _ask(
+    def _verify_and_produce(
         self,
         identity: tuple[str, int],
         header: BatchHeader,
         values: tuple[object, ...],
         answer: ProduceAnswer,
     ) -> None:
-        admission, producer = self.admission, (header.producer_id, header.producer_epoch)
-        token = admission.ask(*producer, identity[1])
-        waits = [True]
-
-        def answered(said: Answer | None) -> None:
-            if not waits:
-                return
-            waits.clear()
-            code = ErrorCode.NOT_ENOUGH_REPLICAS if said is None else said.error
-            if admission is not self.admission:
-                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        def verified(code: ErrorCode, token: Token) -> None:
             if code is ErrorCode.NONE:
-                admission.vouch(token)
                 try:
                     self.admission.check(header, self.log.producers, 0, named=True, token=token)
                 except KafkaError as error:
@@ -328,19 +365,8 @@ class DataReplica(Replica):
                 self.produce(header, values, answer)
             else:
                 answer(code, -1)
-            admission.settle(token)
 
-        world, me, life = self.world, self.broker, self.broker.life
-        coordinator = world.transactions.coordinator_for(me)
-        question = partial(_verify, identity, producer, self.name)
-        if coordinator is not None:
-
-            def tell(said: Answer | None) -> None:
-                if me.life == life:
-                    world.network.to_broker(coordinator.id, me, answered, said)
-
-            world.network.to_broker(me.id, coordinator, at_coordinator, coordinator, question, tell)
-        world.schedule.after(_MARKERS_TIMEOUT_MS, me.run, me.life, answered, None)
+        self.verify(identity, (header.producer_id, header.producer_epoch), verified)
 
 
 Question = Callable[[TransactionMachine, Answered, int], Effects[TransactionRecord]]
@@ -442,6 +468,8 @@ class Transactor(Client):
         if producer != self._producer and answer.producer_id >= 0:
             self._producer = producer
             self._sequences.clear()
+            if self.version == VERSION_2:
+                self.world.transactions.of_version_2.add(answer.producer_id)
 
     def _transact(self) -> _Steps:
         """Whether it can go on with the next one."""
