@@ -26,21 +26,21 @@ def tombstones_first() -> None:
 
 def reset_primary_first() -> None:
     """Who resets has the offset written first, and then the claims dropped."""
-
-    def write_first(
-        claims: Any, outbox: Any, keys: Any, group_id: str, records: Any, committed: Any,
-        failed: Any, now_ms: int,
-    ) -> None:  # fmt: skip
-        def written(now_ms: int) -> None:
-            def dropped(drop: Drop, _: ErrorCode, now_ms: int) -> None:
-                claims.release(drop, now_ms)
-                committed(now_ms)
-
-            claims.drop(keys, dropped, now_ms)
-
-        outbox.write(records, (group_id,), written, failed)
-
     claimed_commits._write_after = write_first
+
+
+def write_first(
+    claims: Any, outbox: Any, keys: Any, group_id: str, records: Any, committed: Any,
+    failed: Any, now_ms: int,
+) -> None:  # fmt: skip
+    def written(now_ms: int) -> None:
+        def dropped(drop: Drop, _: ErrorCode, now_ms: int) -> None:
+            claims.release(drop, now_ms)
+            committed(now_ms)
+
+        claims.drop(keys, dropped, now_ms)
+
+    outbox.write(records, (group_id,), written, failed)
 
 
 def stable_is_max() -> None:

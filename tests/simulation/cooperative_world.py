@@ -5,6 +5,7 @@
   both logs after a crash now, whatever they have of what is under way.
 * The stable offset falls only by a plain commit.
 * What the coordinator knows is what a replay of its two logs gives.
+* When an offset is set back, no claim from before is left.
 * No tombstone is committed of a claim that the committed stable offset hasn't passed, and that is
   in no other claim, but by a reset.
 * The shares that a leader deals out tile the partitions, but for what owners have yet to give up.
@@ -262,6 +263,9 @@ class CooperativeInvariants:
             if metadata.startswith(RESET) and metadata not in self._resets_seen:
                 self._resets_seen.add(metadata)
                 self._passed(place, offset)
+                above = [key for key, last in self._claims[place].items() if last >= offset]
+                if above and offset < before:
+                    self.fail(f"{place} is set back to {offset}, and there are claims yet: {above}")
             elif offset < before:
                 self.fail(f"the stable offset of {place} falls from {before} to {offset}")
             elif before >= 0:

@@ -9,10 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
+from kraftpy.core.groups import claimed_commits
 from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.coverage import Coverage
 from kraftpy.core.groups.individual.pending import PendingClaims
 from kraftpy.core.groups.individual.plan import Plan
+from tests.consistency.broken_shares import write_first
 from tests.simulation import members
 from tests.simulation.__main__ import replay
 from tests.simulation.cooperative_world import CooperativeWorld, simulate_cooperative
@@ -113,6 +115,10 @@ REMOVALS: dict[str, tuple[Removal, str]] = {
         "nobody has processed",
     ),
     "what is passed is read": ((Claims, "_put", _put_what_is_passed), "lacks"),
+    "a reset's offset comes first": (
+        (claimed_commits, "_write_after", write_first),
+        "there are claims yet",
+    ),
     "aborted claims count": ((PendingClaims, "end", _end_all), "nobody has processed"),
     "pending claims are handed out": (
         (Claims, "pending_slices", _nothing_is_pending),
@@ -131,6 +137,7 @@ KNOWN_SEEDS = {
     "tombstones come first": 3,
     "the stable offset is the fastest slice's": 1,
     "what is passed is read": 9,
+    "a reset's offset comes first": 8,
     "aborted claims count": 6,
     "pending claims are handed out": 20,
     "a transaction counts in part": 6,
