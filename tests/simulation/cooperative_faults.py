@@ -87,7 +87,10 @@ class Resetter(Claimer):
         place = self.group_id, name
         checks = self.world.cooperative
 
+        asked: list[GroupMachine] = []
+
         def arrived(machine: GroupMachine) -> None:
+            asked.append(machine)
             checks.begin_reset(place, machine)
 
         def answered(*_: object) -> None:
@@ -99,7 +102,7 @@ class Resetter(Claimer):
             offset,
             None,
             answered,
-            lambda _: checks.end_reset(place),
+            lambda _: checks.end_reset(place, asked.pop()),
             metadata,
             arrived,
         )

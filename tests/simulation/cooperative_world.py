@@ -191,9 +191,10 @@ class CooperativeInvariants:
         self._resetting[place].append(machine)
         self._answered[place].clear()
 
-    def end_reset(self, place: Place) -> None:
+    def end_reset(self, place: Place, machine: GroupMachine) -> None:
         """It is answered."""
-        del self._resetting[place][:1]
+        if machine in self._resetting[place]:
+            self._resetting[place].remove(machine)
 
     @property
     def is_resetting(self) -> bool:
