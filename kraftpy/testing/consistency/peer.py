@@ -15,6 +15,7 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 
 _TIMEOUT_MS = 10_000
 
@@ -30,6 +31,15 @@ def describe(bootstrap: str) -> dict[str, str]:
         "peer features": _features(response) or "none",
         "peer APIs": _apis(response),
     }
+
+
+def takes_claims(bootstrap: str) -> bool:
+    """Whether members can share partitions there; also if it doesn't say so."""
+    try:
+        response = asyncio.run(_ask(bootstrap))
+    except (OSError, KafkaError):
+        return True
+    return any(each.name == COOPERATIVE_FEATURE for each in response.finalized_features)
 
 
 async def _ask(bootstrap: str) -> Any:

@@ -149,6 +149,7 @@ class _Run:
         name = f"{plan.workload}-{int(time.time())}-{os.getpid()}"
         self._options = self._play.options(name, plan.time_limit_s)
         self._options["concurrency"] = plan.concurrency
+        self._options["claims"] = not plan.bootstrap or peer.takes_claims(plan.bootstrap)
         self._topics = dict(self._play.topics(self._options))
         self._history = HistoryWriter(plan.history, self._header())
         self._rest: Rest | None = None
@@ -266,8 +267,11 @@ class _Run:
     async def _make_topics(self) -> None:
         async with Connections(self._bootstrap) as connections:
             admin = Admin(connections, timeout_ms=int(_SETUP_TIMEOUT_S * 1000))
+            configs = dict(self._play.configs)
+            if self._options["claims"]:
+                configs |= self._play.sharing_configs
             for topic, partitions in self._topics.items():
-                await admin.create_topic(topic, partitions=partitions, configs=self._play.configs)
+                await admin.create_topic(topic, partitions=partitions, configs=configs)
 
     def _inflict(self, deadline: float) -> float:
         """Until the deadline, which it returns: what takes calm groups comes on top of the time."""

@@ -6,6 +6,7 @@ does all in order. What is to go to others it mostly claims before. It stands st
 its session, crashes, leaves, and comes back as another one. In some groups members of stock clients
 with the same assignor are among them: they have whole partitions, and when one of them leads, all
 have. What is committed and claimed is read all the time, and in the end that is all there is.
+Where claims aren't taken, as by Apache Kafka, all have whole partitions and do them in order.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ def share(worker: Worker, assignor: str, group: str) -> None:
     group = options["groups"][group]
 
     def session() -> None:
-        work, explicit = _Work(worker, group), rng.random() < _EXPLICIT
+        work, explicit = _Work(worker, group), rng.random() < _EXPLICIT and options["claims"]
         member = work.member = clients.sharing(worker.task.client).member(
             worker.task.bootstrap, group, options["topic"], assignor, work, explicit=explicit
         )
@@ -357,5 +358,5 @@ PLAY = Play(
     first_out=["send"],
     options=_options,
     topics=lambda options: {options["topic"]: options["partitions"]},
-    configs={"accept.range.fetch": "true"},
+    sharing_configs={"accept.range.fetch": "true"},
 )

@@ -32,7 +32,7 @@ class Play:
     * `final`: the part of those that read everything in the end, one worker for each client
     * `options`: of the run, made from a name that is unique and its time limit in seconds
     * `topics`: what has to exist, name -> number of partitions, from the options
-    * `configs`: of these topics
+    * `configs`: of these topics; `sharing_configs`: also, where members can share partitions
     * `members`: roles whose workers are members of groups, each with its group's name in the
       options; such a run has its groups come to rest before its final reads, and workers beyond
       the cast are members, too
@@ -48,6 +48,7 @@ class Play:
     options: Callable[[str, float], dict[str, Any]]
     topics: Callable[[Mapping[str, Any]], Mapping[str, int]]
     configs: Mapping[str, str] = field(default_factory=dict)
+    sharing_configs: Mapping[str, str] = field(default_factory=dict)
     members: Mapping[str, str] = field(default_factory=dict)
     first_out: Sequence[str] = ()
     producers: Sequence[str] = ()
