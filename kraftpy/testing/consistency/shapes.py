@@ -33,7 +33,7 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | crashed | {by}: a fault has ended this process | |
 | frozen | {ms}: for so long this process stood still until now | |
 | processed | {group, key, first, last, of?, slot?, polled?} | |
-| claim | {group, epoch, records}: what is done of each key, as [slot, offset] | |
+| claim | {group, epoch, records, transaction?}: what is done of each key, as [slot, offset] | |
 | progress | {group, key} | {group, key, stable, claims}: -1 for none; [slot, last, offset, last] |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
 | stable | null | {key: [last stable offset, end]}: how far committed records can be read |
@@ -319,7 +319,15 @@ SHAPES: dict[str, Check] = {
             "polled?": _epoch,
         },
     ),
-    "claim": _fields("claim", {"group": _is_key, "epoch": _epoch, "records": _pairs_by_key}),
+    "claim": _fields(
+        "claim",
+        {
+            "group": _is_key,
+            "epoch": _epoch,
+            "records": _pairs_by_key,
+            "transaction?": lambda value: value is True,
+        },
+    ),
     "progress": _fields("progress", _REGISTER, {"stable": _offset_or_none, "claims": _lists_of(4)}),
     "txn": _txn,
 }

@@ -328,6 +328,7 @@ class SharingAdapter(Protocol):
         watch: ShareWatch,
         *,
         explicit: bool,
+        transactional_id: str = "",
     ) -> SharingMember:
         """With `explicit` a record counts as processed when `done` says so."""
 

@@ -11,6 +11,7 @@ from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.offsets import Partition
+from kraftpy.client.transactional_producer import TransactionalProducer, TransactionError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.key_hash import key_hash, slot_of
 from kraftpy.testing.consistency.checkers.pieces import WHOLE
@@ -111,9 +112,12 @@ class _Member:
         watch: ShareWatch,
         *,
         explicit: bool,
+        transactional_id: str = "",
     ) -> None:
         self._session = Session(bootstrap)
         self._explicit = explicit
+        self._transactional_id = transactional_id
+        self._producer: TransactionalProducer | None = None
         self._consumer = self._session.run(self._open(group, topic, assignor, watch))
 
     async def _open(self, group: str, topic: str, assignor: str, watch: ShareWatch) -> Consumer:
@@ -127,6 +131,14 @@ class _Member:
             explicit_done=self._explicit,
         )
         consumer.subscribe([topic], listener=_Listener(consumer, watch))
+        if self._transactional_id:
+            # What is pending holds up who has the slices next, for as long as a session at most.
+            self._producer = TransactionalProducer(
+                self._session.cluster,
+                self._transactional_id,
+                transaction_timeout_ms=SESSION_TIMEOUT_MS,
+                max_block_ms=_TIMEOUT_MS,
+            )
         return consumer
 
     @property
@@ -153,7 +165,19 @@ class _Member:
             self._session.run(done())
 
     def claim(self) -> None:
-        self._session.run(self._consumer.commit())
+        if self._producer is None:
+            self._session.run(self._consumer.commit())
+        else:
+            self._session.run(self._claim_in_transaction(self._producer), 4 * TIMEOUT_S)
+
+    async def _claim_in_transaction(self, producer: TransactionalProducer) -> None:
+        """What isn't committed with it is claimed with the next one."""
+        try:
+            async with producer.transaction():
+                metadata = self._consumer.group_metadata
+                await producer.send_offsets_to_transaction(None, metadata)
+        except TransactionError as error:
+            raise ConnectionError(repr(error)) from error
 
     def stand_still(self, duration_s: float, called: Callable[[], bool]) -> None:
         deadline = time.monotonic() + duration_s
@@ -165,7 +189,14 @@ class _Member:
         self._session.run(stand_still(), duration_s + 2 * TIMEOUT_S)
 
     def close(self) -> None:
-        self._session.close(self._consumer.close())
+        self._session.close(self._close())
+
+    async def _close(self) -> None:
+        try:
+            if self._producer is not None:
+                await self._producer.close()
+        finally:
+            await self._consumer.close()
 
 
 class _Progress(OfGroup):

@@ -2,10 +2,11 @@
 
 Senders send records with keys, and some without. A member of ours works on several keys at once, on
 each of them in order, says of each record when it is done, and claims that now and then; or it
-does all in order. What is to go to others it mostly claims before. It stands still for longer than
-its session, crashes, leaves, and comes back as another one. In some groups members of stock clients
-with the same assignor are among them: they have whole partitions, and when one of them leads, all
-have. What is committed and claimed is read all the time, and in the end that is all there is.
+does all in order. Some claim in transactions. What is to go to others they mostly claim before. A
+member stands still for longer than its session, crashes, leaves, and comes back as another one. In
+some groups members of stock clients with the same assignor are among them: they have whole
+partitions, and when one of them leads, all have. What is committed and claimed is read all the
+time, and in the end that is all there is.
 Where claims aren't taken, as by Apache Kafka, all have whole partitions and do them in order.
 """
 
@@ -51,6 +52,7 @@ _AT_ONCE = 8
 _SESSION_S = (6.0, 20.0)
 _CROWD = 8
 _EXPLICIT = 0.7
+_TRANSACTS = 0.3
 _CLAIMS = 0.4
 _CLAIMS_LEAVING = 0.8
 _STANDS_STILL = 0.25
@@ -148,6 +150,7 @@ class _Work:
         self.member: SharingMember
         self.in_doubt = False
         """Whether a poll may have handed something out that never came."""
+        self.transacts = False
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -189,7 +192,7 @@ class _Work:
 
     def claim(self) -> None:
         """Also when it has done nothing: what has no record of its slices is claimed, too."""
-        answered = self._claiming()
+        answered = self._claiming(transaction=self.transacts)
         try:
             self.member.claim()
         except UnknownError as error:
@@ -199,13 +202,15 @@ class _Work:
         else:
             answered("")
 
-    def _claiming(self) -> Callable[[str], None]:
+    def _claiming(self, *, transaction: bool = False) -> Callable[[str], None]:
         """Notes that what is done is about to be claimed; what is returned hears of the error."""
         worker, process = self._worker, self._worker.process
         records: dict[str, list[list[int]]] = {}
         for record in self._unclaimed.values():
             records.setdefault(record.key, []).append([record.slot, record.offset])
         asked = {"group": self._group, "epoch": self.member.epoch, "records": records}
+        if transaction:
+            asked["transaction"] = True
         op = worker.history.invoke(process, "claim", asked, client=worker.task.client)
 
         def answered(error: str) -> None:
@@ -274,8 +279,15 @@ def share(worker: Worker, assignor: str, group: str) -> None:
 
     def session() -> None:
         work, explicit = _Work(worker, group), rng.random() < _EXPLICIT and options["claims"]
+        work.transacts = rng.random() < _TRANSACTS and options["claims"]
         member = work.member = clients.sharing(worker.task.client).member(
-            worker.task.bootstrap, group, options["topic"], assignor, work, explicit=explicit
+            worker.task.bootstrap,
+            group,
+            options["topic"],
+            assignor,
+            work,
+            explicit=explicit,
+            transactional_id=f"{group}-{worker.process}" if work.transacts else "",
         )
         crowds = max(1.0, options["concurrency"] / _CROWD)
         began_s = worker.elapsed_s()
