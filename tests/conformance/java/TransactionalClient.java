@@ -53,6 +53,7 @@ public final class TransactionalClient {
         client.carryOut(JSON.readTree(line));
         answer.put("ok", true);
       } catch (ExecutionException | CompletionException error) {
+        error.getCause().printStackTrace();
         answer.put("error", error.getCause().getClass().getSimpleName());
       } catch (KafkaException error) {
         answer.put("error", error.getClass().getSimpleName());
@@ -175,17 +176,24 @@ public final class TransactionalClient {
         producer.commitTransaction();
       } catch (KafkaException error) {
         producer.abortTransaction();
-        Map<TopicPartition, OffsetAndMetadata> committed =
-            consumer.committed(consumer.assignment());
-        consumer
-            .assignment()
-            .forEach(
-                each ->
-                    consumer.seek(
-                        each, committed.get(each) == null ? 0 : committed.get(each).offset()));
+        seekToCommitted();
         return;
       }
       say(JSON.createObjectNode().put("done", records.count()));
+    }
+
+    private void seekToCommitted() {
+      Set<TopicPartition> assigned = Set.copyOf(consumer.assignment());
+      Map<TopicPartition, OffsetAndMetadata> committed = consumer.committed(assigned);
+      for (TopicPartition each : assigned) {
+        try {
+          consumer.seek(each, committed.get(each) == null ? 0 : committed.get(each).offset());
+        } catch (IllegalStateException gone) {
+          // By the consumer protocol a partition is taken away in the background, at any time; who
+          // gets it next begins where it's committed.
+          System.err.println(gone);
+        }
+      }
     }
   }
 }
