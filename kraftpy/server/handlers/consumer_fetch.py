@@ -309,7 +309,7 @@ class Fetch:
             if has_data or data.error_code:
                 traffic.read(wanted.topic, data.records or (), data.error_code)
                 if has_data and rereads.note(
-                    (self._ctx.peer, wanted.topic, wanted.index), wanted.fetch_offset
+                    (self._ctx.session.peer, wanted.topic, wanted.index), wanted.fetch_offset
                 ):
                     self._suspect(wanted)
                 if data.error_code:

@@ -152,8 +152,8 @@ def _session(
             sessions.close(session_id)
         if epoch == FINAL_EPOCH:
             return None, False
-        return sessions.create(wanted, ctx.peer, now_ms), False
-    session = sessions.resume(session_id, epoch, ctx.peer, now_ms)
+        return sessions.create(wanted, ctx.session.peer, now_ms), False
+    session = sessions.resume(session_id, epoch, ctx.session.peer, now_ms)
     if session.by_id != by_id:
         raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
     forgotten = [

@@ -167,8 +167,7 @@ def join_group(
 
 def client_of(ctx: RequestContext) -> Client:
     """Who asks, as groups show it."""
-    host = ctx.peer.rpartition(":")[0].strip("[]")
-    return Client(ctx.api_version, ctx.client_id or "", f"/{host}")
+    return Client(ctx.api_version, ctx.client_id or "", f"/{ctx.session.host}")
 
 
 @handles(ApiKey.SYNC_GROUP)

@@ -59,10 +59,10 @@ def endpoint_of(broker: BrokerRecord, listener: str) -> Endpoint:
 
 def node_for(broker: BrokerRecord, ctx: RequestContext, config: BrokerConfig) -> Node:
     """The broker as the client behind `ctx` is told it; `config` is that of this broker."""
-    endpoint = endpoint_of(broker, ctx.listener)
+    endpoint = endpoint_of(broker, ctx.session.listener)
     host, port = endpoint.host, endpoint.port
     if broker.id == config.node_id:
         advertised = {listener.name for listener in config.advertised_listeners or ()}
-        if ctx.listener not in advertised:
-            host, port = ctx.local_host, ctx.local_port
+        if ctx.session.listener not in advertised:
+            host, port = ctx.session.local_host, ctx.session.local_port
     return Node(broker.id, host, port, broker.rack, broker.fenced)

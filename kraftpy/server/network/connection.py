@@ -32,6 +32,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.events import emit
+from kraftpy.server.network.session import Session
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ class Connection:
     `complete` later, or does neither (a request without an answer). When the frames that were taken
     together, at `taken_s`, have been handled, `handled(connection, total)` is told the sum of what
     `dispatch` returned. `on_close` is called once. `taken_s` and `last_active` are times of
-    `perf_counter`. `last_route` and `client_id` are for `dispatch` and `handled` to keep: what was
-    asked for here last, and by whom.
+    `perf_counter`. `session` says who the peer is. `last_route` and `client_id` are for `dispatch`
+    and `handled` to keep: what was asked for here last, and by whom.
     """
 
     __slots__ = (
@@ -120,11 +121,9 @@ class Connection:
         "fd",
         "last_active",
         "last_route",
-        "listener",
-        "local_host",
-        "local_port",
         "peer",
         "request_memory",
+        "session",
         "sock",
         "taken_s",
     )
@@ -145,9 +144,10 @@ class Connection:
     ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
-        self.listener = listener
-        self.peer = _address(sock.getpeername())
-        self.local_host, self.local_port = _host_port(sock.getsockname())
+        self.session = Session(
+            listener, peer=_host_port(sock.getpeername()), local=_host_port(sock.getsockname())
+        )
+        self.peer = self.session.peer
         self.closed = False
         self.draining = False
         self.last_active = self.taken_s = perf_counter()
@@ -556,8 +556,3 @@ def _host_port(address: object) -> tuple[str, int]:
         host = str(address[0])
         return host.removeprefix("::ffff:"), int(address[1])
     return str(address), 0
-
-
-def _address(address: object) -> str:
-    host, port = _host_port(address)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -49,6 +49,7 @@ from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
     from kraftpy.server.network.connection import Connection, Part, Slot
+    from kraftpy.server.network.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ _SIZE = Struct(">i").pack
 
 
 class RequestContext:
-    """What a handler may know of a request besides its body.
+    """What a handler may know of a request besides its body; `session`: of who asks.
 
     The handler may set `may_overlap`: whether later requests of the connection may be taken before
     the answer that it promised; None stands for what `HandlerSpec` says of its API. It may call
@@ -87,13 +88,10 @@ class RequestContext:
         "correlation_id",
         "errors",
         "let_overlap",
-        "listener",
-        "local_host",
-        "local_port",
         "many",
         "may_overlap",
         "patience_s",
-        "peer",
+        "session",
     )
 
     let_overlap: Callable[[], None]
@@ -101,10 +99,7 @@ class RequestContext:
     def __init__(
         self,
         header: codec.RequestHeader,
-        listener: str,
-        local_host: str,
-        local_port: int,
-        peer: str,
+        session: Session,
         errors: Counter[int],
     ) -> None:
         self.errors = errors
@@ -114,10 +109,7 @@ class RequestContext:
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id
-        self.listener = listener
-        self.local_host = local_host
-        self.local_port = local_port
-        self.peer = peer
+        self.session = session
         self.may_overlap: bool | None = None
         self.patience_s = 0.0
 
@@ -158,7 +150,7 @@ class SlowRequests:
             version=route.version,
             milliseconds=round(took_s * 1000),
             client=client.client_id,
-            peer=client.peer,
+            peer=client.session.peer,
         )
 
 
@@ -248,10 +240,7 @@ class Dispatcher:
             return 0
         context = RequestContext(
             header,
-            connection.listener,
-            connection.local_host,
-            connection.local_port,
-            connection.peer,
+            connection.session,
             route.numbers.errors,
         )
         try:
@@ -359,10 +348,7 @@ class Dispatcher:
             return long.request
         context = RequestContext(
             header,
-            connection.listener,
-            connection.local_host,
-            connection.local_port,
-            connection.peer,
+            connection.session,
             route.numbers.errors,
         )
         answer = self._serve_long(connection, route, context, long)

@@ -28,6 +28,7 @@ from kraftpy.server.handlers import (
     topics,
 )
 from kraftpy.server.network.dispatch import RequestContext
+from kraftpy.server.network.session import Session
 
 HANDLERS = {
     ApiKey.CREATE_TOPICS: topics.create_topics,
@@ -47,6 +48,7 @@ HANDLERS = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: partitions.list_partition_reassignments,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.describe_topic_partitions,
 }
+SESSION = Session("PLAINTEXT", peer=("127.0.0.1", 1), local=("127.0.0.9", 9092))
 
 
 class Node(NamedTuple):
@@ -179,7 +181,7 @@ class FakeBroker:
 
     def reachable_nodes(self, ctx: RequestContext, *, fenced: bool = False) -> list[Node]:
         return [
-            Node(broker.id, ctx.local_host, ctx.local_port, "r", broker.fenced)
+            Node(broker.id, ctx.session.local_host, ctx.session.local_port, "r", broker.fenced)
             for broker in self.metadata.brokers.values()
             if fenced or not broker.fenced
         ]
@@ -191,7 +193,7 @@ class FakeBroker:
         frame = b"".join(codec.encode_request(key, version, 7, "client", request))
         header, position = codec.decode_request_header(frame)
         decoded = codec.decode_request(key, version, frame, position)
-        context = RequestContext(header, "PLAINTEXT", "127.0.0.9", 9092, "peer", Counter())
+        context = RequestContext(header, SESSION, Counter())
         answer = HANDLERS[key](self, context, decoded)  # type: ignore[operator]
         if inspect.iscoroutine(answer):
             answer = asyncio.run(answer)

@@ -15,6 +15,7 @@ from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.server.handlers import consumer_groups, groups, transactional_offsets
+from kraftpy.server.network.session import Session
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
 
@@ -23,13 +24,14 @@ def fails(*_: object, **__: object) -> Any:
     raise FAILURE
 
 
-def context(version: int, **how: Any) -> Any:
+def context(version: int, *, host: str = "10.0.0.1", **how: Any) -> Any:
     """A request that no other broker is asked about."""
     client_id = FORWARDED_CLIENT_ID
     return SimpleNamespace(
         answer_full=False,
         many=False,
-        **{"api_version": version, "client_id": client_id, "peer": "10.0.0.1:5000", **how},
+        session=Session("PLAINTEXT", peer=(host, 5000), local=("10.0.0.9", 9092)),
+        **{"api_version": version, "client_id": client_id, **how},
     )
 
 
@@ -109,8 +111,8 @@ def test_a_refused_join_names_the_member_and_the_client_is_known_by_its_host() -
     assert isinstance(response, messages.JoinGroupResponse)
     assert response.member_id == "m"
     seen = []
-    for peer in ("10.0.0.1:5000", "[::1]:5000"):
-        ctx = context(5, peer=peer, client_id=None)
+    for host in ("10.0.0.1", "::1"):
+        ctx = context(5, host=host, client_id=None)
         groups.join_group(
             broker(join_group=lambda client, request: seen.append(client)),
             ctx,

@@ -17,6 +17,7 @@ from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.dispatch import NOTED_MAX, Dispatcher
+from kraftpy.server.network.session import Session
 
 
 class Connection:
@@ -26,8 +27,8 @@ class Connection:
         self.closed = False
         self.reason = ""
         self.sent = b""
-        self.listener = self.local_host = self.peer = ""
-        self.local_port = 0
+        self.session = Session("PLAINTEXT", peer=("127.0.0.1", 1), local=("127.0.0.1", 9092))
+        self.peer = self.session.peer
         self.taken_s = perf_counter() - 1.0
         self.last_route = self.client_id = None
 
