@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any
 
 from kraftpy.frozen import dataclass
+from kraftpy.secret import HIDDEN, Secret
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -214,6 +215,21 @@ def text(allowed: str = "some text", *, empty: bool = False) -> Kind:
         return value
 
     return Kind(ConfigType.STRING, allowed, parse)
+
+
+def password(allowed: str = "a password", length_max: int = VALUE_LENGTH_MAX) -> Kind:
+    """What must not be read by others: read as a `Secret`, and never shown.
+
+    It may have several lines, as a key in PEM has, and blanks around it don't count.
+    """
+
+    def parse(value: str) -> Secret:
+        value = value.strip()
+        if not value or "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
+            raise ValueError(allowed)
+        return Secret(value)
+
+    return Kind(ConfigType.PASSWORD, allowed, parse, lambda _: HIDDEN, length_max)
 
 
 def one_of(*words: str) -> Kind:

@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import field
 from typing import Any
 
-from kraftpy.core.config.kinds import ConfigError, Kind
+from kraftpy.core.config.kinds import ConfigError, ConfigType, Kind
 from kraftpy.frozen import dataclass
 
 
@@ -77,4 +77,6 @@ def _parse(key: str, kind: Kind, value: str) -> Any:
             return kind.parse(value)
         except ValueError:
             pass
+    if kind.type is ConfigType.PASSWORD:
+        raise ConfigError(key, None, kind.allowed, f"{key}: must be {kind.allowed}")
     raise ConfigError(key, value, kind.allowed)
