@@ -1,7 +1,8 @@
 """One client connection: bytes in, requests out, responses back in request order.
 
 Responsible for framing, back-pressure and the order of answers; knows nothing of Kafka's messages
-beyond the four-byte size in front of each frame.
+beyond the four-byte size in front of each frame, and nothing of what lies around its bytes: it
+talks to a channel, and how answers get into that is `sending`'s.
 
 Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 
@@ -12,8 +13,7 @@ Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 * Responses leave in the order of their requests. Requests marked `concurrent` (Produce) may be
   handled while earlier ones of that kind still wait; behind any other unanswered request, or behind
   unsent output, the connection stops taking requests, as Kafka's broker mutes it.
-* The responses that one readable event produced leave in one system call, up to CORK_MAX_BYTES.
-  File slices of at least SENDFILE_MIN_BYTES go out by sendfile(2) and never enter this process.
+* The responses that one readable event produced leave together, up to CORK_MAX_BYTES.
 * Memory is bounded: the frame size by `socket.request.max.bytes`, the bytes of all unfinished
   frames together by `queued.max.request.bytes`, what is read ahead of a busy connection by
   READ_AHEAD_MAX_BYTES, and answers that wait behind an earlier one by WAITING_MAX_BYTES. What the
@@ -23,33 +23,27 @@ Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.events import emit
-from kraftpy.server.network.session import Session
-from kraftpy.storage.segment import FileSlice
+from kraftpy.server.network.sending import Channel, Outbox, Part, held_bytes
 
 if TYPE_CHECKING:
     import asyncio
 
     from kraftpy.server.network.memory import QueueMemory
+    from kraftpy.server.network.session import Session
 
 log = logging.getLogger(__name__)
-
-Buffer = bytes | bytearray | memoryview
-Part = Buffer | FileSlice
 
 SCRATCH_BYTES = 1024 * 1024
 FRAME_BUFFER_MIN_BYTES = 64 * 1024
 SPARE_BUFFER_MAX_BYTES = 2 * 1024 * 1024
 READ_AHEAD_MAX_BYTES = 256 * 1024
-SENDFILE_MIN_BYTES = 64 * 1024
 MAX_WAITING_RESPONSES = 1000
 WAITING_MAX_BYTES = 1024 * 1024
 CORK_MAX_BYTES = 64 * 1024
@@ -81,7 +75,7 @@ class Scratch:
 
 
 class Connection:
-    """A connected client socket (non-blocking) on the event loop.
+    """A connected client on the event loop, behind its channel.
 
     `dispatch(connection, frame)` is called for each whole frame (a writable memoryview without the
     size prefix) and either answers through `respond`, or takes a place with `defer` and calls
@@ -95,6 +89,7 @@ class Connection:
     __slots__ = (
         "_answers_held_bytes",
         "_blocked",
+        "_channel",
         "_dispatch",
         "_filled",
         "_frame",
@@ -104,36 +99,31 @@ class Connection:
         "_loop",
         "_max_frame_bytes",
         "_on_close",
-        "_out",
-        "_out_bytes",
+        "_outbox",
         "_pending",
         "_reading",
         "_reserved",
         "_scratch",
-        "_unsent_bytes",
         "_waiting_bytes",
-        "_writing",
         "answer_memory",
         "answers_held_since_s",
         "client_id",
         "closed",
         "draining",
-        "fd",
         "last_active",
         "last_route",
         "peer",
         "request_memory",
         "session",
-        "sock",
         "taken_s",
     )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
+        channel: Channel,
+        session: Session,
         *,
-        listener: str,
         scratch: Scratch,
         request_memory: QueueMemory,
         answer_memory: QueueMemory,
@@ -142,12 +132,8 @@ class Connection:
         handled: Callable[[Connection, int], None],
         on_close: Callable[[Connection], None],
     ) -> None:
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.session = Session(
-            listener, peer=_host_port(sock.getpeername()), local=_host_port(sock.getsockname())
-        )
-        self.peer = self.session.peer
+        self.session = session
+        self.peer = session.peer
         self.closed = False
         self.draining = False
         self.last_active = self.taken_s = perf_counter()
@@ -157,6 +143,7 @@ class Connection:
         self.answer_memory = answer_memory
         self.answers_held_since_s: float | None = None
         self._loop = loop
+        self._channel = channel
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
         self._dispatch = dispatch
@@ -168,13 +155,10 @@ class Connection:
         self._filled = 0
         self._reserved = 0
         self._pending: deque[Slot] = deque()
-        self._out: deque[Part] = deque()
-        self._out_bytes = 0  # queued since the last flush
-        self._unsent_bytes = 0  # left over by the last flush
+        self._outbox = Outbox(channel, self._on_writable)
         self._waiting_bytes = 0  # answers behind an earlier one
         self._answers_held_bytes = 0  # what of both is counted in `answer_memory`
         self._blocked = False
-        self._writing = False
         self._reading = False
         self._resume_reading()
 
@@ -183,12 +167,12 @@ class Connection:
     def _resume_reading(self) -> None:
         if not self._reading and not self.closed and not self.draining:
             self._reading = True
-            self._loop.add_reader(self.fd, self._on_readable)
+            self._channel.read_when(self._on_readable)
 
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self.fd)
+            self._channel.stop_reading()
 
     def _on_readable(self) -> None:
         try:
@@ -205,18 +189,18 @@ class Connection:
             self.close("a defect of the broker; its traceback follows")
             log.exception("serving %s", self.peer)
             return
-        if self._out and not self._writing:
+        if self._outbox.parts and not self._outbox.blocked:
             self._flush()
 
     def _read_into_scratch(self) -> None:
         view = self._scratch.view
         held = len(self._inbox)
         if self._blocked:
-            received = self.sock.recv_into(view)
+            received = self._channel.recv_into(view)
         else:
             if held:
                 view[:held] = self._inbox
-            received = self.sock.recv_into(view[held:] if held else view)
+            received = self._channel.recv_into(view[held:] if held else view)
         if received == 0:
             self.close(None)
             return
@@ -232,7 +216,7 @@ class Connection:
 
     def _read_into_frame(self, frame: bytearray) -> None:
         with memoryview(frame) as view:
-            received = self.sock.recv_into(view[self._filled : self._frame_size])
+            received = self._channel.recv_into(view[self._filled : self._frame_size])
         if received == 0:
             self.close("the peer closed the connection inside a request")
             return
@@ -246,6 +230,7 @@ class Connection:
     def _consume(self, view: memoryview) -> None:
         position, end = 0, len(view)
         total = 0
+        outbox = self._outbox
         while end - position >= 4:
             if self._blocked:
                 break
@@ -263,7 +248,7 @@ class Connection:
                 break
             total += self._dispatch(self, view[position : position + size])
             position += size
-            if self._out_bytes >= CORK_MAX_BYTES and not self._writing:
+            if outbox.fresh_bytes >= CORK_MAX_BYTES and not outbox.blocked:
                 self._handled(self, total)
                 total = 0
                 self._flush()
@@ -325,12 +310,7 @@ class Connection:
             ):
                 self._blocked = True
         else:
-            self._queue(parts)
-
-    def _queue(self, parts: list[Part]) -> None:
-        self._out.extend(parts)
-        for part in parts:
-            self._out_bytes += len(part)
+            self._outbox.put(parts)
 
     def defer(self, concurrent: bool) -> Slot:
         """Takes a place in the answer order for a request that is answered later."""
@@ -343,9 +323,9 @@ class Connection:
     def _wait_behind(self, slot: Slot) -> None:
         """Counts an answer that isn't next."""
         if slot.parts is not None:
-            slot.waiting_bytes = _held_bytes(slot.parts)
+            slot.waiting_bytes = held_bytes(slot.parts)
             self._waiting_bytes += slot.waiting_bytes
-            self._hold(self._unsent_bytes + self._waiting_bytes)
+            self._hold(self._outbox.unsent_bytes + self._waiting_bytes)
 
     def _hold(self, size_bytes: int) -> None:
         """Counts so much, and no more, as held by answers of this connection."""
@@ -383,8 +363,8 @@ class Connection:
             ready = pending.popleft()
             if ready.parts is not None:
                 self._waiting_bytes -= ready.waiting_bytes
-                self._queue(ready.parts)
-        if self._out and not self._writing:
+                self._outbox.put(ready.parts)
+        if self._outbox.parts and not self._outbox.blocked:
             self._flush()
         if later and len(self._inbox) >= 4:
             self._loop.call_soon(self._unblock)
@@ -396,7 +376,7 @@ class Connection:
         pending = self._pending
         while not self.closed:
             self._blocked = (
-                self._writing
+                self._outbox.blocked
                 or len(pending) >= MAX_WAITING_RESPONSES
                 or self._waiting_bytes >= WAITING_MAX_BYTES
                 # Nothing is taken behind a request that may not overlap, so it is the last one.
@@ -410,7 +390,7 @@ class Connection:
             before = len(received)
             self.taken_s = perf_counter()
             self._consume(memoryview(received))
-            if self._out and not self._writing and not self.closed:
+            if self._outbox.parts and not self._outbox.blocked and not self.closed:
                 self._flush()
             if len(self._inbox) == before:
                 break
@@ -420,81 +400,21 @@ class Connection:
     # -- writing
 
     def _flush(self) -> None:
-        self._out_bytes = 0
         try:
-            while self._out:
-                if not self._send_some():
-                    if not self._writing:
-                        self._writing = self._blocked = True
-                        self._loop.add_writer(self.fd, self._on_writable)
-                    self._unsent_bytes = _held_bytes(self._out)
-                    self._hold(self._unsent_bytes + self._waiting_bytes)
-                    return
+            sent = self._outbox.flush()
         except OSError as error:
             self.close(f"connection lost: {error.strerror or error}")
             return
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self.fd)
-        if self._answers_held_bytes:
-            self._unsent_bytes = 0
+        if not sent:
+            self._blocked = True
+            self._hold(self._outbox.unsent_bytes + self._waiting_bytes)
+        elif self._answers_held_bytes:
             self._hold(self._waiting_bytes)
-
-    def _send_some(self) -> bool:
-        """Sends from the front of the queue; False when the socket's buffer is full."""
-        out = self._out
-        first = out[0]
-        if isinstance(first, FileSlice):
-            if first.size >= SENDFILE_MIN_BYTES:
-                return self._send_file(first)
-            out[0] = first.read()
-        data, more = self._gather()
-        try:
-            sent = self.sock.send(data, socket.MSG_MORE if more else 0)
-        except (BlockingIOError, InterruptedError):
-            out.appendleft(data)
-            return False
-        if sent < len(data):
-            out.appendleft(memoryview(data)[sent:])
-        return True
-
-    def _gather(self) -> tuple[Buffer, bool]:
-        """The buffers at the front as one piece, and whether a file slice follows them."""
-        out = self._out
-        first = out.popleft()
-        assert not isinstance(first, FileSlice)
-        if not out or len(first) >= SENDFILE_MIN_BYTES:
-            return first, bool(out)
-        parts, total = [first], len(first)
-        while out and total < SENDFILE_MIN_BYTES:
-            part = out[0]
-            if isinstance(part, FileSlice):
-                if part.size >= SENDFILE_MIN_BYTES:
-                    return b"".join(parts), True
-                part = part.read()
-            out.popleft()
-            parts.append(part)
-            total += len(part)
-        return b"".join(parts), bool(out)
-
-    def _send_file(self, part: FileSlice) -> bool:
-        try:
-            sent = os.sendfile(self.fd, part.fd, part.position, part.size)
-        except (BlockingIOError, InterruptedError):
-            return False
-        if sent == 0:
-            # The slice was promised in the response header; there is no way back but to hang up.
-            raise ConnectionAbortedError("a segment got shorter while it was being sent")
-        if sent == part.size:
-            self._out.popleft()
-        else:
-            self._out[0] = part.skip(sent)
-        return True
 
     def _on_writable(self) -> None:
         self.last_active = perf_counter()
         self._flush()
-        if not self._writing and not self.closed:
+        if not self._outbox.blocked and not self.closed:
             self._unblock()
 
     # -- end
@@ -513,7 +433,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Nothing is owed to the peer: no request unanswered, no response unsent."""
-        return not self._pending and not self._out
+        return not self._pending and not self._outbox.parts
 
     def close(self, reason: str | None) -> None:
         """Closes the socket; `reason` is logged unless None (a peer that simply went away)."""
@@ -530,29 +450,14 @@ class Connection:
                 reason=reason,
             )
         self._pause_reading()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self.fd)
         self.request_memory.forget(self, self._reserved)
         self._reserved = 0
         self._frame = None
         self._hold(0)
-        self._out.clear()
+        self._outbox.close()
         for slot in self._pending:
             if not slot.done and slot.on_abandon is not None:
                 slot.on_abandon()
         self._pending.clear()
-        self.sock.close()
+        self._channel.close()
         self._on_close(self)
-
-
-def _held_bytes(parts: Iterable[Part]) -> int:
-    """What parts of answers take in memory: those in files take none."""
-    return sum(len(part) for part in parts if not isinstance(part, FileSlice))
-
-
-def _host_port(address: object) -> tuple[str, int]:
-    if isinstance(address, tuple) and len(address) >= 2:
-        host = str(address[0])
-        return host.removeprefix("::ffff:"), int(address[1])
-    return str(address), 0

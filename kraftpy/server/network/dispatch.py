@@ -48,7 +48,8 @@ from kraftpy.server.network.prompt_future import PromptFuture, when_done
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
-    from kraftpy.server.network.connection import Connection, Part, Slot
+    from kraftpy.server.network.connection import Connection, Slot
+    from kraftpy.server.network.sending import Part
     from kraftpy.server.network.session import Session
 
 log = logging.getLogger(__name__)

@@ -20,6 +20,8 @@ from kraftpy.events import emit
 from kraftpy.server.network.connection import Connection, Scratch
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
+from kraftpy.server.network.sending import PlainChannel
+from kraftpy.server.network.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +150,8 @@ class Listener:
                     sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
             connection = Connection(
                 self._loop,
-                sock,
-                listener=listener,
+                PlainChannel(self._loop, sock),
+                Session.of(sock, listener),
                 scratch=self._scratch,
                 request_memory=self._memory,
                 answer_memory=self._answer_memory,

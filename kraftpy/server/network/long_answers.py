@@ -41,7 +41,8 @@ from kraftpy.storage.segment import FileSlice
 if TYPE_CHECKING:
     from collections import Counter
 
-    from kraftpy.server.network.connection import Connection, Part
+    from kraftpy.server.network.connection import Connection
+    from kraftpy.server.network.sending import Part
 
 SLICE_MAX_S = 0.005
 ANSWER_MAX_BYTES = 64 * 1024 * 1024

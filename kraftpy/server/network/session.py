@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 from kraftpy.core.security.principals import ANONYMOUS, Principal
 
 
@@ -27,3 +29,16 @@ class Session:
         self.host, port = peer
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.local_host, self.local_port = local
+
+    @classmethod
+    def of(cls, sock: socket.socket, listener: str, principal: Principal = ANONYMOUS) -> Session:
+        """That of a connected socket. OSError if the peer has left."""
+        peer, local = _host_port(sock.getpeername()), _host_port(sock.getsockname())
+        return cls(listener, peer=peer, local=local, principal=principal)
+
+
+def _host_port(address: object) -> tuple[str, int]:
+    if isinstance(address, tuple) and len(address) >= 2:
+        host = str(address[0])
+        return host.removeprefix("::ffff:"), int(address[1])
+    return str(address), 0

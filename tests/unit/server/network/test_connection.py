@@ -18,6 +18,8 @@ from kraftpy.server.network.connection import Connection, Scratch, Slot
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.listener import Listener, bind
 from kraftpy.server.network.memory import QueueMemory
+from kraftpy.server.network.sending import PlainChannel
+from kraftpy.server.network.session import Session
 from tests.waiting import until
 
 MAX_FRAME = 8 * 1024 * 1024
@@ -77,8 +79,8 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
     accepted.setblocking(False)
     peer.connection = Connection(
         loop,
-        accepted,
-        listener="PLAINTEXT",
+        PlainChannel(loop, accepted),
+        Session.of(accepted, "PLAINTEXT"),
         scratch=Scratch(),
         request_memory=peer.memory,
         answer_memory=peer.answer_memory,
@@ -239,7 +241,7 @@ async def test_a_client_that_never_reads_stops_being_served() -> None:
     async with connected() as peer:
         peer.handle = lambda c, f: c.respond([frame_of(bytes(1024 * 1024))])
         sending = asyncio.ensure_future(peer.send(frame_of(b"more") * 2000))
-        await until(lambda: peer.connection._writing)
+        await until(lambda: peer.connection._outbox.blocked)
         served = len(peer.frames)
         await asyncio.sleep(0.05)
         assert len(peer.frames) == served < 200
@@ -300,10 +302,10 @@ async def test_a_slow_reader_is_not_idle() -> None:
         size = 32 * 1024 * 1024
         peer.handle = lambda c, f: c.respond([bytes(size)])
         await peer.send(frame_of(b"large"))
-        await until(lambda: peer.connection._writing)
+        await until(lambda: peer.connection._outbox.blocked)
         peer.connection.last_active = 0.0
         await peer.receive(size // 2)
-        assert peer.connection._writing
+        assert peer.connection._outbox.blocked
         assert peer.connection.last_active > 0.0
 
 
