@@ -7,6 +7,7 @@ field may be is its type, written once:
     Annotated[int, Range(0, 9)]   in that range, both ends included
     Annotated[str, Length(255)]   of at most so many characters
     Annotated[bytes, Length(16)]  of exactly so many bytes
+    Annotated[bytes, AtMost(64)]  of at most so many bytes
     Literal["a", "b"]             one of these
     tuple[X, ...]                 an array; in `Annotated[..., AtMost(9)]` of at most so many
     Mapping[str, X]               a map, in the same way
@@ -59,7 +60,7 @@ class Length(NamedTuple):
 
 
 class AtMost(NamedTuple):
-    """Of an array or a map: how many elements it may have."""
+    """Of an array or a map: how many elements it may have; of bytes how many it may be."""
 
     elements: int
 
@@ -90,7 +91,9 @@ def reader(kind: Any, place: str) -> Reader:
         return _record(kind, place)
     if issubclass(kind, tuple):
         return _fixed(kind, place)
-    return _SCALARS[kind](place, *(each for each in bound if isinstance(each, (Range, Length))))
+    return _SCALARS[kind](
+        place, *(each for each in bound if isinstance(each, (Range, Length, AtMost)))
+    )
 
 
 def _limit(bound: tuple[Any, ...]) -> int | None:
@@ -132,11 +135,18 @@ def _text(place: str, bound: Length | None = None) -> Reader:
     return read
 
 
-def _bytes(place: str, bound: Length) -> Reader:
+def _bytes(place: str, bound: Length | AtMost) -> Reader:
+    if isinstance(bound, Length):
+        low = high = bound.maximum
+        expected = f"{high} bytes"
+    else:
+        low, high = 0, bound.elements
+        expected = f"at most {high} bytes"
+
     def read(value: Any, _: list[str]) -> bytes:
-        if isinstance(value, bytes) and len(value) == bound.maximum:
+        if isinstance(value, bytes) and low <= len(value) <= high:
             return value
-        raise _wrong(place, f"{bound.maximum} bytes")
+        raise _wrong(place, expected)
 
     return read
 

@@ -25,13 +25,14 @@ The levels:
    cancelled so that nobody in sync would stay (`elections`, `reassignment_commands`).
 4. A topic may be the twin of another (`twins`). `kraftpy.cooperative` begins with 1, once, as
    `transaction.version` did.
+5. Users have SCRAM credentials (`security_commands`).
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 4
+LEVEL = 5
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
@@ -45,6 +46,9 @@ REMOVED_ARE_FORGOTTEN = 3
 
 TWINS = 4
 """The level from which on topics have twins, and brokers know what cooperative consumption is."""
+
+SECURITY = 5
+"""The level from which on the metadata says who may log in."""
 
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""

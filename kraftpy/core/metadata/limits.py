@@ -20,6 +20,15 @@ CONFIGS_MAX = 256
 """The settings of one resource."""
 TOPICS_PER_COMMAND_MAX = 10_000
 RESOURCES_PER_COMMAND_MAX = 10_000
+SCRAM_USERS_PER_COMMAND_MAX = 1_000
+
+SCRAM_USERS_MAX = 20_000
+"""How many users can have SCRAM credentials."""
+SCRAM_NAME_LENGTH_MAX = 255
+SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX = 4_096, 16_384
+"""As Kafka has it: RFC 7677 asks for 4096, and clients have to compute them."""
+SCRAM_SALT_BYTES_MAX = 128
+SCRAM_KEY_BYTES_MAX = 64
 
 CONFIGURED_MAX: Mapping[int, int] = {ResourceType.CLIENT_METRICS: 1_000, ResourceType.GROUP: 10_000}
 """How many resources can have a configuration, of the types that anybody may invent names of."""

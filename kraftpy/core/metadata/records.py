@@ -54,6 +54,32 @@ class Endpoint:
     security_protocol: _ShortText
 
 
+class ScramMechanism(IntEnum):
+    """The mechanisms that credentials are for, as Kafka numbers them (KIP-554)."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def wire_name(self) -> str:
+        """Its name in SASL."""
+        return self.name.replace("_", "-")
+
+
+SCRAM_KEY_BYTES = {ScramMechanism.SCRAM_SHA_256: 32, ScramMechanism.SCRAM_SHA_512: 64}
+"""The size of a key, which is that of the hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What a broker has of a user's password (RFC 5802); see `security_commands`."""
+
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
 class TopicRules(NamedTuple):
     """What a configuration says on elections; `min_isr` is not bounded by the replicas."""
 
@@ -205,6 +231,14 @@ class FeatureChanged:
     new: int
 
 
+@dataclass(frozen=True, slots=True)
+class ScramChanged:
+    """A user has other SCRAM credentials; for the mechanisms in `deleted` none any more."""
+
+    user: str
+    deleted: tuple[ScramMechanism, ...] = ()
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -213,6 +247,7 @@ Change = (
     | BrokerChanged
     | LevelRaised
     | FeatureChanged
+    | ScramChanged
 )
 
 

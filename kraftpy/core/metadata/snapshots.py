@@ -7,7 +7,7 @@ them is written, the metadata level says (`levels`), so that earlier releases re
 2. Of level 0.
 3. With `level`, from which on it is for that to say which release can read the rest. From level 2
    on there are `features`, from level 4 on `twins`: by the name of each that of the topic that it
-   follows.
+   follows. From level 5 on there is `scram`: user, mechanism and credential of each.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kraftpy.core.metadata.levels import LEVEL, TRANSACTIONS, TWINS, LaterReleaseError
+from kraftpy.core.metadata.levels import LEVEL, SECURITY, TRANSACTIONS, TWINS, LaterReleaseError
 from kraftpy.core.metadata.records import (
     Broker,
     Endpoint,
     PartitionState,
+    ScramCredential,
+    ScramMechanism,
     Topic,
     TopicRules,
     common_rules,
@@ -41,6 +43,8 @@ def dump(state: MetadataTables) -> dict[str, Any]:
         newer["features"] = dict(sorted(state.features.items()))
     if state.level >= TWINS:
         newer["twins"] = dict(sorted((twin, name) for name, twin in state.twins.items()))
+    if state.level >= SECURITY:
+        newer["scram"] = _dump_scram(state)
     return {
         "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
         **newer,
@@ -97,8 +101,26 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
                 state.twins[name] = twin
         for type_, name, configs in snapshot["configs"]:
             state.configs[int(type_), name] = dict(configs)
+        if state.level >= SECURITY:
+            _load_scram(state, snapshot["scram"])
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"the metadata snapshot is damaged: {error!r}") from error
+
+
+def _dump_scram(state: MetadataTables) -> list[list[Any]]:
+    return [
+        [user, int(mechanism), each.iterations, each.salt, each.stored_key, each.server_key]
+        for user, credentials in sorted(state.scram.items())
+        for mechanism, each in credentials.items()
+    ]
+
+
+def _load_scram(state: MetadataTables, packed: Any) -> None:
+    for user, mechanism, iterations, salt, stored_key, server_key in packed:
+        credential = ScramCredential(
+            int(iterations), bytes(salt), bytes(stored_key), bytes(server_key)
+        )
+        state.scram.setdefault(str(user), {})[ScramMechanism(mechanism)] = credential
 
 
 def _dump_broker(broker: Broker) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The replicated state machine: brokers, topics, partitions and configuration.
+"""The replicated state machine: brokers, topics, partitions, configuration and credentials.
 
 Rules:
 
@@ -33,6 +33,7 @@ from kraftpy.core.metadata import (
     config_commands,
     leader_commands,
     reassignment_commands,
+    security_commands,
     snapshots,
     topic_commands,
 )
@@ -42,6 +43,7 @@ from kraftpy.core.metadata.commands import (
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    AlterScram,
     Barrier,
     BeginShutdown,
     Command,
@@ -231,5 +233,6 @@ _CARRY_OUT: Mapping[type[Command], _CarryOut] = MappingProxyType(
         ElectLeaders: leader_commands.elect_leaders,
         AlterReassignments: reassignment_commands.alter_reassignments,
         AlterConfigs: config_commands.alter_configs,
+        AlterScram: security_commands.alter_scram,
     }
 )

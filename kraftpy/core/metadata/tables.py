@@ -1,4 +1,4 @@
-"""What the metadata consists of: brokers, topics, partitions and configuration.
+"""What the metadata consists of: brokers, topics, partitions, configuration and credentials.
 
 Only commands change it, each carried out by `state.MetadataState.apply`.
 """
@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from kraftpy.core.metadata.records import KAFKAS_RULES, Broker, Topic
+from kraftpy.core.metadata.records import (
+    KAFKAS_RULES,
+    Broker,
+    ScramCredential,
+    ScramMechanism,
+    Topic,
+)
 from kraftpy.core.metadata.replica_index import ReplicaIndex
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -32,6 +38,7 @@ class MetadataTables:
         self.names_in_metrics: dict[str, str] = {}
         self.twins: dict[str, str] = {}  # by the name of the topic that they follow
         self.replica_index = ReplicaIndex()
+        self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}  # by user; none is empty
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The configuration set on a resource: its overrides only, without defaults."""

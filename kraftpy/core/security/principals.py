@@ -22,3 +22,14 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
+
+BROKER = "Broker"
+"""The type of brokers. No mechanism that users log in by makes a principal of it."""
+
+BROKER_USER_PREFIX = "__broker_"
+"""A broker without a credential of its own logs in under this name and its id."""
+
+
+def reserved(name: str) -> bool:
+    """Whether a user of this name would be taken for everybody, for nobody or for a broker."""
+    return name in ("*", ANONYMOUS.name) or name.startswith(BROKER_USER_PREFIX)

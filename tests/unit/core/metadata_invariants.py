@@ -16,7 +16,8 @@ from kraftpy.core.metadata import (
 )
 from kraftpy.core.metadata.elections import Electorate, settled
 from kraftpy.core.metadata.partition_changes import electorate_of, rules_of
-from kraftpy.core.metadata.records import LOST_DIRECTORY, TopicRules, common_rules
+from kraftpy.core.metadata.records import LOST_DIRECTORY, SCRAM_KEY_BYTES, TopicRules, common_rules
+from kraftpy.core.metadata.security_commands import scram_name_error
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -41,6 +42,7 @@ def check(state: MetadataState, *, judged: bool = True) -> None:
             check_partition(partition, electorate, rules_of(state, name))
     check_index(state)
     check_twins(state)
+    check_scram(state)
     for (type_, name), configs in state.configs.items():
         assert configs
         assert type_ != 2 or name in state.topics
@@ -87,6 +89,17 @@ def check_partition(partition: PartitionState, electorate: Electorate, rules: To
             assert isr == (partition.leader,)
             assert not set(elr) & electorate.active
     assert settled(partition, electorate, rules) is partition, "nothing is left to do"
+
+
+def check_scram(state: MetadataState) -> None:
+    """Whoever has credentials could log in with them, and has no empty place."""
+    for user, credentials in state.scram.items():
+        assert scram_name_error(user) is None
+        assert credentials
+        assert list(credentials) == sorted(credentials)
+        for mechanism, each in credentials.items():
+            assert each.salt
+            assert len(each.stored_key) == len(each.server_key) == SCRAM_KEY_BYTES[mechanism]
 
 
 def check_twins(state: MetadataState) -> None:

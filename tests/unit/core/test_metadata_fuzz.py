@@ -187,6 +187,27 @@ _sound = st.one_of(
         ),
         validate_only=_maybe,
     ),
+    _command(
+        "alter_scram",
+        users=st.lists(
+            _map(
+                name=st.sampled_from(["alice", "bob", "*", ""]),
+                upsertions=st.lists(
+                    _map(
+                        mechanism=st.integers(0, 3),
+                        iterations=st.sampled_from([4096, 4096, 16384, 1]),
+                        salt=st.sampled_from([b"salt", b"other", b""]),
+                        stored_key=st.sampled_from([bytes(32), bytes(32), bytes(64)]),
+                        server_key=st.sampled_from([bytes(32), bytes(32), bytes(64)]),
+                    ),
+                    max_size=2,
+                ),
+                deletions=st.lists(st.integers(0, 3), max_size=2),
+            ),
+            max_size=3,
+        ),
+        only_first=_maybe,
+    ),
 )
 
 _plain = st.recursive(
@@ -249,6 +270,23 @@ _NEWEST: list[Any] = [
         "type": "create_topics",
         "seed": 0,
         "topics": [new_topic("d", -1, -1, twin_of="a", configs={"cleanup.policy": "compact"})],
+    },
+    {
+        "type": "alter_scram",
+        "users": [
+            {
+                "name": "alice",
+                "upsertions": [
+                    {
+                        "mechanism": 1,
+                        "iterations": 4096,
+                        "salt": b"salt",
+                        "stored_key": bytes(32),
+                        "server_key": bytes(32),
+                    }
+                ],
+            }
+        ],
     },
 ]
 

@@ -49,6 +49,7 @@ from kraftpy.core.metadata.commands.reassignments import (
     Reassignment,
     Reassignments,
 )
+from kraftpy.core.metadata.commands.security import AlterScram, ScramUpsertion, ScramUser
 from kraftpy.core.metadata.commands.topics import (
     Assignment,
     CreatePartitions,
@@ -78,6 +79,7 @@ COMMANDS = Codec(
         ElectLeaders,
         AlterReassignments,
         AlterConfigs,
+        AlterScram,
     )
 )
 """Those that this release knows."""
@@ -94,6 +96,7 @@ __all__ = [
     "AlterConfigs",
     "AlterPartition",
     "AlterReassignments",
+    "AlterScram",
     "Assignment",
     "Barrier",
     "BeginShutdown",
@@ -122,6 +125,8 @@ __all__ = [
     "RenewReplicas",
     "RenewedReplica",
     "RenewedReplicas",
+    "ScramUpsertion",
+    "ScramUser",
     "Since",
     "UnfenceBroker",
     "UnregisterBroker",
