@@ -1,0 +1,36 @@
+"""A client's side of any mechanism: what it says first, and what to each answer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kraftpy.protocol.sasl import SaslError
+from kraftpy.protocol.sasl.plain import PLAIN, PlainClient
+from kraftpy.protocol.sasl.scram import HASHES, ScramClient
+
+MECHANISMS = (PLAIN, *HASHES)
+"""Those with a name and a password."""
+
+
+class ClientLogin(Protocol):
+    """One login: made anew for each connection."""
+
+    mechanism: str
+
+    def first(self) -> bytes:
+        """What the client begins with."""
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """What it says to the server's answer; None if that was the last. Raises SaslError."""
+
+
+def login(mechanism: str, name: str, password: str, nonce: str) -> ClientLogin:
+    """A login by name and password; `nonce` is random text for this login alone.
+
+    Raises SaslError if the mechanism can't write them.
+    """
+    if mechanism == PLAIN:
+        return PlainClient(name, password)
+    if mechanism in HASHES:
+        return ScramClient(mechanism, name, password, nonce)
+    raise SaslError(f"{mechanism!r} is none of {', '.join(MECHANISMS)}")
