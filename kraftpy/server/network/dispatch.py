@@ -26,7 +26,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from struct import Struct
@@ -389,9 +389,8 @@ class Dispatcher:
         `result` is a response or an awaitable of one.
         """
         if type(result) is not route.response_class:
-            self._defer(
-                connection, route, context, self._build_later(connection, route, context, result)
-            )
+            later = self._build_later(connection, route, context, result)
+            self._defer(connection, route, context, later, inner=result)
             return False
         answer = _long_answer(connection, route, context, result)
         if answer.advance():
@@ -437,8 +436,12 @@ class Dispatcher:
         awaitable: Awaitable[Any],
         *,
         in_turn: bool = False,
+        inner: Awaitable[Any] | None = None,
     ) -> None:
-        """Answers when `awaitable` is done; `in_turn`: nothing behind it is taken before that."""
+        """Answers when `awaitable` is done; `in_turn`: nothing behind it is taken before that.
+
+        `inner` is what `awaitable` waits for.
+        """
         came_s = connection.taken_s
         correlation_id = context.correlation_id
         future = asyncio.ensure_future(awaitable)
@@ -453,6 +456,8 @@ class Dispatcher:
             self._tasks.discard(future)
             route.numbers.waiting -= 1
             if future.cancelled():
+                if isinstance(inner, Coroutine):
+                    inner.close()  # nobody has begun to wait for it if the client left at once
                 connection.close("a request was given up while the broker stops")
                 return
             try:

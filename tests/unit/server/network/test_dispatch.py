@@ -5,6 +5,9 @@ And how requests are counted that come together.
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import warnings
 from collections import Counter
 from time import perf_counter
 from types import SimpleNamespace
@@ -16,7 +19,8 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.handlers.table import HANDLERS
-from kraftpy.server.network.dispatch import NOTED_MAX, Dispatcher
+from kraftpy.server.network.connection import Slot
+from kraftpy.server.network.dispatch import NOTED_MAX, Dispatcher, HandlerSpec
 from kraftpy.server.network.session import Session
 
 
@@ -162,3 +166,30 @@ def test_the_hot_paths_are_not_looked_through(key: ApiKey) -> None:
     assert count is not None
     count(answer, counted)
     assert counted == {ErrorCode.NOT_LEADER_OR_FOLLOWER: 1}
+
+
+async def test_who_leaves_at_once_leaves_no_coroutine_behind() -> None:
+    """Python warns of one that nobody has begun to wait for, on the stderr of the broker."""
+    connection: Any = Connection()
+    connection.defer = connection.let_overlap = Slot
+    begun = []
+
+    async def find(*_: object) -> None:
+        begun.append(True)
+
+    spec = HandlerSpec(find, concurrent=False, long=True)
+    dispatcher = Dispatcher(None, {ApiKey.FIND_COORDINATOR: spec})
+    request = frame(ApiKey.FIND_COORDINATOR, 4, messages.FindCoordinatorRequest())
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        dispatcher.dispatch(connection, request)
+        (waiting,) = dispatcher._tasks
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await asyncio.sleep(0)
+        assert connection.closed
+        assert not dispatcher.waiting
+        del waiting
+        gc.collect()
+    assert not begun
+    assert not found
