@@ -87,10 +87,19 @@ class Outbox:
     what that left, slices of files aside.
     """
 
-    __slots__ = ("_channel", "_on_writable", "blocked", "fresh_bytes", "parts", "unsent_bytes")
+    __slots__ = (
+        "_channel",
+        "_on_writable",
+        "_send",
+        "blocked",
+        "fresh_bytes",
+        "parts",
+        "unsent_bytes",
+    )
 
     def __init__(self, channel: Channel, on_writable: Callable[[], None]) -> None:
         self._channel = channel
+        self._send = channel.send
         self._on_writable = on_writable
         self.parts: deque[Part] = deque()
         self.fresh_bytes = 0
@@ -105,12 +114,25 @@ class Outbox:
     def flush(self) -> bool:
         """Sends what it can; False if the peer doesn't take more now. Raises OSError."""
         self.fresh_bytes = 0
-        while self.parts:
+        parts = self.parts
+        if len(parts) == 1 and type(parts[0]) is bytes and not self.blocked:
+            # Most answers are that, and most fit.
+            data = parts[0]
+            try:
+                sent = self._send(data, 0)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            if sent == len(data):
+                parts.clear()
+                return True
+            if sent:
+                parts[0] = memoryview(data)[sent:]
+        while parts:
             if not self._send_some():
                 if not self.blocked:
                     self.blocked = True
                     self._channel.write_when(self._on_writable)
-                self.unsent_bytes = held_bytes(self.parts)
+                self.unsent_bytes = held_bytes(parts)
                 return False
         if self.blocked:
             self.blocked = False
@@ -128,7 +150,7 @@ class Outbox:
             parts[0] = first.read()
         data, more = self._gather()
         try:
-            sent = self._channel.send(data, socket.MSG_MORE if more else 0)
+            sent = self._send(data, socket.MSG_MORE if more else 0)
         except (BlockingIOError, InterruptedError):
             parts.appendleft(data)
             return False
