@@ -24,6 +24,7 @@ from kraftpy.core.config import kinds
 from kraftpy.core.config.broker_checks import check_complete, check_together
 from kraftpy.core.config.ignored import why_ignored
 from kraftpy.core.config.kinds import KEY_LENGTH_MAX, ConfigError, unknown_key
+from kraftpy.core.config.listeners import prefixed_setting, refuse_plug_ins, refuse_prefixed
 from kraftpy.core.config.node import NodeSettings
 from kraftpy.core.config.noted import NotedSettings
 from kraftpy.core.config.settings import Setting, judge_value, parse_value, settings_of
@@ -54,22 +55,25 @@ class BrokerConfig(NodeSettings):
         static: dict[str, str] = {}
         ignored: list[str] = []
         for key, value in properties.items():
-            if key in _IN_EFFECT:
-                judge_value(BROKER_SETTINGS[key], value)
+            definition = broker_setting(key)
+            if definition is not None and (key in _IN_EFFECT or key not in BROKER_SETTINGS):
+                judge_value(definition, value)
                 static[key] = value
                 continue
             _refuse_zookeeper(key, value)
+            refuse_prefixed(key)
+            refuse_plug_ins(key)
             reason = why_ignored(key)
             if reason is None:
                 raise unknown_key(key, value, BROKER_SETTINGS)
-            if key in BROKER_SETTINGS:
-                judge_value(BROKER_SETTINGS[key], value)
+            if definition is not None:
+                judge_value(definition, value)
                 static[key] = value
             ignored.append(f"{key} has no effect: {reason}")
         config = cls(
             static=MappingProxyType(static), ignored=tuple(ignored), **dict(_parsed(static))
         )
-        check_together(config)
+        check_together(config, config)
         return config
 
     def with_dynamic(
@@ -90,7 +94,7 @@ class BrokerConfig(NodeSettings):
             ignored=self.ignored,
             **dict(_parsed(merged)),
         )
-        check_together(config)
+        check_together(config, config)
         return config
 
     def check_complete(self) -> None:
@@ -101,19 +105,26 @@ class BrokerConfig(NodeSettings):
 BROKER_SETTINGS: Mapping[str, Setting] = MappingProxyType(settings_of(BrokerConfig))
 """Every broker setting by its key."""
 
+
+def broker_setting(key: str) -> Setting | None:
+    """What the table knows of a key, that of one listener too."""
+    return BROKER_SETTINGS.get(key) or prefixed_setting(key)
+
+
 _IN_EFFECT = BROKER_SETTINGS.keys() - settings_of(NotedSettings).keys()
 
 
 def validate_dynamic_broker_configs(configs: Mapping[str, str]) -> None:
     """Checks configs set on a broker resource while it runs. Raises ConfigError."""
     for key, value in sorted(configs.items()):
-        definition = BROKER_SETTINGS.get(key)
+        definition = broker_setting(key)
         if definition is None:
+            refuse_prefixed(key)
             raise unknown_key(key, value, BROKER_SETTINGS)
         if not definition.dynamic:
             raise ConfigError(
                 key,
-                value,
+                None if definition.kind.type is kinds.ConfigType.PASSWORD else value,
                 "set in server.properties",
                 f"{key} can't be changed while the broker runs: set it in server.properties and "
                 "restart the broker",
@@ -127,13 +138,16 @@ def judge_dynamic_broker_configs(configs: Mapping[str, str | None]) -> None:
         value = configs[key]
         if value is not None:
             validate_dynamic_broker_configs({key: value})
-            judge_value(BROKER_SETTINGS[key], value)
+            definition = broker_setting(key)
+            assert definition is not None
+            judge_value(definition, value)
 
 
 def _parsed(texts: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     for key, value in texts.items():
-        definition = BROKER_SETTINGS[key]
-        yield definition.attribute, parse_value(definition, value)
+        definition = BROKER_SETTINGS.get(key)
+        if definition is not None:  # else it's that of one listener
+            yield definition.attribute, parse_value(definition, value)
 
 
 def _with_node_id(properties: Mapping[str, str]) -> Mapping[str, str]:

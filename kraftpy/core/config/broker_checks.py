@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kraftpy.core.config.addresses import Listener, is_every_interface
 from kraftpy.core.config.kinds import ConfigError
+from kraftpy.core.config.listeners import (
+    PLAINTEXT,
+    PREFIX,
+    SSL,
+    WITH_TLS,
+    Layers,
+    check_listeners,
+    tls_settings,
+)
 from kraftpy.core.config.node import NodeSettings
+
+SPOKEN = (PLAINTEXT, SSL)
+"""What brokers' listeners speak; controllers' are plain."""
 
 
 def check_complete(config: NodeSettings) -> None:
@@ -38,8 +52,8 @@ def _missing(key: str, example: str) -> ConfigError:
     return ConfigError(key, None, example, f"{key} is missing: set for example {example}")
 
 
-def check_together(config: NodeSettings) -> None:
-    """The rules that concern more than one setting."""
+def check_together(config: NodeSettings, layers: Layers) -> None:
+    """The rules that concern more than one setting; both are of one configuration."""
     names = {listener.name for listener in config.listeners}
     protocols = dict(config.listener_security_protocol_map)
     for listener in config.listeners:
@@ -52,14 +66,8 @@ def check_together(config: NodeSettings) -> None:
                 f"listener {listener.name} is not in listener.security.protocol.map: add "
                 f"{listener.name}:PLAINTEXT to it",
             )
-        if protocol != "PLAINTEXT":
-            raise ConfigError(
-                "listeners",
-                str(listener),
-                "a PLAINTEXT listener",
-                f"listener {listener.name} asks for {protocol}, but only PLAINTEXT is there in "
-                "this release",
-            )
+        _check_protocol(config, layers, listener, protocol)
+    check_listeners(layers, names)
     for listener in config.advertised_listeners or ():
         if listener.name not in names:
             raise ConfigError(
@@ -77,9 +85,7 @@ def check_together(config: NodeSettings) -> None:
                 "stands for every interface: name the host that they use, or leave "
                 "advertised.listeners out, and each is told the address that it has connected to",
             )
-    name = config.inter_broker_listener_name
-    if name is not None and name.upper() not in {each.name for each in config.broker_listeners}:
-        raise ConfigError("inter.broker.listener.name", name, "the name of a broker's listener")
+    _check_inter_broker(config, protocols)
     if config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise ConfigError(
             "queued.max.request.bytes",
@@ -112,6 +118,58 @@ def check_together(config: NodeSettings) -> None:
             "one address, or controller.quorum.voters",
             "a quorum of several controllers has a fixed list of voters: set "
             "controller.quorum.voters=1@host:9093,2@host:9093,3@host:9093",
+        )
+
+
+def _check_protocol(
+    config: NodeSettings, layers: Layers, listener: Listener, protocol: str
+) -> None:
+    """Whether this release speaks what a listener asks for."""
+    is_controllers = listener in config.controller_listeners
+    spoken = (PLAINTEXT,) if is_controllers else SPOKEN
+    if protocol not in spoken:
+        whose = "a controller" if is_controllers else "a broker"
+        raise ConfigError(
+            "listeners",
+            str(listener),
+            f"a listener with {' or '.join(spoken)}",
+            f"listener {listener.name} asks for {protocol}, but {whose} speaks only "
+            f"{' and '.join(spoken)} in this release",
+        )
+    if protocol in WITH_TLS:
+        keystore = tls_settings(layers, listener.name).keystore
+        if not keystore.is_set:
+            raise ConfigError(
+                "ssl.keystore.location",
+                None,
+                "a file",
+                f"listener {listener.name} speaks {protocol} and has no certificate: set "
+                f"ssl.keystore.location=FILE and ssl.keystore.type=PEM (or "
+                f"{PREFIX}{listener.name.lower()}.ssl.keystore.location, for it alone), or "
+                "ssl.keystore.key and ssl.keystore.certificate.chain",
+            )
+
+
+def _check_inter_broker(config: NodeSettings, protocols: Mapping[str, str]) -> None:
+    name = config.inter_broker_listener_name
+    if name is not None and name.upper() not in {each.name for each in config.broker_listeners}:
+        raise ConfigError("inter.broker.listener.name", name, "the name of a broker's listener")
+    protocol = config.security_inter_broker_protocol
+    if protocol is None:
+        return
+    if name is not None:
+        raise ConfigError(
+            "security.inter.broker.protocol",
+            protocol,
+            "left out",
+            "inter.broker.listener.name and security.inter.broker.protocol are two ways to say "
+            "the same: leave one out",
+        )
+    if config.broker_listeners and protocol not in {
+        protocols[each.name] for each in config.broker_listeners
+    }:
+        raise ConfigError(
+            "security.inter.broker.protocol", protocol, "what one of the broker's listeners speaks"
         )
 
 

@@ -9,10 +9,11 @@ the broker's settings that it inherits from. A password's value is never shown.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig
+from kraftpy.core.config.broker import BROKER_SETTINGS, BrokerConfig, broker_setting
 from kraftpy.core.config.client_metrics import CLIENT_METRICS_SETTINGS
 from kraftpy.core.config.group_resource import GROUP_SETTINGS
 from kraftpy.core.config.kinds import ConfigType
@@ -59,14 +60,26 @@ class ConfigEntry:
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every setting of a broker."""
+    """Every setting of a broker, and those that its listeners have for themselves."""
+    layers = (config.static, config.dynamic_default, config.dynamic_broker)
+    own = sorted({key for layer in layers for key in layer} - BROKER_SETTINGS.keys())
     return [
         _entry(
             definition, getattr(config, definition.attribute), _broker_values(definition, config)
         )
         for definition in BROKER_SETTINGS.values()
         if not definition.internal or getattr(config, definition.attribute) is not None
-    ]
+    ] + [entry for key in own if (entry := _own_entry(key, config)) is not None]
+
+
+def _own_entry(key: str, config: BrokerConfig) -> ConfigEntry | None:
+    """The setting of one listener, if it has it."""
+    definition = broker_setting(key)
+    if definition is None:
+        return None
+    unset = replace(definition, default=None)  # what it has without is the broker's own setting
+    values = list(_broker_values(unset, config))
+    return _entry(definition, parse_value(definition, values[0][1]), values)
 
 
 def describe_broker_defaults(configs: Mapping[str, str]) -> list[ConfigEntry]:
@@ -75,7 +88,8 @@ def describe_broker_defaults(configs: Mapping[str, str]) -> list[ConfigEntry]:
     entries = []
     configs = understood_broker_configs(configs)
     for key in sorted(configs):
-        definition = BROKER_SETTINGS[key]
+        definition = broker_setting(key)
+        assert definition is not None
         value = parse_value(definition, configs[key])
         entries.append(_entry(definition, value, [(key, configs[key], source)]))
     return entries

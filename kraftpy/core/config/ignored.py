@@ -11,6 +11,7 @@ _NOT_YET = "this release does not have what it configures"
 _QUORUM = "the metadata quorum has its own timing and storage"
 _JVM = "it configures the JVM's metrics and plug-ins"
 _FORMAT = "there is one protocol and one message format"
+_OPENSSL = "TLS is OpenSSL's here, not the JVM's"
 
 _KEYS = {
     "num.network.threads": _ONE_LOOP,
@@ -37,6 +38,12 @@ _KEYS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted when "
     "its time is over",
     "log.dir.failure.timeout.ms": _NOT_YET,
+    "ssl.provider": _OPENSSL,
+    "ssl.keymanager.algorithm": _OPENSSL,
+    "ssl.trustmanager.algorithm": _OPENSSL,
+    "ssl.secure.random.implementation": _OPENSSL,
+    "ssl.allow.dn.changes": "a certificate with another name is taken, and told in the log",
+    "ssl.allow.san.changes": "a certificate with other names is taken",
 }
 
 _PREFIXES = {

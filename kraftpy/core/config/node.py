@@ -69,6 +69,12 @@ class NodeSettings(TransactionSettings):
         None,
         "The listener that other brokers use. Unset, the first one that is no controller's.",
     )
+    security_inter_broker_protocol: str | None = setting(
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        None,
+        "Instead of inter.broker.listener.name: the security protocol of the listener that other "
+        "brokers use. Kafka's default is PLAINTEXT.",
+    )
     broker_rack: str | None = setting(
         text("the name of a rack"),
         None,
@@ -340,7 +346,9 @@ class NodeSettings(TransactionSettings):
         name = self.inter_broker_listener_name
         candidates = self.broker_listeners
         if name is None:
-            return candidates[0]
+            protocols = dict(self.listener_security_protocol_map)
+            wanted = self.security_inter_broker_protocol or protocols[candidates[0].name]
+            return next(each for each in candidates if protocols[each.name] == wanted)
         return next(each for each in candidates if each.name == name.upper())
 
     @property

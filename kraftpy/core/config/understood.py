@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from kraftpy.core.config.broker import BROKER_SETTINGS
 from kraftpy.core.config.kinds import ConfigError
+from kraftpy.core.config.listeners import prefixed_setting
 from kraftpy.core.config.settings import Setting, parse_value
 from kraftpy.core.config.topic import TOPIC_SETTINGS
 
@@ -36,6 +37,10 @@ def understood_configs(
 
 def _is_understood(key: str, value: str, settings: Mapping[str, Setting]) -> bool:
     definition = settings.get(key)
+    if definition is None and settings is _DYNAMIC:
+        definition = prefixed_setting(key)
+        if definition is not None and not definition.dynamic:
+            return False
     if definition is None:
         return False
     try:

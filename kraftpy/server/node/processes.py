@@ -140,6 +140,9 @@ def _run_controller(config: BrokerConfig) -> int:
 
 
 def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
+    for each in config.broker_listeners:
+        if dict(config.listener_security_protocol_map)[each.name] != "PLAINTEXT":
+            raise StartupError(f"listener {each.name}: only PLAINTEXT can be served as yet")
     sockets = [_listen(listener) for listener in config.broker_listeners]
     metrics = _metrics_of(config)
     _raise_file_limit()
