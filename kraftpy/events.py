@@ -224,6 +224,13 @@ EVENTS: dict[str, Kind] = {
     "connection-refused": _kind(
         "A peer isn't let in: there are too many connections.", "peer reason", of_peer=True
     ),
+    "certificate-loaded": _kind(
+        "A listener shows another certificate from now on, or trusts others.",
+        "listener subject former expires",
+    ),
+    "certificate-refused": _kind(
+        "A listener's certificate can't be used; what it had before stays.", "listener reason"
+    ),
     "request-failed": _kind(
         "A defect kept a request from being answered; its traceback follows.",
         "peer client api version reason",

@@ -22,6 +22,7 @@ import itertools
 import os
 import re
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -145,14 +146,21 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int = 10_000,
         versions: Mapping[ApiKey, tuple[int, int]] = CLIENT_VERSIONS,
         max_response_size_bytes: int = MAX_RESPONSE_SIZE_BYTES,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> Connection:
-        """Connects and asks for the broker's versions; `ConnectionLostError` when either fails."""
+        """Connects, by TLS if there is a context for it, and asks for the broker's versions.
+
+        `ConnectionLostError` when that fails.
+        """
         address = address_of(host, port)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, client_id, versions, max_response_size_bytes), host, port
+                    lambda: cls(address, client_id, versions, max_response_size_bytes),
+                    host,
+                    port,
+                    ssl=ssl_context,
                 )
         except TimeoutError:
             raise ConnectionLostError(f"{address}: no connection within {timeout_ms} ms") from None
@@ -382,6 +390,10 @@ class Connection(asyncio.BufferedProtocol):
 
 def _reason(error: OSError) -> str:
     """The operating system's words, without the address that asyncio puts in their place."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate isn't accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
     if isinstance(error, socket.gaierror):
         return (error.strerror or str(error)).lower()
     # A name with several addresses fails with their errors joined into one text.

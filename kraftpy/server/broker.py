@@ -60,7 +60,13 @@ from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.coordination.runtime import CoordinatorRuntime
 from kraftpy.server.coordination.transaction_coordinator import TransactionCoordinator
 from kraftpy.server.coordination.transaction_questions import TransactionQuestions
-from kraftpy.server.network.addresses import Node, endpoint_of, endpoints_to_register, node_for
+from kraftpy.server.network.addresses import (
+    Node,
+    endpoints_to_register,
+    inter_broker_endpoint,
+    node_for,
+)
+from kraftpy.server.network.dialing import Dialer
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
 from kraftpy.server.network.throttle import Throttle
@@ -140,6 +146,7 @@ class Broker:
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self, handlers)
         self.listener = Listener(loop, config, self.dispatcher, self._disconnected)
+        self.dialer = Dialer(partial(inter_broker_endpoint, self), self.listener.tls.dial_context)
         self.opener = BatchOpener(loop)
         self.leader_changes = LeaderChanges()
         self._gone_at_s: dict[int, float] = {}
@@ -547,14 +554,6 @@ class Broker:
         if self.cut_off:
             brokers = [each for each in brokers if each.id != self.node_id] or brokers
         return [node_for(broker, ctx, self.config) for broker in brokers]
-
-    def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
-        """Where another broker takes this one's requests, None if it isn't up."""
-        broker = self.metadata.brokers.get(node_id)
-        if broker is None:
-            return None
-        endpoint = endpoint_of(broker, self.config.inter_broker_listener.name)
-        return endpoint.host, endpoint.port
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
         """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""

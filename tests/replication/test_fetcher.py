@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
-from kraftpy.core.metadata import PartitionState
+from kraftpy.core.metadata import Endpoint, PartitionState
 from kraftpy.metrics.instruments import DISK_BUCKETS, Histogram, Replicated, TopicNumbers
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch, stamp_batch
+from kraftpy.server.network.dialing import Dialer
 from kraftpy.server.network.throttle import Throttle
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.replica_fetcher import ReplicaFetcher
@@ -118,12 +119,10 @@ class Follower:
         self.active_brokers: dict[int, int] = {}
         self.lag_max_ms = 30_000
         self._store = store
-        self._leader = leader
+        self.dialer = Dialer(
+            lambda _: Endpoint("PLAINTEXT", "127.0.0.1", leader.port, "PLAINTEXT"), lambda: None
+        )
         self.fetcher = ReplicaFetcher(self, LEADER)
-
-    def inter_broker_address(self, node_id: int) -> tuple[str, int]:
-        assert node_id == LEADER
-        return "127.0.0.1", self._leader.port
 
     def monotonic_ms(self) -> int:
         return int(self.loop.time() * 1000)

@@ -15,6 +15,7 @@ from kraftpy.client.connection import CLIENT_VERSIONS, Connection, ConnectionLos
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
+from kraftpy.server.network.dialing import Dialer
 from kraftpy.server.network.shared_tasks import await_shared
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ class PeerHost(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
-    def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
-        """Where a broker is found now, None if that isn't known."""
+    @property
+    def dialer(self) -> Dialer: ...
 
 
 class _Peer:
@@ -97,11 +98,8 @@ class Peers:
         return peer.connection
 
     async def _open(self, node_id: int, lane: Lane, peer: _Peer) -> Connection:
-        address = self._host.inter_broker_address(node_id)
-        if address is None:
-            raise ConnectionLostError(f"broker {node_id} is gone")
-        peer.connection = await Connection.open(
-            *address,
+        peer.connection = await self._host.dialer.open(
+            node_id,
             client_id=lane.client_id,
             timeout_ms=CONNECT_TIMEOUT_MS,
             versions=_VERSIONS,

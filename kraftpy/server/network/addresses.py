@@ -9,11 +9,12 @@ its machine's name. To its own clients such a broker names the address that they
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.config.listeners import security_protocol
 from kraftpy.core.metadata import Broker as BrokerRecord
-from kraftpy.core.metadata import Endpoint
+from kraftpy.core.metadata import Endpoint, MetadataState
 
 if TYPE_CHECKING:
     from kraftpy.server.network.dispatch import RequestContext
@@ -44,7 +45,12 @@ def endpoints_to_register(
         elif host in _EVERY_INTERFACE:
             host = socket.gethostname()
         endpoints.append(
-            Endpoint(listener=listener.name, host=host, port=port, security_protocol="PLAINTEXT")
+            Endpoint(
+                listener=listener.name,
+                host=host,
+                port=port,
+                security_protocol=security_protocol(config, listener.name),
+            )
         )
     return tuple(endpoints)
 
@@ -55,6 +61,21 @@ def endpoint_of(broker: BrokerRecord, listener: str) -> Endpoint:
         if endpoint.listener == listener:
             return endpoint
     return broker.endpoints[0]
+
+
+class KnowsBrokers(Protocol):
+    """What is needed of the broker."""
+
+    @property
+    def metadata(self) -> MetadataState: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+
+
+def inter_broker_endpoint(host: KnowsBrokers, node_id: int) -> Endpoint | None:
+    """Where another broker takes this one's requests, None if it isn't up."""
+    broker = host.metadata.brokers.get(node_id)
+    return None if broker is None else endpoint_of(broker, host.config.inter_broker_listener.name)
 
 
 def node_for(broker: BrokerRecord, ctx: RequestContext, config: BrokerConfig) -> Node:

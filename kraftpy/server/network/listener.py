@@ -1,5 +1,7 @@
 """Listening sockets: accepts clients within limits, sweeps idle ones, drains them at shutdown.
 
+A listener with TLS has the handshake before a connection (`handshakes`, `unestablished`).
+
 Rules: at most `max.connections` connections and `max.connections.per.ip` per peer address (the
 socket is closed at once); a connection without traffic for `connections.max.idle.ms` is closed.
 When the process is out of file descriptors accepting pauses for ACCEPT_PAUSE_S instead of spinning.
@@ -19,9 +21,14 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.events import emit
 from kraftpy.server.network.connection import Connection, Scratch
 from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.network.handshakes import Handshake, Handshakes
 from kraftpy.server.network.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
-from kraftpy.server.network.sending import PlainChannel
+from kraftpy.server.network.sending import Channel, PlainChannel
 from kraftpy.server.network.session import Session
+from kraftpy.server.network.tls_channel import SCRATCH_BYTES, TlsChannel
+from kraftpy.server.network.tls_listeners import ListenerTls, TlsListeners
+from kraftpy.server.network.unestablished import Unestablished
+from kraftpy.tls.settings import TlsError
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +81,10 @@ class Listener:
         self._answer_memory = QueueMemory(
             config.queued_max_response_bytes, "queued.max.response.bytes"
         )
+        self.tls = TlsListeners(loop, config)
+        self._unestablished = Unestablished(loop)
+        self.handshakes = Handshakes(loop, self._unestablished)
+        self._cipher_scratch = memoryview(bytearray(SCRATCH_BYTES if self.tls.by_name else 0))
         self._sockets: dict[socket.socket, str] = {}
         self._connections: set[Connection] = set()
         self._per_peer: Counter[str] = Counter()
@@ -101,8 +112,9 @@ class Listener:
         return self._answer_memory.used_bytes
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Applies changed dynamic limits; they hold for connections from now on."""
+        """Applies changed dynamic settings; they hold for connections from now on."""
         self._config = config
+        self.tls.update_config(config)
 
     def start(self, sock: socket.socket, name: str) -> None:
         """Accepts connections of a bound and listening socket; `name` is the listener's."""
@@ -110,6 +122,7 @@ class Listener:
         self._loop.add_reader(sock.fileno(), self._accept, sock)
         if self._sweeper is None:
             self._sweep()
+            self.tls.start()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPT_BURST):
@@ -132,7 +145,7 @@ class Listener:
 
     def _admit(self, sock: socket.socket, listener: str, peer_host: str) -> None:
         config = self._config
-        if len(self._connections) >= config.max_connections:
+        if len(self._connections) + len(self._unestablished) >= config.max_connections:
             self._refuse(sock, peer_host, f"max.connections={config.max_connections}")
             return
         if self._per_peer[peer_host] >= config.max_connections_per_ip:
@@ -148,23 +161,60 @@ class Listener:
             ):
                 if size_bytes > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
-            connection = Connection(
-                self._loop,
-                PlainChannel(self._loop, sock),
-                Session.of(sock, listener),
-                scratch=self._scratch,
-                request_memory=self._memory,
-                answer_memory=self._answer_memory,
-                max_frame_bytes=config.socket_request_max_bytes,
-                dispatch=self._dispatcher.dispatch,
-                handled=self._dispatcher.handled,
-                on_close=lambda closed: self._closed(closed, peer_host),
-            )
+            session = Session.of(sock, listener)
         except OSError:
             sock.close()  # the peer left between connect and accept
             return
         self.accepted += 1
         self._per_peer[peer_host] += 1
+        tls = self.tls.by_name.get(listener)
+        if tls is None:
+            self._connect(PlainChannel(self._loop, sock), session, peer_host)
+        else:
+            self._shake_hands(tls, sock, session, peer_host)
+
+    def _shake_hands(
+        self, tls: ListenerTls, sock: socket.socket, session: Session, peer_host: str
+    ) -> None:
+        channel = TlsChannel(self._loop, sock, tls.context, self._cipher_scratch)
+
+        def ended(shake: Handshake, reason: str | None) -> None:
+            if reason is None:
+                assert shake.place is not None
+                self._unestablished.leave(shake.place)
+                try:
+                    session.principal = tls.principal_of(channel.tls)
+                except TlsError as error:
+                    channel.close()
+                    reason = str(error)
+            if reason is None:
+                self._connect(channel, session, peer_host)
+                return
+            emit(
+                log,
+                logging.WARNING,
+                "connection-closed",
+                peer=session.peer,
+                client=None,
+                reason=reason,
+            )
+            self._left(session.peer, peer_host)
+
+        self.handshakes.begin(Handshake(sock, channel, ended))
+
+    def _connect(self, channel: Channel, session: Session, peer_host: str) -> None:
+        connection = Connection(
+            self._loop,
+            channel,
+            session,
+            scratch=self._scratch,
+            request_memory=self._memory,
+            answer_memory=self._answer_memory,
+            max_frame_bytes=self._config.socket_request_max_bytes,
+            dispatch=self._dispatcher.dispatch,
+            handled=self._dispatcher.handled,
+            on_close=lambda closed: self._closed(closed, peer_host),
+        )
         self._connections.add(connection)
 
     def _refuse(self, sock: socket.socket, peer_host: str, limit: str) -> None:
@@ -175,10 +225,13 @@ class Listener:
 
     def _closed(self, connection: Connection, peer_host: str) -> None:
         self._connections.discard(connection)
+        self._left(connection.peer, peer_host)
+
+    def _left(self, peer: str, peer_host: str) -> None:
         self._per_peer[peer_host] -= 1
         if not self._per_peer[peer_host]:
             del self._per_peer[peer_host]
-        self._on_disconnect(connection.peer)
+        self._on_disconnect(peer)
 
     def _sweep(self) -> None:
         now_s = perf_counter()
@@ -219,6 +272,8 @@ class Listener:
         self._sockets.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self.tls.close()
+        self._unestablished.close()
         for connection in list(self._connections):
             connection.drain()
 

@@ -73,7 +73,7 @@ class BrokerNumbers:
                 "in_touch": broker.in_touch,
                 "heard_ms": broker.quorum_heard_ms,
                 "leader": broker.controller.leader_id,
-                "address": broker.inter_broker_address(broker.node_id),
+                "address": broker.dialer.address(broker.node_id),
             },
         ]
 
@@ -104,7 +104,7 @@ class BrokerNumbers:
         samples.add("kraftpy_metadata_index", broker.metadata.applied_index)
         samples.histogram("kraftpy_event_loop_lag_seconds", self._loop_lag.lags, "broker")
         samples.add("kafka_brokers", sum(not b.fenced for b in broker.metadata.brokers.values()))
-        host, port = broker.inter_broker_address(broker.node_id) or ("", 0)
+        host, port = broker.dialer.address(broker.node_id) or ("", 0)
         samples.add("kafka_broker_info", 1, str(broker.node_id), f"{host}:{port}")
         return samples.frame()
 

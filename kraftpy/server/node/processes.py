@@ -52,11 +52,13 @@ from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.listener import bind
+from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.manager import LogManager
+from kraftpy.tls.settings import TlsError
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
         if "broker" not in config.process_roles:
             return _run_controller(config)
         return _run_broker(config, ready)
-    except (StorageError, SecretUnusable) as error:
+    except (StorageError, SecretUnusable, TlsError) as error:
         raise StartupError(str(error)) from error
     except CannotListenError as error:
         raise StartupError(
@@ -140,9 +142,7 @@ def _run_controller(config: BrokerConfig) -> int:
 
 
 def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
-    for each in config.broker_listeners:
-        if dict(config.listener_security_protocol_map)[each.name] != "PLAINTEXT":
-            raise StartupError(f"listener {each.name}: only PLAINTEXT can be served as yet")
+    TlsListeners(None, config)  # so that nothing has begun if a certificate can't be used
     sockets = [_listen(listener) for listener in config.broker_listeners]
     metrics = _metrics_of(config)
     _raise_file_limit()
@@ -337,6 +337,8 @@ async def _serve(
         loop=loop,
         on_fatal=fatal,
     )
+    if broker.listener.tls.by_name:
+        loop.add_signal_handler(signal.SIGHUP, broker.listener.tls.reload)
     metrics = _serve_metrics(node, broker)
     starting = loop.create_task(broker.start(sockets))
     try:

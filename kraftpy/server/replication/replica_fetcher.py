@@ -29,6 +29,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
+from kraftpy.server.network.dialing import Dialer
 from kraftpy.server.network.throttle import Throttle
 from kraftpy.server.replication.partition import Partition
 
@@ -77,8 +78,8 @@ class FetcherHost(Protocol):
     def config(self) -> BrokerConfig: ...
     @property
     def follower_throttle(self) -> Throttle: ...
-    def inter_broker_address(self, node_id: int) -> tuple[str, int] | None:
-        """Where a broker is found now, None if that isn't known."""
+    @property
+    def dialer(self) -> Dialer: ...
 
 
 class _Fetched:
@@ -211,11 +212,8 @@ class ReplicaFetcher:
                     await self._retry.wait()
 
     async def _connect(self) -> Connection:
-        address = self._host.inter_broker_address(self.leader_id)
-        if address is None:
-            raise ConnectionLostError("it has no address")
-        connection = await Connection.open(
-            *address,
+        connection = await self._host.dialer.open(
+            self.leader_id,
             client_id=f"broker-{self._host.node_id}-fetcher",
             timeout_ms=CONNECT_TIMEOUT_MS,
             versions=VERSIONS,

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from kraftpy.core.metadata import Endpoint
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination import offset_forwarding
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.peers import Peers
+from kraftpy.server.network.dialing import Dialer
 
 TIMEOUT_MS = 300
 CTX: Any = SimpleNamespace(api_version=8)
@@ -122,7 +124,9 @@ async def forwarding_to(coordinator: Coordinator | None) -> AsyncIterator[Offset
         node_id=1,
         config=SimpleNamespace(offsets_commit_timeout_ms=TIMEOUT_MS),
         groups=SimpleNamespace(coordinator_of=coordinator_of),
-        inter_broker_address=lambda node_id: address,
+        dialer=Dialer(
+            lambda _: address and Endpoint("PLAINTEXT", *address, "PLAINTEXT"), lambda: None
+        ),
     )
     host.peers = Peers(host)
     forwarding = OffsetForwarding(host)
