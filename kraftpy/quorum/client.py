@@ -27,11 +27,11 @@ import heapq
 import itertools
 import logging
 import os
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.links import Link, Links
 from kraftpy.quorum.liveness import NO_EPOCH
 from kraftpy.quorum.messages import FromBroker, FromController, QuorumDescription
@@ -91,7 +91,7 @@ class ControllerClient:
     def __init__(
         self,
         voters: Mapping[int, tuple[str, int]],
-        secret: bytes,
+        credentials: Credentials,
         node_id: int,
         *,
         on_commit: Callable[[int, dict[str, Any]], None],
@@ -99,7 +99,6 @@ class ControllerClient:
         on_leader: Callable[[int | None, int], None] = lambda leader_id, term: None,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.node_id = node_id
         self.broker_epoch = NO_EPOCH
@@ -111,10 +110,9 @@ class ControllerClient:
         self._links = Links(
             self,
             voters,
-            secret,
+            credentials,
             heartbeat_interval_ms / 1000,
             self._session_timeout_s,
-            ssl_context,
         )
         self._has_state = asyncio.Event()
         self._snapshot = bytearray()

@@ -26,10 +26,10 @@ import asyncio
 import contextlib
 import logging
 import random
-import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.messages import FromBroker, FromController, with_level, without_level
 from kraftpy.quorum.transport import FrameConnection
 
@@ -63,13 +63,12 @@ class Links:
         self,
         owner: Owner,
         voters: Mapping[int, tuple[str, int]],
-        secret: bytes,
+        credentials: Credentials,
         heartbeat_interval_s: float,
         session_timeout_s: float,
-        ssl_context: ssl.SSLContext | None,
     ) -> None:
         self.owner = owner
-        self.secret = secret
+        self.credentials = credentials
         self.leading: Link | None = None
         self.suspects: frozenset[int] = frozenset()
         self.term = 0
@@ -77,7 +76,6 @@ class Links:
         self._voters = dict(voters)
         self._heartbeat_interval_s = heartbeat_interval_s
         self._session_timeout_s = session_timeout_s
-        self._ssl_context = ssl_context
         self._links: dict[int, Link] = {}
         self._problems: dict[int, str] = {}
         self._said: set[str] = set()
@@ -148,7 +146,10 @@ class Links:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await loop.create_connection(
-                        lambda link=link: link, host, port, ssl=self._ssl_context
+                        lambda link=link: link,
+                        host,
+                        port,
+                        ssl=self.credentials.client_context,
                     )
             except (OSError, TimeoutError) as error:
                 self._failed(voter_id, str(error) or "no answer")
@@ -297,7 +298,7 @@ class Link(FrameConnection):
     """A connection to one controller."""
 
     def __init__(self, links: Links, voter_id: int) -> None:
-        super().__init__(links.secret, dialer=True)
+        super().__init__(links.credentials, dialer=True)
         self._links = links
         loop = asyncio.get_running_loop()
         self.voter_id = voter_id

@@ -24,7 +24,6 @@ import asyncio
 import itertools
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -32,6 +31,7 @@ from typing import Any
 from kraftpy.core.metadata import levels
 from kraftpy.events import emit
 from kraftpy.quorum.controller import ActiveController, ControllerSettings
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.liveness import NO_EPOCH
 from kraftpy.quorum.messages import FromBroker, FromController, QuorumReplica, level_in
 from kraftpy.quorum.packing import pack
@@ -65,15 +65,13 @@ class Listener:
     def __init__(
         self,
         quorum: Quorum,
-        secret: bytes,
+        credentials: Credentials,
         settings: ControllerSettings,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.quorum = quorum
         self.controller = ActiveController(quorum, settings, self._suspects_changed, self._levels)
         self.connection_numbers = itertools.count()
-        self._secret = secret
-        self._ssl_context = ssl_context
+        self._credentials = credentials
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unauthenticated: dict[_Broker, None] = {}  # in order of arrival
@@ -85,11 +83,12 @@ class Listener:
     async def start(self, sock: socket.socket) -> None:
         """Accepts on `sock`, which is bound to its address."""
         loop = asyncio.get_running_loop()
+        context = self._credentials.server_context
         self._server = await loop.create_server(
             self._new_connection,
             sock=sock,
-            ssl=self._ssl_context,
-            ssl_handshake_timeout=AUTHENTICATION_TIMEOUT_S if self._ssl_context else None,
+            ssl=context,
+            ssl_handshake_timeout=AUTHENTICATION_TIMEOUT_S if context else None,
             backlog=128,
         )
         self._check()
@@ -112,7 +111,7 @@ class Listener:
         self._timer = loop.call_later(CHECK_INTERVAL_S, self._check)
 
     def _new_connection(self) -> _Broker:
-        broker = _Broker(self, self._secret)
+        broker = _Broker(self, self._credentials)
         self._unauthenticated[broker] = None
         if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))
@@ -200,8 +199,8 @@ def _pack_committed(entries: Sequence[tuple[Entry, bool]]) -> bytes:
 class _Broker(FrameConnection):
     """One broker's connection."""
 
-    def __init__(self, listener: Listener, secret: bytes) -> None:
-        super().__init__(secret, dialer=False)
+    def __init__(self, listener: Listener, credentials: Credentials) -> None:
+        super().__init__(credentials, dialer=False)
         self._listener = listener
         self._quorum = listener.quorum
         self._peer: Peer | None = None

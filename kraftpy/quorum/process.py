@@ -31,7 +31,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -46,6 +45,7 @@ from kraftpy.core.metadata import LaterReleaseError
 from kraftpy.events import emit
 from kraftpy.frozen import dataclass
 from kraftpy.quorum.controller import ControllerSettings
+from kraftpy.quorum.credentials import Credentials, LinkTls, load_secret
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
 from kraftpy.quorum.journal import JournalDamagedError, JournalFailedError, JournalFullError
@@ -55,7 +55,6 @@ from kraftpy.quorum.port import MachineType
 from kraftpy.quorum.replica import SNAPSHOT_INTERVAL_BYTES
 from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.snapshot import SnapshotDamagedError, SnapshotFullError, SnapshotVersionError
-from kraftpy.quorum.transport import load_secret
 from kraftpy.quorum.voter import VotersChangedError
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class ControllerOptions:
     """What a controller needs to know.
 
     `metadata_dir` belongs to it alone. `host` and `port` (0: any free one) are its listener's.
-    `ssl_context` is for who connects here, `ssl_client_context` for dialing the other voters.
+    `tls` is for the connections to it and to the other voters.
     `voters` says where each voter is reached, this one included; empty if it's the only one.
     `snapshot_interval_bytes` is Kafka's `metadata.log.max.record.bytes.between.snapshots`.
     `force_vote`: a voter with an empty folder votes, whatever it may have confirmed before.
@@ -112,8 +111,7 @@ class ControllerOptions:
     port: int = 0
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     secret_file: Path | None = None
-    ssl_context: ssl.SSLContext | None = None
-    ssl_client_context: ssl.SSLContext | None = None
+    tls: LinkTls | None = None
     snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES
     files: FileLayer = field(default_factory=FileLayer)
     force_vote: bool = False
@@ -129,11 +127,11 @@ class ControllerOptions:
 class ControllerHandle:
     """The parent's view of its controller process."""
 
-    def __init__(self, pid: int, host: str, port: int, secret: bytes) -> None:
+    def __init__(self, pid: int, host: str, port: int, credentials: Credentials) -> None:
         self.pid = pid
         self.host = host
         self.port = port
-        self.secret = secret
+        self.credentials = credentials
         self.exit_code: int | None = None
         """An `ExitCode`, or minus a signal's number; None while it runs (see `poll`)."""
         self._pidfd = os.pidfd_open(pid)
@@ -196,9 +194,7 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
     or `CannotListenError`. What goes wrong later, a damaged journal for
     instance, the child logs before it ends: see `ControllerHandle.watch`.
     """
-    secret = load_secret(
-        options.secret_file, options.host, options.metadata_dir, shared=options.is_shared
-    )
+    credentials = _credentials(options)
     listening = _bind(options.host, options.port)
     parent = os.getpid()
     pid = os.fork()
@@ -210,7 +206,7 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
                 keep.append(options.metrics.fileno())
             become_child(parent, "kraftpy-quorum", keep)
             ignore_group_signals()
-            code = _run(options, listening, secret)
+            code = _run(options, listening, credentials)
         except BaseException:
             logger.critical("the controller failed to start", exc_info=True)
         finally:
@@ -218,7 +214,7 @@ def spawn_controller(options: ControllerOptions) -> ControllerHandle:
             os._exit(code)
     port = listening.getsockname()[1]
     listening.close()
-    return ControllerHandle(pid, options.host, port, secret)
+    return ControllerHandle(pid, options.host, port, credentials)
 
 
 def run_controller(options: ControllerOptions) -> int:
@@ -226,10 +222,15 @@ def run_controller(options: ControllerOptions) -> int:
 
     Raises `SecretUnusable` or `CannotListenError` as `spawn_controller` does.
     """
+    credentials = _credentials(options)
+    return _run(options, _bind(options.host, options.port), credentials)
+
+
+def _credentials(options: ControllerOptions) -> Credentials:
     secret = load_secret(
         options.secret_file, options.host, options.metadata_dir, shared=options.is_shared
     )
-    return _run(options, _bind(options.host, options.port), secret)
+    return Credentials(secret, options.tls)
 
 
 class CannotListenError(OSError):
@@ -283,13 +284,13 @@ def _lock(folder: Path) -> int:
         time.sleep(_RETRY_S)
 
 
-def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) -> int:
+def _run(options: ControllerOptions, listening: socket.socket, credentials: Credentials) -> int:
     """Runs to the end and turns what ended it into an exit code with one log line."""
     try:
         lock = _lock(options.metadata_dir)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_serve(options, listening, secret))
+                return runner.run(_serve(options, listening, credentials))
         finally:
             os.close(lock)
     except FolderInUseError as error:
@@ -319,7 +320,9 @@ def _run(options: ControllerOptions, listening: socket.socket, secret: bytes) ->
         return ExitCode.DISK_FAILED
 
 
-async def _serve(options: ControllerOptions, listening: socket.socket, secret: bytes) -> int:
+async def _serve(
+    options: ControllerOptions, listening: socket.socket, credentials: Credentials
+) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
@@ -330,8 +333,8 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
             loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(_STOP_SIGNAL, stopped.set)
     host, port = listening.getsockname()[:2]
-    quorum = _back_end(options, (host, port), secret)
-    listener = Listener(quorum, secret, options.settings, options.ssl_context)
+    quorum = _back_end(options, (host, port), credentials)
+    listener = Listener(quorum, credentials, options.settings)
     await listener.start(listening)
     if options.metrics is not None:
         answer_metrics(options.metrics, quorum, loop)
@@ -360,7 +363,7 @@ async def _serve(options: ControllerOptions, listening: socket.socket, secret: b
 
 
 def _back_end(
-    options: ControllerOptions, address: tuple[str, int], secret: bytes
+    options: ControllerOptions, address: tuple[str, int], credentials: Credentials
 ) -> SingleVoter | RaftVoter:
     if not options.is_shared:
         host, port = options.voters.get(options.voter_id, address)
@@ -379,10 +382,9 @@ def _back_end(
         options.metadata_dir,
         options.voter_id,
         options.voters,
-        secret,
+        credentials,
         options.machine_type,
         _fatal,
-        ssl_context=options.ssl_client_context,
         files=options.files,
         snapshot_interval_bytes=options.snapshot_interval_bytes,
         forced=options.force_vote,

@@ -1,11 +1,11 @@
 """Authenticated frames between the processes of a quorum, over TCP or TLS.
 
 A frame is a 4-byte big-endian length and so many bytes. The first frame in each direction is a
-fixed-size greeting `magic(4) | version(1) | nonce(32)`; from the two nonces and the shared secret
-both ends derive one HMAC-SHA256 key for each direction. Every later frame is `MAC(16) | payload`,
-the MAC computed over the direction's frame counter and the payload. The dialer sends the first
-such frame (its introduction), the acceptor answers with its own: each has then proven that it
-knows the secret, to a fresh nonce of the other.
+fixed-size greeting `magic(4) | version(1) | nonce(32)`; from the two nonces, the shared secret and,
+with TLS, the certificate of the acceptor both ends derive one HMAC-SHA256 key for each direction.
+Every later frame is `MAC(16) | payload`, the MAC computed over the direction's frame counter and
+the payload. The dialer sends the first such frame (its introduction), the acceptor answers with its
+own: each has then proven that it knows the secret, to a fresh nonce of the other.
 
 Rules:
 
@@ -13,23 +13,22 @@ Rules:
   larger than `MAX_GREETING_SIZE_BYTES`, and it has `AUTHENTICATION_TIMEOUT_S`.
 * A frame that is forged, replayed, reordered, dropped or reflected has the wrong MAC: key and
   counter differ. The connection is closed, with one log line.
-* The frames are authenticated, not encrypted: pass TLS contexts for secrecy.
-* Off loopback there is no running without a secret (`load_secret`).
+* The frames are authenticated, not encrypted: TLS (`credentials`) does that. Each end derives its
+  keys from the certificate that it has seen, so nobody can sit between two encrypted halves.
+* While a secret is replaced the acceptor knows two; the dialer's first frame says which it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import hashlib
 import hmac
-import ipaddress
 import logging
 import os
 import struct
-from pathlib import Path
 from typing import Any, cast
 
-from kraftpy.quorum.files import FileLayer
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.packing import pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -38,7 +37,6 @@ MAX_GREETING_SIZE_BYTES = 1 << 10
 MAX_FRAME_SIZE_BYTES = 32 << 20
 """Twice what the largest frame (a batch of committed commands) needs."""
 AUTHENTICATION_TIMEOUT_S = 5.0
-MIN_SECRET_SIZE_BYTES = 16
 
 _LENGTH = struct.Struct(">I")
 _COUNTER = struct.Struct(">Q")
@@ -63,13 +61,14 @@ class FrameConnection(asyncio.Protocol):
     line.
     """
 
-    def __init__(self, secret: bytes, *, dialer: bool) -> None:
-        self._secret = secret
+    def __init__(self, credentials: Credentials, *, dialer: bool) -> None:
+        self._credentials = credentials
         self._dialer = dialer
         self._transport: asyncio.Transport | None = None
         self._nonce = os.urandom(_NONCE_SIZE_BYTES)
         self._buffer = bytearray()
-        self._send_key = self._receive_key = b""
+        # Keys to send and to receive with: of each secret that the peer may have.
+        self._keys: list[tuple[bytes, bytes]] = []
         self._sent = self._received = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._reason: str | None = None
@@ -104,7 +103,7 @@ class FrameConnection(asyncio.Protocol):
         """As `send`, for a message that goes to many peers."""
         if self._transport is None or self._transport.is_closing():
             return
-        mac = _mac(self._send_key, self._sent, payload)
+        mac = _mac(self._keys[0][0], self._sent, payload)
         self._sent += 1
         length = _LENGTH.pack(_MAC_SIZE_BYTES + len(payload))
         if len(payload) < 1 << 16:
@@ -195,16 +194,17 @@ class FrameConnection(asyncio.Protocol):
         self._transport.write(_LENGTH.pack(len(greeting)) + greeting)
 
     def _frame(self, frame: bytes) -> None:
-        if not self._receive_key:
+        if not self._keys:
             self._greeted(frame)
             return
         payload = frame[_MAC_SIZE_BYTES:]
-        expected = _mac(self._receive_key, self._received, payload)
-        if not hmac.compare_digest(frame[:_MAC_SIZE_BYTES], expected):
+        self._keys = [keys for keys in self._keys if self._is_of(keys[1], frame, payload)]
+        if not self._keys:
             raise _FrameError(
                 "a frame was altered on its way"
                 if self.is_authenticated
                 else "it has another secret than this node (compare the two secret files)"
+                + (", or somebody between the two ends its TLS" if self._is_encrypted else "")
             )
         self._received += 1
         message = unpack(payload)
@@ -228,76 +228,37 @@ class FrameConnection(asyncio.Protocol):
             )
         nonce = frame[len(_MAGIC) + 1 :]
         both = self._nonce + nonce if self._dialer else nonce + self._nonce
-        key = hmac.digest(self._secret, b"kraftpy quorum" + bytes([_VERSION]) + both, "sha256")
-        keys = [hmac.digest(key, side, "sha256") for side in (b"dialer", b"acceptor")]
-        self._send_key, self._receive_key = keys if self._dialer else reversed(keys)
+        told = b"kraftpy quorum" + bytes([_VERSION]) + both + self._acceptor_digest()
+        secret = self._credentials.secret
+        for each in (secret.dialing,) if self._dialer else secret.accepted:
+            key = hmac.digest(each, told, "sha256")
+            dialer = hmac.digest(key, b"dialer", "sha256")
+            acceptor = hmac.digest(key, b"acceptor", "sha256")
+            self._keys.append((dialer, acceptor) if self._dialer else (acceptor, dialer))
         if self._dialer:
             self.send(self.introduction(None))
         else:
             self._send_greeting()
 
+    def _is_of(self, key: bytes, frame: bytes, payload: bytes) -> bool:
+        expected = _mac(key, self._received, payload)
+        return hmac.compare_digest(frame[:_MAC_SIZE_BYTES], expected)
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return self._credentials.tls is not None
+
+    def _acceptor_digest(self) -> bytes:
+        """What stands for the certificate of who accepts, as this end knows it; empty: no TLS."""
+        assert self._transport is not None
+        tls = self._credentials.tls
+        if tls is None:
+            return b""
+        certificate = tls.certificate
+        if self._dialer:
+            certificate = self._transport.get_extra_info("ssl_object").getpeercert(True)
+        return hashlib.sha256(certificate).digest()
+
 
 def _mac(key: bytes, counter: int, payload: bytes) -> bytes:
     return hmac.digest(key, _COUNTER.pack(counter) + payload, "sha256")[:_MAC_SIZE_BYTES]
-
-
-class SecretUnusable(Exception):
-    """There is no shared secret to be had; says how to make one."""
-
-
-def load_secret(
-    secret_file: Path | None, host: str, metadata_dir: Path, *, shared: bool = False
-) -> bytes:
-    """The quorum's secret.
-
-    From `secret_file` if one is configured; else, if `host` (the listener's address) is loopback
-    and no other node needs the secret (`shared`), from `quorum.secret` in `metadata_dir`, made on
-    first use with mode 0600. Raises `SecretUnusable`.
-    """
-    if secret_file is not None:
-        return _read_secret(secret_file)
-    if shared or not _is_loopback(host):
-        why = (
-            "the quorum has several nodes"
-            if shared
-            else f"the quorum listens on {host}, which other machines can reach"
-        )
-        raise SecretUnusable(
-            f"{why}, so it needs a shared secret. Make one with\n"
-            "    (umask 077; openssl rand -base64 32 > quorum.secret)\n"
-            "copy the file to every node of the cluster, and name it in "
-            "kraftpy.quorum.secret.file"
-        )
-    path = metadata_dir / "quorum.secret"
-    if not path.exists():
-        files = FileLayer()
-        metadata_dir.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        fd = files.create(temporary)
-        try:
-            files.write(fd, base64.b64encode(os.urandom(32)) + b"\n", 0)
-            files.datasync(fd)
-        finally:
-            os.close(fd)
-        files.replace(temporary, path)
-    return _read_secret(path)
-
-
-def _read_secret(path: Path) -> bytes:
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise SecretUnusable(f"can't read the quorum's secret: {error}") from None
-    if len(secret) < MIN_SECRET_SIZE_BYTES:
-        raise SecretUnusable(
-            f"the quorum's secret in {path} has {len(secret)} bytes; at least "
-            f"{MIN_SECRET_SIZE_BYTES} are needed: openssl rand -base64 32 > {path}"
-        )
-    return secret
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

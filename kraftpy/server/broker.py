@@ -44,6 +44,7 @@ from kraftpy.events import emit
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.server.cluster.cut_off import is_cut_off
 from kraftpy.server.cluster.membership import METADATA_TIMEOUT_MS, Membership
 from kraftpy.server.cluster.metadata_events import (
@@ -102,7 +103,7 @@ class Broker:
         handlers: Mapping[ApiKey, HandlerSpec],
         logs: LogManager,
         voters: Mapping[int, tuple[str, int]],
-        secret: bytes,
+        credentials: Credentials,
         loop: asyncio.AbstractEventLoop,
         on_fatal: Callable[[Exception], None],
     ) -> None:
@@ -114,7 +115,7 @@ class Broker:
         self._on_fatal = on_fatal
         self._quorum = ControllerClient(
             voters,
-            secret,
+            credentials,
             self.node_id,
             on_commit=self._following(self._on_commit),
             on_snapshot=self._following(self._on_snapshot),

@@ -42,6 +42,7 @@ class Certificate(NamedTuple):
     subject: str
     not_before_s: float
     not_after_s: float
+    der: bytes
 
 
 def pem_blocks(pem: bytes, label: bytes) -> list[bytes]:
@@ -75,7 +76,7 @@ def read_certificate(der: bytes) -> Certificate:
         outer.next()  # issuer
         validity = outer.enter(_SEQUENCE)
         times = [_time(*validity.next()) for _ in range(2)]
-        return Certificate(_name(outer.enter(_SEQUENCE)), *times)
+        return Certificate(_name(outer.enter(_SEQUENCE)), times[0], times[1], der)
     except (IndexError, ValueError) as error:
         raise TlsError(f"a certificate that can't be read: {error}") from None
 

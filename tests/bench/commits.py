@@ -22,7 +22,7 @@ from kraftpy.core.metadata import ResourceType
 from kraftpy.core.metadata.commands import OP_SET, AlterConfigs, ConfigChange, ConfigOp, encode
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.client import ControllerClient
-from kraftpy.quorum.transport import load_secret
+from kraftpy.quorum.credentials import Credentials, QuorumSecret, load_secret
 from kraftpy.testing.process import BrokerError
 from tests.bench.measure import Round, Say
 from tests.bench.probe import percentile
@@ -53,7 +53,7 @@ async def _propose(client: ControllerClient, topic: str, number: int) -> float:
 async def _measure(order: dict[str, Any], seconds: float) -> list[float]:
     client = ControllerClient(
         {int(voter): (host, port) for voter, (host, port) in order["voters"].items()},
-        bytes.fromhex(order["secret"]),
+        Credentials(QuorumSecret(bytes.fromhex(order["secret"]))),
         OBSERVER,
         on_commit=lambda index, command: None,
         on_snapshot=lambda state, index: None,
@@ -88,7 +88,12 @@ class Commits:
             voters[node] = split_address(address)
         secret_file = Path(quorum.setting(1, "kraftpy.quorum.secret.file"))
         secret = load_secret(secret_file, "127.0.0.1", quorum.folder)
-        order = {"voters": voters, "secret": secret.hex(), "topic": topic, "under_way": under_way}
+        order = {
+            "voters": voters,
+            "secret": secret.dialing.hex(),
+            "topic": topic,
+            "under_way": under_way,
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.bench.commits", str(seconds)],
             stdin=subprocess.PIPE,

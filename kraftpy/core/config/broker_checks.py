@@ -126,7 +126,7 @@ def _check_protocol(
 ) -> None:
     """Whether this release speaks what a listener asks for."""
     is_controllers = listener in config.controller_listeners
-    spoken = (PLAINTEXT,) if is_controllers else SPOKEN
+    spoken = (PLAINTEXT, SSL) if is_controllers else SPOKEN
     if protocol not in spoken:
         whose = "a controller" if is_controllers else "a broker"
         raise ConfigError(

@@ -285,7 +285,8 @@ class NodeSettings(TransactionSettings):
     kraftpy_quorum_secret_file: str | None = setting(
         text("a file"),
         None,
-        "File with the secret that controllers and brokers share; needed off loopback.",
+        "File with the secret that controllers and brokers share; needed off loopback. It is read "
+        "again when it changes, and has a second line while a secret is replaced.",
     )
     kraftpy_quorum_force_vote: bool = setting(
         boolean(),

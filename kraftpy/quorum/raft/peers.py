@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kraftpy.core.metadata import levels
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.port import Peer, PeerConnection
 from kraftpy.quorum.raft.messages import Kind
 from kraftpy.quorum.transport import FrameConnection
@@ -54,15 +54,13 @@ class Peers:
         self,
         voter_id: int,
         voters: Mapping[int, tuple[str, int]],
-        secret: bytes,
+        credentials: Credentials,
         owner: PeerOwner,
-        ssl_context: ssl.SSLContext | None,
     ) -> None:
         self.voter_id = voter_id
         self.voters = dict(voters)
-        self.secret = secret
+        self.credentials = credentials
         self.owner = owner
-        self._ssl_context = ssl_context
         self._links: dict[int, _Link] = {}
         self._loop = asyncio.get_running_loop()
         self._dialers = [
@@ -172,7 +170,10 @@ class Peers:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     _, dialed = await self._loop.create_connection(
-                        lambda: _Dialed(self, voter_id), host, port, ssl=self._ssl_context
+                        lambda: _Dialed(self, voter_id),
+                        host,
+                        port,
+                        ssl=self.credentials.client_context,
                     )
                 await dialed.ended.wait()
                 problem = dialed.problem
@@ -215,7 +216,7 @@ class _Dialed(FrameConnection):
     """The dialing end."""
 
     def __init__(self, peers: Peers, voter_id: int) -> None:
-        super().__init__(peers.secret, dialer=True)
+        super().__init__(peers.credentials, dialer=True)
         self._peers = peers
         self._voter_id = voter_id
         self._link: _Link | None = None

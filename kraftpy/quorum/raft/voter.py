@@ -21,7 +21,6 @@ import _thread
 import asyncio
 import contextlib
 import random
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any
 
 from kraftpy.core.metadata import levels
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.port import (
@@ -59,9 +59,9 @@ SLOW_PERIOD_S = 10.0
 class RaftVoter(Voter):
     """A `port.Quorum`; construct it on its event loop.
 
-    `voters` maps the ids of all voters to the host and port of their controller listeners;
-    `ssl_context` is for dialing them. `forced`: this one votes though its folder is empty. Raises
-    what `snapshot.recover` raises, `VotersChangedError` and `LibraryUnsuitable`.
+    `voters` maps the ids of all voters to the host and port of their controller listeners.
+    `forced`: this one votes though its folder is empty. Raises what `snapshot.recover` raises,
+    `VotersChangedError` and `LibraryUnsuitable`.
     """
 
     def __init__(
@@ -69,11 +69,10 @@ class RaftVoter(Voter):
         folder: Path,
         voter_id: int,
         voters: Mapping[int, tuple[str, int]],
-        secret: bytes,
+        credentials: Credentials,
         machine_type: MachineType,
         on_fatal: Callable[[Exception], None],
         *,
-        ssl_context: ssl.SSLContext | None = None,
         files: FileLayer | None = None,
         snapshot_interval_bytes: int = SNAPSHOT_INTERVAL_BYTES,
         forced: bool = False,
@@ -110,7 +109,7 @@ class RaftVoter(Voter):
         except BaseException:
             self._replica.close()
             raise
-        self._peers = Peers(voter_id, voters, secret, self, ssl_context)
+        self._peers = Peers(voter_id, voters, credentials, self)
         self._due = self._loop.time()
         self._timer = self._loop.call_soon(self._timed)
 

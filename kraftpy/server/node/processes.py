@@ -40,6 +40,7 @@ from kraftpy.metrics.channel import Responder, channel
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
+from kraftpy.quorum.credentials import Credentials, SecretUnusable, load_secret
 from kraftpy.quorum.process import (
     GC_THRESHOLDS,
     CannotListenError,
@@ -48,12 +49,12 @@ from kraftpy.quorum.process import (
     run_controller,
     spawn_controller,
 )
-from kraftpy.quorum.transport import SecretUnusable, load_secret
 from kraftpy.server.broker import Broker
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.listener import bind
 from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
+from kraftpy.server.node.quorum_tls import link_tls
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
 from kraftpy.storage.files import StorageError
@@ -195,7 +196,7 @@ class Quorum(NamedTuple):
     """How this node's broker reaches the controllers."""
 
     voters: dict[int, tuple[str, int]]
-    secret: bytes
+    credentials: Credentials
 
 
 class Processes(NamedTuple):
@@ -215,9 +216,9 @@ def _quorum_of(config: BrokerConfig, controller: ControllerHandle | None) -> Quo
     if controller is not None:
         if config.controller_quorum_voters is None:
             voters = {config.node_id: (controller.host, controller.port)}
-        return Quorum(voters, controller.secret)
+        return Quorum(voters, controller.credentials)
     secret = load_secret(_secret_file(config), "", _metadata_folder(config), shared=True)
-    return Quorum(voters, secret)
+    return Quorum(voters, Credentials(secret, link_tls(config)))
 
 
 def _metadata_folder(config: BrokerConfig) -> Path:
@@ -240,6 +241,7 @@ def _controller_options(config: BrokerConfig) -> ControllerOptions:
         voters={voter.id: (voter.host, voter.port) for voter in config.voters},
         settings=ControllerSettings.of(config),
         secret_file=_secret_file(config),
+        tls=link_tls(config),
         force_vote=config.kraftpy_quorum_force_vote,
     )
 
@@ -333,7 +335,7 @@ async def _serve(
         handlers=HANDLERS,
         logs=logs,
         voters=node.quorum.voters,
-        secret=node.quorum.secret,
+        credentials=node.quorum.credentials,
         loop=loop,
         on_fatal=fatal,
     )

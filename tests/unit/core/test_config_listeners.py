@@ -76,9 +76,9 @@ def test_what_has_no_prefix_or_no_such_setting_isnt() -> None:
         (
             {
                 "listeners": "PLAINTEXT://:1,CONTROLLER://:2",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL",
             },
-            "listener CONTROLLER asks for SSL, but a controller speaks only PLAINTEXT",
+            "listener CONTROLLER asks for SASL_SSL, but a controller speaks only PLAINTEXT",
         ),
         (
             {**IN_OUT, "listener.name.other.ssl.client.auth": "none"},

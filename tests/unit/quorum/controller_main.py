@@ -62,7 +62,7 @@ def main() -> None:
                 answer: Any = {
                     "pid": handle.pid,
                     "port": handle.port,
-                    "secret": handle.secret.decode(),
+                    "secret": handle.credentials.secret.dialing.decode(),
                 }
             case {"stop": True}:
                 assert handle is not None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from pathlib import Path
 from typing import Any
 
+from kraftpy.quorum.credentials import Credentials, QuorumSecret
 from kraftpy.quorum.port import Peer
 from kraftpy.quorum.raft import RaftVoter
 from kraftpy.quorum.transport import FrameConnection
@@ -14,14 +14,14 @@ from kraftpy.testing.networks.ports import HOST, free_ports
 
 from .standin import Values
 
-SECRET = b"the secret of a test"
+CREDENTIALS = Credentials(QuorumSecret(b"the secret of a test"))
 
 
 class _Accepted(FrameConnection):
     """What `listener.Listener` does for a voter's connection."""
 
-    def __init__(self, quorum: RaftVoter) -> None:
-        super().__init__(SECRET, dialer=False)
+    def __init__(self, quorum: RaftVoter, credentials: Credentials) -> None:
+        super().__init__(credentials, dialer=False)
         self._quorum = quorum
         self._peer: Peer | None = None
 
@@ -44,9 +44,15 @@ class Trio:
     """Voters 1 to 3 in folders below `folder`; `start` and `stop` any of them."""
 
     def __init__(
-        self, folder: Path, *, server_context: ssl.SSLContext | None = None, **options: Any
+        self,
+        folder: Path,
+        *,
+        accepting: Credentials = CREDENTIALS,
+        dialing: Credentials = CREDENTIALS,
+        **options: Any,
     ) -> None:
-        self._server_context = server_context
+        self._accepting = accepting
+        self._dialing = dialing
         self.folder = folder
         self.options = options
         self.errors: list[tuple[int, Exception]] = []
@@ -72,19 +78,19 @@ class Trio:
             self.folder / str(voter_id),
             voter_id,
             self.addresses,
-            SECRET,
+            self._dialing,
             on_fatal=lambda error: self.errors.append((voter_id, error)),
             **options,
         )
         connections: list[_Accepted] = []
 
         def accept() -> _Accepted:
-            connections.append(_Accepted(voter))
+            connections.append(_Accepted(voter, self._accepting))
             return connections[-1]
 
         self._connections[voter_id] = connections
         self._servers[voter_id] = await asyncio.get_running_loop().create_server(
-            accept, *self.addresses[voter_id], ssl=self._server_context
+            accept, *self.addresses[voter_id], ssl=self._accepting.server_context
         )
         return voter
 

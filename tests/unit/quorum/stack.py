@@ -11,6 +11,7 @@ from typing import Any
 from kraftpy.core.config import BrokerConfig
 from kraftpy.quorum.client import ControllerClient
 from kraftpy.quorum.controller import ControllerSettings
+from kraftpy.quorum.credentials import Credentials, LinkTls, QuorumSecret
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.listener import Listener
 from kraftpy.quorum.port import MachineType, Quorum
@@ -20,6 +21,7 @@ from kraftpy.quorum.single import SingleVoter
 from .standin import Values
 
 SECRET = b"0123456789abcdef" * 2
+CREDENTIALS = Credentials(QuorumSecret(SECRET))
 VOTER = 1
 TIMEOUT_MS = 10_000
 SETTINGS = ControllerSettings.of(BrokerConfig())
@@ -45,7 +47,7 @@ class Controller:
         self, quorum: Quorum, port: int = 0, settings: ControllerSettings = SETTINGS
     ) -> None:
         self.quorum = quorum
-        self.listener = Listener(quorum, SECRET, settings)
+        self.listener = Listener(quorum, CREDENTIALS, settings)
         self._sock = listening_socket(port)
         self.port = port_of(self._sock)
 
@@ -95,6 +97,7 @@ class Broker:
         *,
         node_id: int = 42,
         secret: bytes = SECRET,
+        tls: LinkTls | None = None,
         machine_type: Any = Values,
         **options: Any,
     ) -> None:
@@ -104,7 +107,7 @@ class Broker:
         self.snapshots: list[int] = []
         self.client = ControllerClient(
             {voter: ("127.0.0.1", port) for voter, port in voters.items()},
-            secret,
+            Credentials(QuorumSecret(secret), tls),
             node_id,
             on_commit=self.on_commit,
             on_snapshot=self.on_snapshot,

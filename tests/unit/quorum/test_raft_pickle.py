@@ -25,7 +25,7 @@ from kraftpy.quorum.snapshot import JOURNAL_NAME, SnapshotDamagedError
 from kraftpy.quorum.transport import FrameConnection
 from tests.waiting import until
 
-from .raft_stack import SECRET, Trio
+from .raft_stack import CREDENTIALS, Trio
 
 
 class Bomb:
@@ -70,7 +70,7 @@ class Intruder(FrameConnection):
     """A voter that knows the secret and sends what it shouldn't."""
 
     def __init__(self) -> None:
-        super().__init__(SECRET, dialer=True)
+        super().__init__(CREDENTIALS, dialer=True)
         self.ended = asyncio.Event()
 
     def introduction(self, other: Any) -> Any:

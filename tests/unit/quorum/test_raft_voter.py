@@ -26,7 +26,6 @@ from tests.waiting import until
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
 from .raft_stack import Trio
 from .standin import Values
-from .test_transport import tls_contexts
 
 CLIENT = b"c" * 16
 
@@ -389,19 +388,3 @@ async def test_a_folder_stays_with_its_voters(tmp_path: Path) -> None:
     trio.stop(2)
     with pytest.raises(VotersChangedError, match=r"a quorum of 1,2,3, .* now names 2"):
         SingleVoter(tmp_path / "2", 2, Values, lambda error: None)
-
-
-async def test_voters_talk_over_tls_if_given_contexts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server, trusting = tls_contexts(tmp_path)
-    caplog.set_level(logging.INFO)
-
-    async with Trio(tmp_path, server_context=server, ssl_context=trusting) as trio:
-        leader = await trio.leader()
-        await leader.propose(command(1))
-        await until(lambda: values(trio) == [[1]] * 3)
-    caplog.clear()
-    async with Trio(tmp_path / "plain", server_context=server):
-        await until(lambda: "no connection with voter" in caplog.text)
-        assert "is connected" not in caplog.text

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import shutil
-import ssl
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,25 +15,20 @@ from kraftpy import events
 from kraftpy.quorum import listener as listener_module
 from kraftpy.quorum import transport
 from kraftpy.quorum.client import ControllerUnavailable
-from kraftpy.quorum.listener import Listener
+from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.messages import FromBroker, FromController
-from kraftpy.quorum.single import SingleVoter
 from kraftpy.quorum.state import pack_envelope
-from kraftpy.quorum.transport import FrameConnection, SecretUnusable, load_secret
+from kraftpy.quorum.transport import FrameConnection
 from tests.waiting import until
 
 from .proxy import TO_BROKER, TO_CONTROLLER, Proxy
 from .stack import (
-    SECRET,
-    SETTINGS,
+    CREDENTIALS,
     TIMEOUT_MS,
     VOTER,
     Broker,
     controller,
-    listening_socket,
-    port_of,
 )
-from .standin import Values
 from .test_journal import Poison
 
 GREETING = b"kpQ1\x01" + bytes(32)
@@ -49,8 +41,8 @@ def framed(payload: bytes) -> bytes:
 class RawPeer(FrameConnection):
     """A peer with the right secret that sends whatever a test wants."""
 
-    def __init__(self, secret: bytes = SECRET) -> None:
-        super().__init__(secret, dialer=True)
+    def __init__(self, credentials: Credentials = CREDENTIALS) -> None:
+        super().__init__(credentials, dialer=True)
         self.messages: list[Any] = []
         self.said: Any = ["broker", 99, -1]
         self.welcome: Any = None
@@ -410,77 +402,3 @@ async def test_a_peer_may_have_only_so_many_proposals_under_way(
             peer.send([FromBroker.PROPOSE, n, envelope])
         await until(lambda: len(peer.messages) == 500)
         assert [m[1] for m in peer.messages] == list(range(1, 501))
-
-
-def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For a server on loopback, and for who connects to it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command to make a certificate")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = (
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-        *("-nodes", "-days", "2", "-subj", "/CN=localhost"),
-        *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
-    )
-    subprocess.run(command, check=True, capture_output=True)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate, key)
-    return server, ssl.create_default_context(cafile=str(certificate))
-
-
-async def test_tls_contexts_are_used_if_given(tmp_path: Path) -> None:
-    server, trusting = tls_contexts(tmp_path)
-
-    quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
-    listener = Listener(quorum, SECRET, SETTINGS, server)
-    sock = listening_socket()
-    await listener.start(sock)
-    async with Broker({VOTER: port_of(sock)}, ssl_context=trusting) as broker:
-        await broker.add("secret")
-        assert broker.copy.values == ["secret"]
-    plain = Broker({VOTER: port_of(sock)})
-    with pytest.raises(ControllerUnavailable):
-        await plain.client.start(200)
-    await plain.client.close()
-    listener.close()
-    quorum.stop()
-
-
-async def test_a_stranger_that_does_not_finish_tls_is_closed_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener_module, "AUTHENTICATION_TIMEOUT_S", 0.2)
-    server, _ = tls_contexts(tmp_path)
-
-    quorum = SingleVoter(tmp_path / "m", VOTER, Values, lambda error: None)
-    listener = Listener(quorum, SECRET, SETTINGS, server)
-    sock = listening_socket()
-    await listener.start(sock)
-    assert await asyncio.wait_for(stranger_says(port_of(sock), b"\x16"), 5) == b""
-    listener.close()
-    quorum.stop()
-
-
-def test_a_secret_is_made_on_loopback_and_kept(tmp_path: Path) -> None:
-    secret = load_secret(None, "127.0.0.1", tmp_path / "m")
-    assert len(secret) >= 32
-    assert load_secret(None, "localhost", tmp_path / "m") == secret
-    assert load_secret(None, "::1", tmp_path / "other") != secret
-    with pytest.raises(SecretUnusable, match="several nodes, so it needs a shared secret"):
-        load_secret(None, "127.0.0.1", tmp_path / "m", shared=True)
-    (path,) = (tmp_path / "m").iterdir()
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "broker-1.example.org"])
-def test_off_loopback_a_secret_is_required(tmp_path: Path, host: str) -> None:
-    with pytest.raises(SecretUnusable, match=r"(?s)openssl rand.*kraftpy\.quorum\.secret\.file"):
-        load_secret(None, host, tmp_path)
-    file = tmp_path / "quorum.secret"
-    with pytest.raises(SecretUnusable, match="can't read"):
-        load_secret(file, host, tmp_path)
-    file.write_text("short\n")
-    with pytest.raises(SecretUnusable, match="has 5 bytes; at least 16"):
-        load_secret(file, host, tmp_path)
-    file.write_text("long enough a secret\n")
-    assert load_secret(file, host, tmp_path) == b"long enough a secret"
