@@ -63,6 +63,22 @@ _REQUESTS = Row(
             _rate("kraftpy_connections_refused_total", "{{instance}} refused", "instance"),
         ),
         graph(
+            "Handshakes of TLS",
+            "Failed: a client that isn't trusted or doesn't trust the broker, that has no TLS, or "
+            "that left or took too long.",
+            PER_SECOND,
+            _rate("kraftpy_tls_handshakes_total", "{{instance}} {{result}}", "instance, result"),
+        ),
+        graph(
+            "Until certificates expire",
+            "A certificate that is written anew is taken within ten seconds.",
+            SECONDS,
+            (
+                "kraftpy_tls_certificate_expiry_timestamp_seconds{@} - time()",
+                "{{instance}} {{listener}}",
+            ),
+        ),
+        graph(
             "Memory of requests and answers",
             "Requests that have not arrived completely, bounded by queued.max.request.bytes, and "
             "answers that have not been read, by queued.max.response.bytes.",

@@ -57,6 +57,17 @@ _NATIVE = (
     gauge("kraftpy_connections", "Open connections of clients and other brokers."),
     counter("kraftpy_connections_accepted_total", "Connections accepted."),
     counter("kraftpy_connections_refused_total", "Connections refused: a limit was reached."),
+    counter(
+        "kraftpy_tls_handshakes_total",
+        "Handshakes of TLS that have ended: done, or failed, for whatever reason.",
+        "result",
+    ),
+    gauge(
+        "kraftpy_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that a listener shows expires, in seconds since 1970.",
+        "listener",
+        unit="seconds",
+    ),
     gauge(
         "kraftpy_request_memory_bytes",
         "Memory of requests that have not arrived completely, and of long ones until they are "

@@ -30,6 +30,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kraftpy.testing import Broker, BrokerError
 from tests.certificates import Authority, Issued
 from tests.processes import free_port
+from tests.server.test_metrics import scrape
 from tests.waiting import wait_until
 
 TIMEOUT_S = 30.0
@@ -308,6 +309,24 @@ def test_23_secrets_are_in_no_log_nor_description(secured: Secured) -> None:
     assert described["listener.name.mutual.ssl.client.auth"].value == "required"
     assert MARKER not in repr({key: each.value for key, each in described.items()})
     assert MARKER not in secured.broker.log_path.read_text()
+
+
+def test_metrics_tell_when_certificates_expire_and_how_handshakes_went(secured: Secured) -> None:
+    before = scrape(secured.broker.config)
+    with secured.connect(secured.ssl, secured.context()):
+        pass
+    assert not is_answered(secured, secured.context())
+    for listener in ("SSL", "MUTUAL"):
+        expiry_s = before["kraftpy_tls_certificate_expiry_timestamp_seconds", listener]
+        assert abs(expiry_s - time.time() - 20 * 86400) < 3600
+    after: dict[Any, float] = {}
+
+    def more(result: str) -> bool:
+        key = "kraftpy_tls_handshakes_total", result
+        after.update(scrape(secured.broker.config))
+        return after[key] > before[key]
+
+    wait_until(lambda: more("done") and more("failed"), "both are counted")
 
 
 def shown_at(address: str, ca: Path, session: ssl.SSLSession | None = None) -> tuple[int, bool]:

@@ -120,6 +120,11 @@ class BrokerNumbers:
         samples.add("kraftpy_connections", listener.connections)
         samples.add("kraftpy_connections_accepted_total", listener.accepted)
         samples.add("kraftpy_connections_refused_total", listener.refused)
+        samples.add("kraftpy_tls_handshakes_total", listener.handshakes.done, "done")
+        samples.add("kraftpy_tls_handshakes_total", listener.handshakes.failed, "failed")
+        for tls in listener.tls.by_name.values():
+            expiry_s = tls.certificate.not_after_s
+            samples.add("kraftpy_tls_certificate_expiry_timestamp_seconds", expiry_s, tls.name)
         samples.add("kraftpy_request_memory_bytes", listener.request_memory_bytes)
         samples.add("kraftpy_response_memory_bytes", listener.answer_memory_bytes)
         return samples.frame()
