@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kraftpy.server.network.sending import Buffer
 
-SEALED_BYTES = 64 * 1024
+SEALED_BYTES = 128 * 1024
 TURN_BYTES = 1024 * 1024
 SCRATCH_BYTES = 256 * 1024
 # What a record has besides its contents, and room for some small ones.
