@@ -28,10 +28,14 @@ _SUITES_13 = frozenset(
 
 
 class Loaded(NamedTuple):
-    """A context, and whose certificate it shows, if it shows one."""
+    """A context, and whose certificate it shows, if it shows one.
+
+    `dial_context` is for connections to others who have the same settings, if that is wanted.
+    """
 
     context: ssl.SSLContext
     certificate: Certificate | None
+    dial_context: ssl.SSLContext | None = None
 
 
 def server_context(settings: TlsSettings) -> Loaded:
@@ -54,6 +58,12 @@ def client_context(settings: TlsSettings) -> Loaded:
     _trust(context, settings)
     shown = settings.keystore.is_set or settings.key is not None
     return Loaded(context, _show(context, settings) if shown else None)
+
+
+def both_contexts(settings: TlsSettings) -> Loaded:
+    """For who accepts connections, and connects to others who do. Raises TlsError."""
+    dial_context = client_context(settings).context
+    return server_context(settings)._replace(dial_context=dial_context)
 
 
 def _choose_protocols(context: ssl.SSLContext, settings: TlsSettings) -> None:

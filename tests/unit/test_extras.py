@@ -9,6 +9,7 @@ import sys
 from tests.sources import MODULES, PACKAGE, statements, text_of, tree_of
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas")
+SECURE = ("cryptography", "jwt")
 LIGHT = (
     "kraftpy",
     "kraftpy.cli.server",
@@ -20,7 +21,8 @@ LIGHT = (
 
 
 def test_the_broker_and_the_package_load_no_extra() -> None:
-    code = f"import sys, {', '.join(LIGHT)}; print(*sorted(set(sys.modules) & set({HEAVY!r})))"
+    extras = HEAVY + SECURE
+    code = f"import sys, {', '.join(LIGHT)}; print(*sorted(set(sys.modules) & set({extras!r})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

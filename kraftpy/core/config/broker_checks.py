@@ -18,7 +18,7 @@ from kraftpy.core.config.listeners import (
 from kraftpy.core.config.node import NodeSettings
 
 SPOKEN = (PLAINTEXT, SSL)
-"""What brokers' listeners speak; controllers' are plain."""
+"""What brokers' listeners speak."""
 
 
 def check_complete(config: NodeSettings) -> None:

@@ -18,7 +18,7 @@ from kraftpy.core.config.listeners import WITH_TLS, security_protocol, tls_setti
 from kraftpy.core.security.principals import ANONYMOUS, USER, Principal
 from kraftpy.events import emit
 from kraftpy.tls.certificates import Certificate, read_certificate
-from kraftpy.tls.contexts import client_context, server_context
+from kraftpy.tls.contexts import both_contexts, server_context
 from kraftpy.tls.mapping import apply_rules, parse_rules
 from kraftpy.tls.settings import TlsError
 from kraftpy.tls.watching import Watched
@@ -36,29 +36,25 @@ class ListenerTls:
         settings = tls_settings(config, name)
         self._rules = parse_rules(settings.principal_mapping_rules)
         try:
-            self._server = Watched(settings, server_context)
-            self._client = (
-                Watched(settings, client_context)
-                if name == config.inter_broker_listener.name
-                else None
-            )
+            is_brokers = name == config.inter_broker_listener.name
+            self._watched = Watched(settings, both_contexts if is_brokers else server_context)
         except TlsError as error:
             raise TlsError(f"listener {name}: {error}") from None
 
     @property
     def context(self) -> ssl.SSLContext:
         """For who connects here."""
-        return self._server.loaded.context
+        return self._watched.loaded.context
 
     @property
     def dial_context(self) -> ssl.SSLContext | None:
         """For connections to other brokers."""
-        return None if self._client is None else self._client.loaded.context
+        return self._watched.loaded.dial_context
 
     @property
     def certificate(self) -> Certificate:
         """What is shown to peers."""
-        certificate = self._server.loaded.certificate
+        certificate = self._watched.loaded.certificate
         assert certificate is not None
         return certificate
 
@@ -78,9 +74,7 @@ class ListenerTls:
         settings, now_s = tls_settings(config, self.name), time.time()
         former = self.certificate
         try:
-            loaded = self._server.look(settings, now_s, anyhow=anyhow)
-            if self._client is not None:
-                self._client.look(settings, now_s, anyhow=anyhow)
+            loaded = self._watched.look(settings, now_s, anyhow=anyhow)
         except TlsError as error:
             emit(log, logging.ERROR, "certificate-refused", listener=self.name, reason=str(error))
             return

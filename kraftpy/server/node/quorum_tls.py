@@ -36,9 +36,9 @@ def link_tls(config: BrokerConfig) -> LinkTls | None:
         client.verify_mode = ssl.CERT_NONE
     if not config.controller_listeners:
         return LinkTls(client)
-    server, certificate = server_context(settings)
-    assert certificate is not None
-    return LinkTls(client, server, certificate.der)
+    shown = server_context(settings)
+    assert shown.certificate is not None
+    return LinkTls(client, shown.context, shown.certificate.der)
 
 
 def _warn_who_is_readable(config: BrokerConfig, name: str) -> None:
