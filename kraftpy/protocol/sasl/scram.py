@@ -245,6 +245,19 @@ def decode_name(text: bytes) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
+def salt_of(random: bytes) -> bytes:
+    """A salt of at least 17 random bytes, as Java's tools make them: 130 bits to the base of 36.
+
+    So a salt doesn't tell who has made it, nor that it's one for nobody.
+    """
+    number = int.from_bytes(random[:17], "big") & ((1 << 130) - 1)
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return (digits or "0").encode()
+
+
 def _extensions(text: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.decode("ascii").split(",")[1:]:

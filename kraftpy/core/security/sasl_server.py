@@ -1,0 +1,185 @@
+"""A broker's side of SASL: a client's bytes in, an answer out, and at the end a principal.
+
+Rules:
+
+* Whatever is wrong is one `SaslError`; what of it a client is told is for the caller, who tells
+  everybody the same. An unknown user takes the same steps and the same time as a wrong password: a
+  SCRAM user gets a salt that is always the same for this name, and fails at the end.
+* PLAIN has the users of its listener's JAAS line, as digests under a key of this process. SCRAM has
+  those of the metadata (`security_commands`), as they are when the proof comes: who was changed or
+  deleted between the two messages isn't let in by what was there before.
+* No mechanism of users makes a principal of the type `Broker`, nor one that stands for nobody or
+  everybody. A broker logs in as `__broker_ID`, where the listener takes brokers
+  (`broker_login`).
+* A nonce and keys are arguments: there is no randomness in here.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from kraftpy.core.metadata.records import SCRAM_KEY_BYTES, ScramCredential, ScramMechanism
+from kraftpy.core.security.principals import USER, Principal, reserved
+from kraftpy.protocol.sasl import SaslError, plain, scram
+
+USER_OPTION = "user_"
+"""What the options of a JAAS line begin with that have users and their passwords."""
+
+DECOY_ITERATIONS = 4096
+
+
+class Step(NamedTuple):
+    """What a client is answered; `principal` is who it is, once that is known."""
+
+    answer: bytes
+    principal: Principal | None = None
+
+
+class Exchange(Protocol):
+    """One login."""
+
+    def step(self, message: bytes) -> Step:
+        """Takes the client's next message. Raises SaslError; there is no step after that."""
+
+
+class Mechanism(Protocol):
+    """What a listener takes logins by; `begin` is given a nonce for one of them."""
+
+    name: str
+
+    def begin(self, nonce: str) -> Exchange: ...
+
+
+# -- PLAIN
+
+
+class PlainMechanism:
+    """PLAIN, with the users in the options of a JAAS line."""
+
+    name = plain.PLAIN
+
+    def __init__(self, options: Mapping[str, str], key: bytes) -> None:
+        self._key = key
+        self._digests = {
+            option.removeprefix(USER_OPTION): self._digest(password)
+            for option, password in options.items()
+            if option.startswith(USER_OPTION)
+        }
+        self._nobody = self._digest("")  # no password is empty
+
+    def begin(self, nonce: str) -> Exchange:
+        return _PlainExchange(self)
+
+    def check(self, login: plain.Login) -> Principal:
+        """Raises SaslError."""
+        known = self._digests.get(login.name, self._nobody)
+        if not hmac.compare_digest(self._digest(login.password), known):
+            raise SaslError("no user of this name, or another password")
+        if reserved(login.name):
+            raise SaslError("the name stands for others than a user")
+        return Principal(USER, login.name)
+
+    def _digest(self, password: str) -> bytes:
+        return hmac.digest(self._key, password.encode(), "sha256")
+
+
+class _PlainExchange:
+    def __init__(self, mechanism: PlainMechanism) -> None:
+        self._mechanism = mechanism
+
+    def step(self, message: bytes) -> Step:
+        return Step(b"", self._mechanism.check(plain.read(message)))
+
+
+# -- SCRAM
+
+
+class Known(NamedTuple):
+    """Who logs in by a credential."""
+
+    credential: ScramCredential
+    principal: Principal
+
+
+Lookup = Callable[[ScramMechanism, str], Known | None]
+"""Gives whoever has this name and a credential for the mechanism, as it is now."""
+
+
+class ScramMechanismServer:
+    """SCRAM with the users that `lookup` knows; `decoy_key` makes salts for all others."""
+
+    def __init__(self, mechanism: ScramMechanism, lookup: Lookup, decoy_key: bytes) -> None:
+        self.mechanism = mechanism
+        self.name = mechanism.wire_name
+        self.lookup = lookup
+        self._decoy_key = decoy_key
+
+    def begin(self, nonce: str) -> Exchange:
+        return _ScramExchange(self, nonce)
+
+    def decoy(self, name: str) -> ScramCredential:
+        """What a user that isn't there would have: nobody's password fits."""
+        seed = hmac.digest(self._decoy_key, f"{self.name}\0{name}".encode(), "sha512")
+        size = SCRAM_KEY_BYTES[self.mechanism]
+        return ScramCredential(DECOY_ITERATIONS, scram.salt_of(seed), seed[:size], seed[:size])
+
+
+class _ScramExchange:
+    def __init__(self, mechanism: ScramMechanismServer, nonce: str) -> None:
+        self._mechanism = mechanism
+        self._own_nonce = nonce.encode()
+        self._first: scram.ClientFirst | None = None
+        self._challenge = b""
+        self._nonce = b""
+        self._known: Known | None = None
+        self._credential: ScramCredential
+
+    def step(self, message: bytes) -> Step:
+        if self._first is None:
+            return self._begin(message)
+        return self._finish(self._first, message)
+
+    def _begin(self, message: bytes) -> Step:
+        first = scram.read_client_first(message)
+        if scram.TOKEN_AUTH in first.extensions:
+            raise SaslError("there are no delegation tokens")
+        mechanism = self._mechanism
+        decoy = mechanism.decoy(first.name)
+        self._known = mechanism.lookup(mechanism.mechanism, first.name)
+        self._credential = decoy if self._known is None else self._known.credential
+        self._nonce = first.nonce + self._own_nonce
+        self._challenge = scram.server_first(
+            self._nonce, self._credential.salt, self._credential.iterations
+        )
+        self._first = first
+        return Step(self._challenge)
+
+    def _finish(self, first: scram.ClientFirst, message: bytes) -> Step:
+        final = scram.read_client_final(message)
+        name, credential = self._mechanism.name, self._credential
+        signed = scram.signed_text(first, self._challenge, final)
+        proved = scram.proves(name, credential.stored_key, signed, final.proof)
+        now = self._mechanism.lookup(self._mechanism.mechanism, first.name)
+        if not proved or now is None:
+            raise SaslError("no user of this name, or another password")
+        if now != self._known:
+            raise SaslError("the user's credential was changed during the login")
+        if final.binding != first.gs2 or final.nonce != self._nonce:
+            raise SaslError("what the client has proved belongs to another login")
+        return Step(scram.server_final(name, credential.server_key, signed), now.principal)
+
+
+def user_lookup(
+    users: Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]],
+) -> Lookup:
+    """Looks among the users of the metadata that `users` gives."""
+
+    def lookup(mechanism: ScramMechanism, name: str) -> Known | None:
+        credential = users().get(name, {}).get(mechanism)
+        if credential is None or reserved(name):
+            return None
+        return Known(credential, Principal(USER, name))
+
+    return lookup
