@@ -231,6 +231,11 @@ EVENTS: dict[str, Kind] = {
     "certificate-refused": _kind(
         "A listener's certificate can't be used; what it had before stays.", "listener reason"
     ),
+    "authentication-failed": _kind(
+        "A peer couldn't log in. It is told that, and not why.",
+        "peer client listener mechanism reason",
+        of_peer=True,
+    ),
     "request-failed": _kind(
         "A defect kept a request from being answered; its traceback follows.",
         "peer client api version reason",

@@ -10,6 +10,7 @@ Rules:
   ApiVersions answers UNSUPPORTED_VERSION in a version 0 body (KIP-511); then version 0 is asked.
 * A response frame is at most `max_response_size_bytes`; a request waits at most its timeout. After
   a timeout the connection is closed, because everything behind the missing answer would wait too.
+* Where one has to log in, that comes between the two: only ApiVersions is answered before it.
 * Whatever ends the connection fails every waiting request with `ConnectionLostError`.
 * Responses are received into one buffer that is used again. `request` gives a response of its own;
   `post` gives its callback one whose records are views of the buffer, without a copy.
@@ -32,6 +33,8 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_response, encode_request
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.sasl import SaslError
+from kraftpy.protocol.sasl.clients import ClientLogin
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
 # Fetch stops at 12 and OffsetCommit at 9 because later versions name topics by id; OffsetFetch at 7
@@ -147,10 +150,11 @@ class Connection(asyncio.BufferedProtocol):
         versions: Mapping[ApiKey, tuple[int, int]] = CLIENT_VERSIONS,
         max_response_size_bytes: int = MAX_RESPONSE_SIZE_BYTES,
         ssl_context: ssl.SSLContext | None = None,
+        login: Callable[[], ClientLogin] | None = None,
     ) -> Connection:
-        """Connects, by TLS if there is a context for it, and asks for the broker's versions.
+        """Connects, by TLS if there is a context for it, asks for versions, and logs in by `login`.
 
-        `ConnectionLostError` when that fails.
+        Raises `ConnectionLostError` when the first two fail, KafkaError when the login does.
         """
         address = address_of(host, port)
         loop = asyncio.get_running_loop()
@@ -168,6 +172,8 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(f"{address}: {_reason(error)}") from error
         try:
             await connection.negotiate(timeout_ms)
+            if login is not None:
+                await connection._log_in(login(), timeout_ms)
         except BaseException:
             await connection.close()
             raise
@@ -191,6 +197,31 @@ class Connection(asyncio.BufferedProtocol):
             feature.name: feature.max_version_level for feature in response.finalized_features
         }
         self.features_epoch = response.finalized_features_epoch
+
+    async def _log_in(self, login: ClientLogin, timeout_ms: int) -> None:
+        """SASL (KIP-152). Raises KafkaError with the broker's words, if it has any."""
+        handshake = messages.SaslHandshakeRequest(login.mechanism)
+        answer = await self._send(handshake, 1, timeout_ms)
+        if answer.error_code:
+            raise KafkaError(
+                ErrorCode(answer.error_code),
+                f"{self.address} doesn't take logins by {login.mechanism}, but by "
+                f"{', '.join(answer.mechanisms) or 'none'}",
+            )
+        try:
+            token: bytes | None = login.first()
+            while token is not None:
+                request = messages.SaslAuthenticateRequest(token)
+                answer = await self._send(request, 1, timeout_ms)
+                if answer.error_code:
+                    text = f"{self.address}: {answer.error_message or 'the login failed'}"
+                    raise KafkaError(ErrorCode(answer.error_code), text)
+                # To compute SCRAM's proof takes milliseconds, without the interpreter's lock.
+                token = await asyncio.to_thread(login.answer, bytes(answer.auth_bytes))
+        except SaslError as error:
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}"
+            ) from None
 
     def feature(self, name: str) -> int:
         """The level of a cluster's feature when the broker was asked; 0 if it has none."""

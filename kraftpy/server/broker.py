@@ -35,24 +35,27 @@ from kraftpy.core.metadata import (
     MetadataState,
     PartitionChanged,
     ResourceType,
+    ScramChanged,
     TopicCreated,
     TopicDeleted,
 )
 from kraftpy.core.metadata import Broker as BrokerRecord
-from kraftpy.core.metadata.commands import AllocateProducerIds, CreateTopics, NewTopic
+from kraftpy.core.metadata.commands import AllocateProducerIds
 from kraftpy.events import emit
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
 from kraftpy.quorum.credentials import Credentials
+from kraftpy.server.cluster.auto_creation import create_topics
 from kraftpy.server.cluster.cut_off import is_cut_off
-from kraftpy.server.cluster.membership import METADATA_TIMEOUT_MS, Membership
+from kraftpy.server.cluster.logins import gates, login_of_broker, still_known
+from kraftpy.server.cluster.membership import Membership
 from kraftpy.server.cluster.metadata_events import (
     tell_broker,
     tell_topic_created,
     tell_topic_deleted,
 )
-from kraftpy.server.cluster.proposals import Proposals, new_topic_id, propose_growth
+from kraftpy.server.cluster.proposals import Proposals
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 from kraftpy.server.coordination.marker_writes import write_markers
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
@@ -146,8 +149,18 @@ class Broker:
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self, handlers)
-        self.listener = Listener(loop, config, self.dispatcher, self._disconnected)
-        self.dialer = Dialer(partial(inter_broker_endpoint, self), self.listener.tls.dial_context)
+        self.listener = Listener(
+            loop,
+            config,
+            self.dispatcher,
+            self._disconnected,
+            gates(config, lambda: self.metadata, credentials.secret),
+        )
+        self.dialer = Dialer(
+            partial(inter_broker_endpoint, self),
+            self.listener.tls.dial_context,
+            login_of_broker(config, credentials.secret),
+        )
         self.opener = BatchOpener(loop)
         self.leader_changes = LeaderChanges()
         self._gone_at_s: dict[int, float] = {}
@@ -323,6 +336,7 @@ class Broker:
                 for name in gone:
                     coordinator.topic_deleted(name)
             self._refresh_coordinators()
+            self._end_sessions()
             self._membership.changed(self.metadata.brokers.get(self.node_id))
 
     def _on_commit(self, index: int, command: dict[str, Any]) -> None:
@@ -364,10 +378,16 @@ class Broker:
             case ConfigChanged():
                 self._set_config()
                 self.replicas.update_configs(self.topic_config)
+            case ScramChanged():
+                self._end_sessions()
             case LevelRaised(level=level):
                 log.info("the metadata has level %d now", level)
             case FeatureChanged(name=name, new=level):
                 log.info("the feature %s has level %d now", name, level)
+
+    def _end_sessions(self) -> None:
+        """Hangs up on those who have logged in and couldn't any more."""
+        self.listener.end_sessions(partial(still_known, self.metadata))
 
     def _refresh_coordinators(self) -> None:
         for coordinator in self.coordinators:
@@ -384,6 +404,8 @@ class Broker:
             self._gone_at_s.pop(changed.id, None)
         if new is None or old is None or new.epoch != old.epoch:
             self.follower_sessions.close(changed.id)
+        if new is None:
+            self._end_sessions()
         if changed.id == self.node_id:
             self._membership.changed(new)
 
@@ -558,30 +580,7 @@ class Broker:
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
         """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
-        topics = [
-            NewTopic(
-                name,
-                new_topic_id(),
-                self.config.num_partitions,
-                self.config.default_replication_factor,
-            )
-            for name in names
-        ]
-        seed = random.getrandbits(31)
-        answers = await propose_growth(
-            self.controller,
-            lambda some, before: CreateTopics(some, seed + before),
-            topics,
-            [self.config.num_partitions] * len(topics),
-            METADATA_TIMEOUT_MS,
-        )
-        failed: dict[str, ErrorCode] = {}
-        for name, answer in zip(names, answers, strict=True):
-            if name not in self.metadata.topics:
-                failed[name] = ErrorCode(answer["error"])
-                reason = answer["message"]
-                emit(log, logging.WARNING, "topic-refused", topic=name, reason=reason)
-        return failed
+        return await create_topics(self, names)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         if self.cut_off:

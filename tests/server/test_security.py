@@ -1,4 +1,4 @@
-"""ACLs, quotas of clients and SCRAM credentials: what a broker answers that has none."""
+"""ACLs and quotas of clients: what a broker answers that has none."""
 
 from __future__ import annotations
 
@@ -51,19 +51,6 @@ def test_there_are_no_quotas(
     answer = wire.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, request)
     assert answer.error_code == code, answer.error_message
     assert answer.entries == ([] if code is ErrorCode.NONE else None)
-
-
-def test_nobody_has_scram_credentials(wire: Wire) -> None:
-    request = m.DescribeUserScramCredentialsRequest
-    for nobody in (None, []):
-        answer = wire.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, request(nobody))
-        assert (answer.error_code, answer.results) == (ErrorCode.NONE, [])
-    users = [request.UserName(name) for name in ("a", "b", "a")]
-    answer = wire.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, request(users))
-    assert {each.user: each.error_code for each in answer.results} == {
-        "a": ErrorCode.DUPLICATE_RESOURCE,
-        "b": ErrorCode.RESOURCE_NOT_FOUND,
-    }
 
 
 def test_they_are_advertised(wire: Wire) -> None:

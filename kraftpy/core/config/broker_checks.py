@@ -9,15 +9,17 @@ from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.listeners import (
     PLAINTEXT,
     PREFIX,
+    SASL_PLAINTEXT,
     SSL,
     WITH_TLS,
     Layers,
     check_listeners,
     tls_settings,
 )
+from kraftpy.core.config.logins import check_logins
 from kraftpy.core.config.node import NodeSettings
 
-SPOKEN = (PLAINTEXT, SSL)
+SPOKEN = (PLAINTEXT, SSL, SASL_PLAINTEXT)
 """What brokers' listeners speak."""
 
 
@@ -86,6 +88,7 @@ def check_together(config: NodeSettings, layers: Layers) -> None:
                 "advertised.listeners out, and each is told the address that it has connected to",
             )
     _check_inter_broker(config, protocols)
+    check_logins(config, layers)
     if config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise ConfigError(
             "queued.max.request.bytes",
@@ -134,7 +137,7 @@ def _check_protocol(
             str(listener),
             f"a listener with {' or '.join(spoken)}",
             f"listener {listener.name} asks for {protocol}, but {whose} speaks only "
-            f"{' and '.join(spoken)} in this release",
+            f"{', '.join(spoken)} in this release",
         )
     if protocol in WITH_TLS:
         keystore = tls_settings(layers, listener.name).keystore

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kraftpy.core.config.kinds import ConfigError, closest, shorten
 from kraftpy.core.config.noted import NotedSettings
+from kraftpy.core.config.sasl import OF_MECHANISMS, SaslSettings
 from kraftpy.core.config.settings import Setting, parse_value, settings_of
 from kraftpy.core.config.tls import TlsSettings as TlsKeys
 from kraftpy.tls.settings import NONE, StoreSettings, TlsSettings
@@ -26,12 +27,20 @@ from kraftpy.tls.settings import NONE, StoreSettings, TlsSettings
 PREFIX = "listener.name."
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 WITH_TLS = frozenset({SSL, SASL_SSL})
+WITH_SASL = frozenset({SASL_PLAINTEXT, SASL_SSL})
 
+_OF_SASL = ("sasl.enabled.mechanisms", "sasl.server.max.receive.size")
 _NOTED = settings_of(NotedSettings)
 PREFIXED: Mapping[str, Setting] = MappingProxyType(
-    {key: each for key, each in settings_of(TlsKeys).items() if key not in _NOTED}
+    {
+        **{key: each for key, each in settings_of(TlsKeys).items() if key not in _NOTED},
+        **{key: settings_of(SaslSettings)[key] for key in _OF_SASL},
+        **OF_MECHANISMS,
+    }
 )
 """The settings that a listener may have for itself."""
+
+_OF_TLS = settings_of(TlsKeys).keys() - _NOTED.keys()
 
 DYNAMIC = frozenset(
     {
@@ -146,10 +155,10 @@ def own_texts(config: Layers, listener: str) -> Iterator[tuple[str, str]]:
 
 def tls_keys(config: Layers, listener: str) -> TlsKeys:
     """The settings `ssl.…` as they count for this listener."""
-    texts = {key: text for key, text in config.static.items() if key in PREFIXED}
+    texts = {key: text for key, text in config.static.items() if key in _OF_TLS}
     if security_protocol(config, listener) == SASL_SSL:
         texts.pop("ssl.client.auth", None)
-    texts.update(own_texts(config, listener))
+    texts.update(each for each in own_texts(config, listener) if each[0] in _OF_TLS)
     values: dict[str, Any] = {
         PREFIXED[key].attribute: parse_value(PREFIXED[key], text) for key, text in texts.items()
     }

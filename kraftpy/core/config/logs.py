@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kraftpy.core.config import kinds
 from kraftpy.core.config.kinds import LONG_MAX, boolean, int32, int64, one_of
+from kraftpy.core.config.sasl import SaslSettings
 from kraftpy.core.config.settings import setting
-from kraftpy.core.config.tls import TlsSettings
 from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings(TlsSettings):
+class LogSettings(SaslSettings):
     """What `BrokerConfig` has for the logs, which most topics inherit (see `topic`)."""
 
     # Segments.

@@ -5,13 +5,15 @@ and brokers share anyway. Who has the secret may do everything, so nothing is gi
 principal is `Broker:3`, whose type no mechanism of users makes. Rules:
 
 * Only who is registered gets a credential: to make one takes 1.6 ms.
-* Password and salt follow from the secret by one-way functions, each with words of its own: none
-  says anything of the secret or of another broker's.
+* The password follows from the secret by a one-way function: it says nothing of the secret or of
+  another broker's. Salts needn't be secret, and follow from the name: while the quorum's secret is
+  replaced there are two, and who logs in by either has seen the same salt.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import re
 from collections.abc import Callable
@@ -33,11 +35,8 @@ def broker_user(broker_id: int) -> str:
 
 def broker_password(secret: bytes, broker_id: int) -> str:
     """Its password."""
-    return base64.b64encode(_derived(secret, "password", broker_id)).decode()
-
-
-def _derived(secret: bytes, what: str, broker_id: int) -> bytes:
-    return hmac.digest(secret, f"kraftpy broker login 1: {what} of {broker_id}".encode(), "sha256")
+    words = f"kraftpy broker login 1: password of {broker_id}"
+    return base64.b64encode(hmac.digest(secret, words.encode(), "sha256")).decode()
 
 
 def decoy_key(secret: bytes) -> bytes:
@@ -46,12 +45,17 @@ def decoy_key(secret: bytes) -> bytes:
 
 
 class BrokerLogins:
-    """The credentials of brokers; `registered` says which there are."""
+    """The credentials of brokers; `registered` says which there are.
 
-    def __init__(self, secret: bytes, registered: Callable[[int], bool]) -> None:
-        self._secret = secret
+    `secrets` gives those of the quorum that are accepted now.
+    """
+
+    def __init__(
+        self, secrets: Callable[[], tuple[bytes, ...]], registered: Callable[[int], bool]
+    ) -> None:
+        self._secrets = secrets
         self._registered = registered
-        self._made: dict[tuple[ScramMechanism, int], ScramCredential] = {}
+        self._made: dict[tuple[bytes, ScramMechanism, int], ScramCredential] = {}
 
     def lookup(self, mechanism: ScramMechanism, name: str) -> Known | None:
         """The broker of this name."""
@@ -61,19 +65,28 @@ class BrokerLogins:
         broker_id = int(match[1])
         if not self._registered(broker_id):
             return None
-        made = self._made.get((mechanism, broker_id))
+        first, *others = (self._credential(each, mechanism, broker_id) for each in self._secrets())
+        return Known(first, Principal(BROKER, str(broker_id)), tuple(others))
+
+    def _credential(
+        self, secret: bytes, mechanism: ScramMechanism, broker_id: int
+    ) -> ScramCredential:
+        made = self._made.get((secret, mechanism, broker_id))
         if made is None:
             if len(self._made) >= _KEPT_MAX:
                 self._made.clear()
-            made = self._made[mechanism, broker_id] = self._make(mechanism, broker_id)
-        return Known(made, Principal(BROKER, str(broker_id)))
+            made = _make(secret, mechanism, broker_id)
+            self._made[secret, mechanism, broker_id] = made
+        return made
 
-    def _make(self, mechanism: ScramMechanism, broker_id: int) -> ScramCredential:
-        name = mechanism.wire_name
-        salt = scram.salt_of(_derived(self._secret, f"salt for {name}", broker_id))
-        password = broker_password(self._secret, broker_id)
-        keys = scram.keys(name, scram.salted_password(name, password, salt, ITERATIONS))
-        return ScramCredential(ITERATIONS, salt, keys.stored_key, keys.server_key)
+
+def _make(secret: bytes, mechanism: ScramMechanism, broker_id: int) -> ScramCredential:
+    name = mechanism.wire_name
+    words = f"kraftpy broker login 1: salt for {name} of {broker_id}"
+    salt = scram.salt_of(hashlib.sha256(words.encode()).digest())
+    password = broker_password(secret, broker_id)
+    keys = scram.keys(name, scram.salted_password(name, password, salt, ITERATIONS))
+    return ScramCredential(ITERATIONS, salt, keys.stored_key, keys.server_key)
 
 
 def either(*lookups: Lookup) -> Lookup:

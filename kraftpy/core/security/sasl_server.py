@@ -24,9 +24,6 @@ from kraftpy.core.metadata.records import SCRAM_KEY_BYTES, ScramCredential, Scra
 from kraftpy.core.security.principals import USER, Principal, reserved
 from kraftpy.protocol.sasl import SaslError, plain, scram
 
-USER_OPTION = "user_"
-"""What the options of a JAAS line begin with that have users and their passwords."""
-
 DECOY_ITERATIONS = 4096
 
 
@@ -63,9 +60,9 @@ class PlainMechanism:
     def __init__(self, options: Mapping[str, str], key: bytes) -> None:
         self._key = key
         self._digests = {
-            option.removeprefix(USER_OPTION): self._digest(password)
+            option.removeprefix(plain.USER_OPTION): self._digest(password)
             for option, password in options.items()
-            if option.startswith(USER_OPTION)
+            if option.startswith(plain.USER_OPTION)
         }
         self._nobody = self._digest("")  # no password is empty
 
@@ -97,10 +94,11 @@ class _PlainExchange:
 
 
 class Known(NamedTuple):
-    """Who logs in by a credential."""
+    """Who logs in by a credential; `also`: by others with its salt and iterations."""
 
     credential: ScramCredential
     principal: Principal
+    also: tuple[ScramCredential, ...] = ()
 
 
 Lookup = Callable[[ScramMechanism, str], Known | None]
@@ -158,9 +156,12 @@ class _ScramExchange:
 
     def _finish(self, first: scram.ClientFirst, message: bytes) -> Step:
         final = scram.read_client_final(message)
-        name, credential = self._mechanism.name, self._credential
+        name = self._mechanism.name
         signed = scram.signed_text(first, self._challenge, final)
-        proved = scram.proves(name, credential.stored_key, signed, final.proof)
+        credentials = (self._credential, *(self._known.also if self._known is not None else ()))
+        proved = [
+            each for each in credentials if scram.proves(name, each.stored_key, signed, final.proof)
+        ]
         now = self._mechanism.lookup(self._mechanism.mechanism, first.name)
         if not proved or now is None:
             raise SaslError("no user of this name, or another password")
@@ -168,7 +169,7 @@ class _ScramExchange:
             raise SaslError("the user's credential was changed during the login")
         if final.binding != first.gs2 or final.nonce != self._nonce:
             raise SaslError("what the client has proved belongs to another login")
-        return Step(scram.server_final(name, credential.server_key, signed), now.principal)
+        return Step(scram.server_final(name, proved[0].server_key, signed), now.principal)
 
 
 def user_lookup(

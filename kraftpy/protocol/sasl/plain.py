@@ -12,6 +12,9 @@ from kraftpy.protocol.sasl import SaslError
 
 PLAIN = "PLAIN"
 
+USER_OPTION = "user_"
+"""What the options of a JAAS line begin with that have users and their passwords."""
+
 
 class Login(NamedTuple):
     """As whom somebody wants to log in, and the password."""

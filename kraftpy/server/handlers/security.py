@@ -1,9 +1,9 @@
-"""DescribeAcls, CreateAcls, DeleteAcls; DescribeClientQuotas; DescribeUserScramCredentials.
+"""DescribeAcls, CreateAcls, DeleteAcls; DescribeClientQuotas.
 
-There are no access control lists, quotas of clients or SCRAM credentials yet, and these requests
-say so as Kafka does without an authorizer and where nothing was set: SECURITY_DISABLED for lists,
-an empty list of quotas, RESOURCE_NOT_FOUND for each user. A broker that doesn't know a request
-closes the connection, and tools that begin with one of these would take it for dead.
+There are no access control lists or quotas of clients yet, and these requests say so as Kafka does
+without an authorizer and where nothing was set: SECURITY_DISABLED for lists, an empty list of
+quotas. A broker that doesn't know a request closes the connection, and tools that begin with one of
+these would take it for dead.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ from kraftpy.protocol.messages import (
     DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
 )
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
-from kraftpy.server.network.long_answers import counted
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -105,23 +102,3 @@ def _check_filter(components: Sequence[DescribeClientQuotasRequest.ComponentData
         types.add(kind)
     if IP in types and len(types) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{IP} goes with no other entity type")
-
-
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, long=True)
-async def describe_user_scram_credentials(
-    broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
-    """Nobody has credentials."""
-    once, twice = await counted(user.name for user in request.users or ())
-
-    def result(
-        name: str,
-    ) -> DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
-        code, message = ErrorCode.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials"
-        if name in twice:
-            code, message = ErrorCode.DUPLICATE_RESOURCE, "the user is in the request twice"
-        return DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
-            name, code, message
-        )
-
-    return DescribeUserScramCredentialsResponse(results=elements(once, result))

@@ -35,6 +35,7 @@ from kraftpy.server.network.sending import Channel, Outbox, Part, held_bytes
 if TYPE_CHECKING:
     import asyncio
 
+    from kraftpy.core.security.principals import Principal
     from kraftpy.server.network.memory import QueueMemory
     from kraftpy.server.network.session import Session
 
@@ -98,6 +99,7 @@ class Connection:
         "_inbox",
         "_loop",
         "_max_frame_bytes",
+        "_max_frame_setting",
         "_on_close",
         "_outbox",
         "_pending",
@@ -128,6 +130,7 @@ class Connection:
         request_memory: QueueMemory,
         answer_memory: QueueMemory,
         max_frame_bytes: int,
+        max_frame_setting: str = "socket.request.max.bytes",
         dispatch: Callable[[Connection, memoryview], int],
         handled: Callable[[Connection, int], None],
         on_close: Callable[[Connection], None],
@@ -146,6 +149,7 @@ class Connection:
         self._channel = channel
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
+        self._max_frame_setting = max_frame_setting
         self._dispatch = dispatch
         self._handled = handled
         self._on_close = on_close
@@ -161,6 +165,21 @@ class Connection:
         self._blocked = False
         self._reading = False
         self._resume_reading()
+
+    def let_in(
+        self,
+        principal: Principal,
+        mechanism: str,
+        *,
+        max_frame_bytes: int,
+        dispatch: Callable[[Connection, memoryview], int],
+    ) -> None:
+        """It is known who asks: the next frame is for this `dispatch`."""
+        self.session.principal = principal
+        self.session.mechanism = mechanism
+        self._dispatch = dispatch
+        self._max_frame_bytes = max_frame_bytes
+        self._max_frame_setting = "socket.request.max.bytes"
 
     # -- reading
 
@@ -238,7 +257,7 @@ class Connection:
             if not 0 < size <= self._max_frame_bytes:
                 self.close(
                     f"a request of {size} bytes is outside 1..{self._max_frame_bytes} "
-                    "(socket.request.max.bytes); is the peer a Kafka client without TLS?"
+                    f"({self._max_frame_setting}); is the peer a Kafka client without TLS?"
                 )
                 break
             position += 4

@@ -1,8 +1,8 @@
-"""Connections to other brokers: to which address, and by what they are secured.
+"""Connections to other brokers: to which address, by what they are secured, and as whom.
 
 Brokers meet at the listener that `inter.broker.listener.name` or `security.inter.broker.protocol`
-names. Whether one speaks TLS there is what it has registered, so that brokers reach each other
-while a cluster is changed from one listener to another.
+names. Whether one speaks TLS there, and has others log in, is what it has registered, so that
+brokers reach each other while a cluster is changed from one listener to another.
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ import ssl
 from collections.abc import Callable, Mapping
 
 from kraftpy.client.connection import Connection, ConnectionLostError
-from kraftpy.core.config.listeners import WITH_TLS
+from kraftpy.core.config.listeners import WITH_SASL, WITH_TLS
 from kraftpy.core.metadata import Endpoint
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.sasl.clients import ClientLogin
 
 
 class Dialer:
-    """Opens them. `endpoint` says where a broker is found now, `tls` what to encrypt with."""
+    """Opens them. `endpoint` says where a broker is found now, `tls` what to encrypt with.
+
+    `login` makes a login, for brokers that take one.
+    """
 
     def __init__(
         self,
         endpoint: Callable[[int], Endpoint | None],
         tls: Callable[[], ssl.SSLContext | None],
+        login: Callable[[], ClientLogin] | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._tls = tls
+        self._login = login
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         """Where a broker takes the requests of others, None if it isn't up."""
@@ -59,4 +65,5 @@ class Dialer:
             timeout_ms=timeout_ms,
             versions=versions,
             ssl_context=context,
+            login=self._login if endpoint.security_protocol in WITH_SASL else None,
         )

@@ -4,6 +4,7 @@ A listener with TLS has the handshake before a connection (`handshakes`, `unesta
 
 Rules: at most `max.connections` connections and `max.connections.per.ip` per peer address (the
 socket is closed at once); a connection without traffic for `connections.max.idle.ms` is closed.
+Where clients have to log in a gate takes their frames until then (`gate`, `unestablished`).
 When the process is out of file descriptors accepting pauses for ACCEPT_PAUSE_S instead of spinning.
 """
 
@@ -14,21 +15,27 @@ import errno
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.events import emit
 from kraftpy.server.network.connection import Connection, Scratch
 from kraftpy.server.network.dispatch import Dispatcher
+from kraftpy.server.network.gate import Gate, GateRules
 from kraftpy.server.network.handshakes import Handshake, Handshakes
 from kraftpy.server.network.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
 from kraftpy.server.network.sending import Channel, PlainChannel
 from kraftpy.server.network.session import Session
 from kraftpy.server.network.tls_channel import SCRATCH_BYTES, TlsChannel
 from kraftpy.server.network.tls_listeners import ListenerTls, TlsListeners
-from kraftpy.server.network.unestablished import Unestablished
+from kraftpy.server.network.unestablished import Place, Unestablished
 from kraftpy.tls.settings import TlsError
+
+if TYPE_CHECKING:
+    from kraftpy.core.security.principals import Principal
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +66,14 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+NO_GATES: Mapping[str, GateRules] = MappingProxyType({})
+
+
 class Listener:
     """All client connections of one broker.
 
-    `on_disconnect(peer)` is called when one has ended, whatever ended it.
+    `on_disconnect(peer)` is called when one has ended, whatever ended it. `gates` has the rules of
+    those listeners where clients have to log in.
     """
 
     def __init__(
@@ -71,8 +82,11 @@ class Listener:
         config: BrokerConfig,
         dispatcher: Dispatcher,
         on_disconnect: Callable[[str], None],
+        gates: Mapping[str, GateRules] = NO_GATES,
     ) -> None:
         self._loop = loop
+        self._gates = gates
+        self._gated: dict[Connection, Place] = {}
         self._config = config
         self._dispatcher = dispatcher
         self._on_disconnect = on_disconnect
@@ -145,7 +159,8 @@ class Listener:
 
     def _admit(self, sock: socket.socket, listener: str, peer_host: str) -> None:
         config = self._config
-        if len(self._connections) + len(self._unestablished) >= config.max_connections:
+        shaking = len(self._unestablished) - len(self._gated)
+        if len(self._connections) + shaking >= config.max_connections:
             self._refuse(sock, peer_host, f"max.connections={config.max_connections}")
             return
         if self._per_peer[peer_host] >= config.max_connections_per_ip:
@@ -181,15 +196,15 @@ class Listener:
         def ended(shake: Handshake, reason: str | None) -> None:
             if reason is None:
                 assert shake.place is not None
-                self._unestablished.leave(shake.place)
                 try:
                     session.principal = tls.principal_of(channel.tls)
                 except TlsError as error:
                     channel.close()
                     reason = str(error)
-            if reason is None:
-                self._connect(channel, session, peer_host)
-                return
+                if reason is None:
+                    self._connect(channel, session, peer_host, shake.place)
+                    return
+                self._unestablished.leave(shake.place)
             emit(
                 log,
                 logging.WARNING,
@@ -202,7 +217,10 @@ class Listener:
 
         self.handshakes.begin(Handshake(sock, channel, ended))
 
-    def _connect(self, channel: Channel, session: Session, peer_host: str) -> None:
+    def _connect(
+        self, channel: Channel, session: Session, peer_host: str, place: Place | None = None
+    ) -> None:
+        """Frames are taken from now on; `place`: what a handshake has had until now."""
         connection = Connection(
             self._loop,
             channel,
@@ -210,12 +228,53 @@ class Listener:
             scratch=self._scratch,
             request_memory=self._memory,
             answer_memory=self._answer_memory,
-            max_frame_bytes=self._config.socket_request_max_bytes,
-            dispatch=self._dispatcher.dispatch,
             handled=self._dispatcher.handled,
             on_close=lambda closed: self._closed(closed, peer_host),
+            **self._entrance(session.listener),
         )
         self._connections.add(connection)
+        if session.listener in self._gates:
+            if place is None:
+                place = self._unestablished.enter(connection.close)
+            place.close = connection.close
+            self._gated[connection] = place
+        elif place is not None:
+            self._unestablished.leave(place)
+
+    def _entrance(self, listener: str) -> dict[str, Any]:
+        """What takes the frames of a new connection, and how large they may be."""
+        rules = self._gates.get(listener)
+        if rules is None:
+            return {
+                "dispatch": self._dispatcher.dispatch,
+                "max_frame_bytes": self._config.socket_request_max_bytes,
+            }
+        return {
+            "dispatch": Gate(self._loop, rules, self._dispatcher.dispatch, self._let_in).dispatch,
+            "max_frame_bytes": rules.max_receive_bytes,
+            "max_frame_setting": "sasl.server.max.receive.size",
+        }
+
+    def _let_in(self, connection: Connection, principal: Principal, mechanism: str) -> None:
+        self._leave_gate(connection)
+        connection.let_in(
+            principal,
+            mechanism,
+            dispatch=self._dispatcher.dispatch,
+            max_frame_bytes=self._config.socket_request_max_bytes,
+        )
+
+    def _leave_gate(self, connection: Connection) -> None:
+        place = self._gated.pop(connection, None)
+        if place is not None:
+            self._unestablished.leave(place)
+
+    def end_sessions(self, lasts: Callable[[Session], bool]) -> None:
+        """Ends the connections of those who have logged in and couldn't any more."""
+        for connection in list(self._connections):
+            session = connection.session
+            if session.mechanism is not None and not lasts(session):
+                connection.close("whoever has logged in here has no credential any more")
 
     def _refuse(self, sock: socket.socket, peer_host: str, limit: str) -> None:
         sock.close()
@@ -225,6 +284,7 @@ class Listener:
 
     def _closed(self, connection: Connection, peer_host: str) -> None:
         self._connections.discard(connection)
+        self._leave_gate(connection)
         self._left(connection.peer, peer_host)
 
     def _left(self, peer: str, peer_host: str) -> None:

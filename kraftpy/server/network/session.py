@@ -12,9 +12,10 @@ class Session:
 
     `host` and `peer` are the client's address without and with its port; `listener` is the name of
     the listener, `local_host` and `local_port` the address that the client has connected to.
+    `mechanism` is what it has logged in by, None without a login.
     """
 
-    __slots__ = ("host", "listener", "local_host", "local_port", "peer", "principal")
+    __slots__ = ("host", "listener", "local_host", "local_port", "mechanism", "peer", "principal")
 
     def __init__(
         self,
@@ -25,6 +26,7 @@ class Session:
         principal: Principal = ANONYMOUS,
     ) -> None:
         self.principal = principal
+        self.mechanism: str | None = None
         self.listener = listener
         self.host, port = peer
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"

@@ -318,8 +318,8 @@ def test_bad_voters(text: str) -> None:
         ),
         (
             {"listeners": "SASL_SSL://:9092"},
-            "listener SASL_SSL asks for SASL_SSL, but a broker speaks only PLAINTEXT and SSL in "
-            "this release",
+            "listener SASL_SSL asks for SASL_SSL, but a broker speaks only PLAINTEXT, SSL, "
+            "SASL_PLAINTEXT in this release",
         ),
         (
             {"listeners": "INSIDE://:9092"},

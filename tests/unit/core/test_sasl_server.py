@@ -212,7 +212,8 @@ def test_an_empty_password_fits_nobody() -> None:
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 def test_a_broker_logs_in_by_the_quorums_secret(mechanism: ScramMechanism) -> None:
-    logins = BrokerLogins(SECRET, {1, 3}.__contains__)
+    accepted = [SECRET]
+    logins = BrokerLogins(lambda: tuple(accepted), {1, 3}.__contains__)
     users = Users(mechanism)
     users.add("alice", "secret")
     server = ScramMechanismServer(mechanism, either(logins.lookup, users.server.lookup), b"decoys")
@@ -228,6 +229,12 @@ def test_a_broker_logs_in_by_the_quorums_secret(mechanism: ScramMechanism) -> No
     for name, password in wrong:
         with pytest.raises(SaslError):
             log_in(server, name, password)
+    accepted.insert(0, b"other")  # while the quorum's secret is replaced
+    for secret in (SECRET, b"other"):
+        assert log_in(server, "__broker_3", broker_password(secret, 3)) == Principal(BROKER, "3")
+    accepted.remove(SECRET)
+    with pytest.raises(SaslError):
+        log_in(server, "__broker_3", broker_password(SECRET, 3))
 
 
 def test_what_follows_from_the_secret_does_not_follow_from_each_other() -> None:

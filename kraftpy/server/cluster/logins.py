@@ -1,0 +1,113 @@
+"""Who may log in at this broker's listeners, and how this broker logs in at others.
+
+`core.config.logins` has what the configuration says, `core.security` the rules of the mechanisms;
+here they meet the metadata, the quorum's secret and randomness. Rules:
+
+* Brokers log in at the inter-broker listener, and nowhere else, by SCRAM whether clients may or
+  not.
+* Who has logged in as a user of the metadata stays only while it has the credential
+  (`still_known`), and a broker while it is registered. Kafka's sessions outlast a deleted user.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+
+from kraftpy.core.config import BrokerConfig
+from kraftpy.core.config.logins import ListenerLogins, logins_of, own_login
+from kraftpy.core.metadata import MetadataState, ScramMechanism
+from kraftpy.core.security.broker_login import (
+    BrokerLogins,
+    broker_password,
+    broker_user,
+    decoy_key,
+    either,
+)
+from kraftpy.core.security.principals import BROKER
+from kraftpy.core.security.sasl_server import (
+    Lookup,
+    Mechanism,
+    PlainMechanism,
+    ScramMechanismServer,
+    user_lookup,
+)
+from kraftpy.protocol.sasl.clients import ClientLogin, login
+from kraftpy.protocol.sasl.plain import PLAIN
+from kraftpy.protocol.sasl.scram import SHA_256
+from kraftpy.quorum.credentials import QuorumSecret
+from kraftpy.server.network.gate import GateRules
+from kraftpy.server.network.session import Session
+
+_SCRAM = {each.wire_name: each for each in ScramMechanism}
+
+
+def new_nonce() -> str:
+    """What is new in each login."""
+    return secrets.token_urlsafe(24)
+
+
+def gates(
+    config: BrokerConfig, metadata: Callable[[], MetadataState], secret: QuorumSecret
+) -> dict[str, GateRules]:
+    """The rules of the listeners where clients have to log in, by their names."""
+    users = user_lookup(lambda: metadata().scram)
+    brokers = BrokerLogins(
+        lambda: secret.accepted, lambda broker_id: broker_id in metadata().brokers
+    ).lookup
+    found = {}
+    for listener in config.broker_listeners:
+        logins = logins_of(config, config, listener.name)
+        if logins is not None:
+            between = brokers if listener == config.inter_broker_listener else None
+            found[listener.name] = GateRules(
+                mechanisms=_mechanisms(logins, users, between, decoy_key(secret.dialing)),
+                offered=logins.mechanisms,
+                max_receive_bytes=logins.max_receive_bytes,
+                failure_delay_s=config.connection_failed_authentication_delay_ms / 1000,
+                nonce=new_nonce,
+            )
+    return found
+
+
+def _mechanisms(
+    logins: ListenerLogins, users: Lookup, brokers: Lookup | None, decoys: bytes
+) -> Mapping[str, Mechanism]:
+    found: dict[str, Mechanism] = {}
+    if PLAIN in logins.mechanisms:
+        found[PLAIN] = PlainMechanism(logins.modules[PLAIN].options, os.urandom(32))
+    for name, mechanism in _SCRAM.items():
+        taken = [users] if name in logins.mechanisms else []
+        if brokers is not None:
+            taken.append(brokers)
+        if taken:
+            found[name] = ScramMechanismServer(mechanism, either(*taken), decoys)
+    return found
+
+
+def still_known(metadata: MetadataState, session: Session) -> bool:
+    """Whether whoever has logged in could do so again."""
+    principal = session.principal
+    mechanism = _SCRAM.get(session.mechanism or "")
+    if mechanism is None:
+        return True
+    if principal.type == BROKER:
+        return int(principal.name) in metadata.brokers
+    return mechanism in metadata.scram.get(principal.name, {})
+
+
+def login_of_broker(config: BrokerConfig, secret: QuorumSecret) -> Callable[[], ClientLogin]:
+    """Makes this broker's login at another one that takes it."""
+    own = own_login(config, config)
+    mechanism = SHA_256 if own is None else own.mechanism
+
+    def make() -> ClientLogin:
+        if own is None or own.name is None or own.password is None:
+            name = broker_user(config.node_id)
+            password = broker_password(secret.dialing, config.node_id)
+        else:
+            name, password = own.name, own.password.reveal()
+        return login(mechanism, name, password, new_nonce())
+
+    return make

@@ -1,0 +1,198 @@
+"""Stock clients that have to log in: PLAIN and SCRAM over SASL_PLAINTEXT."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError as KafkaPythonError
+
+from kraftpy.testing import Broker
+
+PASSWORD = "marker-password-3"
+TIMEOUT_S = 30.0
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'user_admin="{PASSWORD}" user_alice="{PASSWORD}";'
+)
+SCRAM = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
+SETTINGS: dict[str, Any] = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    "listener.name.plaintext.plain.sasl.jaas.config": JAAS,
+}
+
+
+def librdkafka(broker: Broker, mechanism: str, name: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def keywords(broker: Broker, mechanism: str, name: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": name,
+        "sasl_plain_password": password,
+    }
+
+
+def admin_of(broker: Broker) -> AdminClient:
+    return AdminClient(librdkafka(broker, "PLAIN", "admin", PASSWORD))
+
+
+def set_password(broker: Broker, name: str, password: str = PASSWORD) -> None:
+    upsertions = [
+        UserScramCredentialUpsertion(
+            name, ScramCredentialInfo(each, 4096), password.encode(), b"salt" * 4
+        )
+        for each in SCRAM.values()
+    ]
+    admin = admin_of(broker)
+    futures = admin.alter_user_scram_credentials(upsertions)
+    assert futures[name].result(TIMEOUT_S) is None
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(**SETTINGS) as started:
+        set_password(started, "alice")
+        yield started
+
+
+def confluent_round(
+    broker: Broker, mechanism: str, topic: str, name: str, password: str
+) -> list[bytes]:
+    config = librdkafka(broker, mechanism, name, password)
+    errors: list[Any] = []
+    producer = Producer({**config, "message.timeout.ms": 8_000, "error_cb": errors.append})
+    producer.produce(topic, b"value")
+    left = producer.flush(10)
+    if left or any(each.name() == "_AUTHENTICATION" for each in errors):
+        raise KafkaException(errors[0])
+    consumer = Consumer({**config, "group.id": f"{topic}-group", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        (record,) = consumer.consume(1, TIMEOUT_S)
+        return [record.value()]
+    finally:
+        consumer.close()
+
+
+def kafka_python_round(
+    broker: Broker, mechanism: str, topic: str, name: str, password: str
+) -> list[bytes]:
+    config = keywords(broker, mechanism, name, password)
+    producer = KafkaProducer(**config, max_block_ms=8_000, bootstrap_timeout_ms=5_000)
+    try:
+        producer.send(topic, b"value").get(timeout=TIMEOUT_S)
+    finally:
+        producer.close(timeout=5)
+    consumer = KafkaConsumer(
+        topic,
+        **config,
+        group_id=f"{topic}-group",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(TIMEOUT_S * 1000),
+    )
+    try:
+        return [next(consumer).value]
+    finally:
+        consumer.close()
+
+
+def aiokafka_round(
+    broker: Broker, mechanism: str, topic: str, name: str, password: str
+) -> list[bytes]:
+    async def run() -> list[bytes]:
+        config = keywords(broker, mechanism, name, password)
+        producer = AIOKafkaProducer(**config)
+        await producer.start()
+        try:
+            await producer.send_and_wait(topic, b"value")
+        finally:
+            await producer.stop()
+        consumer = AIOKafkaConsumer(
+            topic, **config, group_id=f"{topic}-group", auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            return [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value]
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(run())
+
+
+ROUNDS = {
+    "confluent": (confluent_round, KafkaException),
+    "kafka-python": (kafka_python_round, KafkaPythonError),
+    "aiokafka": (aiokafka_round, AioKafkaError),
+}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", ROUNDS)
+def test_a_client_logs_in_and_works(broker: Broker, client: str, mechanism: str) -> None:
+    topic = f"{client}-{mechanism}".lower()
+    round_trip, _ = ROUNDS[client]
+    assert round_trip(broker, mechanism, topic, "alice", PASSWORD) == [b"value"]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("client", ROUNDS)
+def test_a_wrong_password_is_an_error_of_the_client(
+    broker: Broker, client: str, mechanism: str
+) -> None:
+    round_trip, error = ROUNDS[client]
+    with pytest.raises(error):
+        round_trip(broker, mechanism, "never", "alice", "wrong")
+    assert "never" not in admin_of(broker).list_topics(timeout=TIMEOUT_S).topics
+
+
+def test_librdkafka_sets_describes_and_deletes_users(broker: Broker) -> None:
+    admin = admin_of(broker)
+    set_password(broker, "bob")
+    described = admin.describe_user_scram_credentials(["bob"])["bob"].result(TIMEOUT_S)
+    assert {
+        each.mechanism: each.iterations for each in described.scram_credential_infos
+    } == dict.fromkeys(SCRAM.values(), 4096)
+    rounds = confluent_round(broker, "SCRAM-SHA-256", "bobs", "bob", PASSWORD)
+    assert rounds == [b"value"]
+    deletions = [UserScramCredentialDeletion("bob", each) for each in SCRAM.values()]
+    admin.alter_user_scram_credentials(deletions)["bob"].result(TIMEOUT_S)
+    with pytest.raises(KafkaException):
+        confluent_round(broker, "SCRAM-SHA-256", "bobs", "bob", PASSWORD)
+
+
+def test_no_password_is_in_the_log(broker: Broker) -> None:
+    """The trap of security called secrets; runs behind the others, but needs none of them."""
+    set_password(broker, "dora", "marker-password-4")
+    with pytest.raises(KafkaException):
+        confluent_round(broker, "PLAIN", "doras", "dora", "marker-password-4")
+    text = broker.log_path.read_text()
+    assert "authentication-failed" in text
+    assert "marker-password" not in text
