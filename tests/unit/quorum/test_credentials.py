@@ -50,9 +50,9 @@ def link_tls(*, trusted: bool) -> LinkTls:
     client = client_context(settings).context
     if not trusted:
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    server, certificate = server_context(settings)
-    assert certificate is not None
-    return LinkTls(client, server, certificate.der)
+    shown = server_context(settings)
+    assert shown.certificate is not None
+    return LinkTls(client, shown.context, shown.certificate.der)
 
 
 @contextlib.asynccontextmanager
