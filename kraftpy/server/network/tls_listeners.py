@@ -12,16 +12,17 @@ import asyncio
 import logging
 import ssl
 import time
+from typing import TYPE_CHECKING
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.listeners import WITH_TLS, security_protocol, tls_settings
 from kraftpy.core.security.principals import ANONYMOUS, USER, Principal
 from kraftpy.events import emit
-from kraftpy.tls.certificates import Certificate, read_certificate
-from kraftpy.tls.contexts import both_contexts, server_context
 from kraftpy.tls.mapping import apply_rules, parse_rules
 from kraftpy.tls.settings import TlsError
-from kraftpy.tls.watching import Watched
+
+if TYPE_CHECKING:
+    from kraftpy.tls.certificates import Certificate
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,12 @@ class ListenerTls:
     """That of one listener; of the brokers' one also what dials others. Raises TlsError."""
 
     def __init__(self, config: BrokerConfig, name: str) -> None:
+        from kraftpy.tls.certificates import read_certificate  # for who has TLS alone
+        from kraftpy.tls.contexts import both_contexts, server_context
+        from kraftpy.tls.watching import Watched
+
         self.name = name
+        self._read = read_certificate
         settings = tls_settings(config, name)
         self._rules = parse_rules(settings.principal_mapping_rules)
         try:
@@ -63,7 +69,7 @@ class ListenerTls:
         der = tls.getpeercert(binary_form=True)
         if der is None:
             return ANONYMOUS
-        subject = read_certificate(der).subject
+        subject = self._read(der).subject
         name = apply_rules(self._rules, subject)
         if name is None:
             raise TlsError(f"no rule of ssl.principal.mapping.rules fits {subject[:200]!r}")
